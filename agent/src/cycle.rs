@@ -1,0 +1,43 @@
+//! What one second of sampling gives, on its way from the folder to the shipper.
+
+use profiler_core::limits::{AGENT_NODES_MAX, AGENT_TASK_NAMES_MAX};
+use profiler_core::{CallTrie, Delta, SymbolTable, TaskRecord, TimeRange};
+
+/// The epoch's tables, which only grow. The folder adds to them; the shipper reads what the
+/// collector does not hold yet.
+#[derive(Debug)]
+pub(crate) struct Tables {
+    pub(crate) symbols: SymbolTable,
+    pub(crate) trie: CallTrie,
+}
+
+impl Tables {
+    pub(crate) fn new() -> Self {
+        Tables { symbols: SymbolTable::new(), trie: CallTrie::new(AGENT_NODES_MAX) }
+    }
+}
+
+/// One sealed cycle: about a second of the process's time. Names in `tasks` are in
+/// [`Tables::symbols`], the nodes of `delta` in [`Tables::trie`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct SealedCycle {
+    /// From when to when, by the agent's clock.
+    pub(crate) range: TimeRange,
+    /// What was counted; every weight is a multiple of `quantum_ns`.
+    pub(crate) delta: Delta,
+    /// Unit of the weights, in nanoseconds.
+    pub(crate) quantum_ns: u64,
+    /// Ticks that the sampler made.
+    pub(crate) ticks: u64,
+    /// Ticks that the interval asks for over `range`.
+    pub(crate) ticks_expected: u64,
+    /// Tasks that started or ended, each once, in its latest state.
+    pub(crate) tasks: Vec<TaskRecord>,
+    /// Rows of tasks that had no room in a thread's ring, since the last cycle.
+    pub(crate) lost_tasks: u64,
+    /// Weight that had no room in the queue to the folder, since the last cycle, in nanoseconds;
+    /// it is not in `delta`.
+    pub(crate) lost_queue_ns: u64,
+}
+
+const _: () = assert!(AGENT_TASK_NAMES_MAX < AGENT_NODES_MAX);

@@ -1,0 +1,44 @@
+//! The model of Emberline: plain values, shared by the agent, the collector and every export.
+//!
+//! One idea carries the house: **a profile is a table of tree nodes (parent, frame, weight), every
+//! parent before its children, and merging is addition.** The same table is the agent's
+//! [`CallTrie`], the flush on the wire, the answer to a query and the input of every export.
+//!
+//! Reading order: [`time`], [`weight`], [`symbol`] (what a frame is), [`trie`] (counting),
+//! [`delta`] (what one second adds), [`profile`] (merged, read-only), [`task`] (the ledger's rows),
+//! [`wire`] (bytes between agent and collector), [`limits`].
+//!
+//! Nothing here reads a clock, opens a file or starts a thread.
+//!
+//! ```
+//! use emberline_profiler_core::{CallTrie, Filter, Frame, FrameKind, Profile, State, SymbolTable};
+//!
+//! let mut symbols = SymbolTable::new();
+//! let task = symbols.intern(&Frame::task("load"));
+//! let main = symbols.intern(&Frame::function("main", "src/main.rs", 3));
+//! let mut trie = CallTrie::new(1_000);
+//! let leaf = trie.insert_path([task, main]).expect("two nodes are within the limit");
+//! trie.add(leaf, State::Cpu, 10_000_000);
+//! let delta = trie.take_delta();
+//!
+//! let profile = Profile::collect(&symbols, &trie, [&delta], &Filter::default());
+//! assert_eq!(profile.total().cpu_ns, 10_000_000);
+//! ```
+
+pub mod delta;
+pub mod limits;
+pub mod profile;
+pub mod symbol;
+pub mod task;
+pub mod time;
+pub mod trie;
+pub mod weight;
+pub mod wire;
+
+pub use delta::{Delta, Window};
+pub use profile::{Filter, Profile, ProfileDiff, ThreadKind};
+pub use symbol::{Frame, FrameId, FrameKind, StringId, SymbolTable};
+pub use task::{Epoch, Outcome, TaskId, TaskRecord, WorkerId};
+pub use time::{TimeRange, Timestamp};
+pub use trie::{CallTrie, Full, NodeId};
+pub use weight::{State, StateSet, Weight};

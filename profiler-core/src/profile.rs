@@ -1,0 +1,431 @@
+//! Merged profiles: read-only trees with their symbols.
+
+use rustc_hash::FxHashMap;
+
+use crate::{
+    CallTrie, Delta, Frame, FrameId, FrameKind, NodeId, StateSet, SymbolTable, TimeRange, Weight,
+    Window, WorkerId,
+};
+
+/// Which threads a question is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ThreadKind {
+    /// The program's own threads, in a task or not.
+    #[default]
+    Program,
+    /// The threads of the profiler's agent.
+    Agent,
+    /// Both.
+    All,
+}
+
+/// What to keep. The default keeps every task, worker and state of the program's threads.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Filter {
+    /// Names of tasks; empty keeps all, and threads outside any task too.
+    pub tasks: Vec<String>,
+    /// Ids of workers; empty keeps all.
+    pub workers: Vec<String>,
+    /// States of threads.
+    pub states: StateSet,
+    /// Program's or agent's threads.
+    pub threads: ThreadKind,
+}
+
+impl Filter {
+    /// Whether time of `worker` is kept.
+    #[must_use]
+    pub fn keeps_worker(&self, worker: &WorkerId) -> bool {
+        self.workers.is_empty() || self.workers.iter().any(|kept| **kept == *worker.0)
+    }
+
+    /// Whether the subtree below a first-level frame is kept.
+    #[must_use]
+    pub fn keeps_top<S: AsRef<str>>(&self, frame: &Frame<S>) -> bool {
+        let of_agent = frame.kind == FrameKind::Agent;
+        let thread = match self.threads {
+            ThreadKind::Program => !of_agent,
+            ThreadKind::Agent => of_agent,
+            ThreadKind::All => true,
+        };
+        let named = || {
+            frame.kind == FrameKind::Task
+                && self
+                    .tasks
+                    .iter()
+                    .any(|kept| kept == frame.function.as_ref())
+        };
+        thread && (self.tasks.is_empty() || named())
+    }
+}
+
+/// One node of a [`Profile`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ProfileNode {
+    /// The node above it, with a smaller id.
+    pub parent: NodeId,
+    /// What it stands for.
+    pub frame: FrameId,
+    /// Time in this frame itself, without its children.
+    pub own: Weight,
+}
+
+/// A merged tree of frames with the weight of each, whole: nothing was cut before it was summed.
+///
+/// The first level holds tasks (and `[no task]`, `[agent]`). Nodes stand in depth-first order with
+/// siblings ordered by frame, so that equal profiles are equal values whatever they were merged
+/// from.
+#[derive(Clone, Debug, Default)]
+pub struct Profile {
+    symbols: SymbolTable,
+    nodes: Vec<ProfileNode>,
+}
+
+impl PartialEq for Profile {
+    fn eq(&self, other: &Self) -> bool {
+        // Symbols are numbered in order of first use, so equal trees use equal ids.
+        self.nodes == other.nodes
+            && self.symbols.frame_count() == other.symbols.frame_count()
+            && (0..self.symbols.frame_count())
+                .all(|id| self.symbols.frame(FrameId(id)) == other.symbols.frame(FrameId(id)))
+    }
+}
+
+impl Eq for Profile {}
+
+impl Profile {
+    /// Sums `deltas`, all of `trie`, and keeps the states, tasks and threads of `filter`. Whose
+    /// deltas they are is the caller's choice; [`Profile::of_windows`] filters workers too.
+    ///
+    /// # Panics
+    /// If a delta names a node that is not in `trie`.
+    pub fn collect<'a>(
+        symbols: &SymbolTable,
+        trie: &CallTrie,
+        deltas: impl IntoIterator<Item = &'a Delta>,
+        filter: &Filter,
+    ) -> Profile {
+        let mut sums = vec![Weight::ZERO; trie.node_count() as usize];
+        for (node, weight) in deltas.into_iter().flat_map(Delta::pairs) {
+            sums[node.index()] += weight.keep(filter.states);
+        }
+        let mut kept = vec![false; sums.len()];
+        let rows = (1..trie.node_count()).filter_map(|id| {
+            let (parent, frame) = trie.node(NodeId(id))?;
+            let keep = match parent {
+                NodeId::ROOT => filter.keeps_top(&symbols.frame(frame)),
+                parent => kept[parent.index()],
+            };
+            kept[id as usize] = keep;
+            let own = if keep {
+                sums[id as usize]
+            } else {
+                Weight::ZERO
+            };
+            Some(ProfileNode { parent, frame, own })
+        });
+        canonical(symbols, rows.collect())
+    }
+
+    /// Sums the windows that start in `range` and that `filter` keeps.
+    ///
+    /// # Panics
+    /// If a window names a node that is not in `trie`.
+    pub fn of_windows<'a>(
+        symbols: &SymbolTable,
+        trie: &CallTrie,
+        windows: impl IntoIterator<Item = &'a Window>,
+        range: TimeRange,
+        filter: &Filter,
+    ) -> Profile {
+        let deltas = windows
+            .into_iter()
+            .filter(|window| range.contains(window.range.start()))
+            .filter(|window| filter.keeps_worker(&window.worker))
+            .map(|window| &window.delta);
+        Profile::collect(symbols, trie, deltas, filter)
+    }
+
+    /// The sum of both.
+    #[must_use]
+    pub fn merge(&self, other: &Profile) -> Profile {
+        let mut union = Union::default();
+        for profile in [self, other] {
+            for (id, weight) in union.add(profile).into_iter().zip(&profile.nodes) {
+                union.rows[id].own += weight.own;
+            }
+        }
+        canonical(&union.symbols, union.rows)
+    }
+
+    /// What changed from `self` to `after`, node by node.
+    #[must_use]
+    pub fn diff(&self, after: &Profile) -> ProfileDiff {
+        let mut union = Union::default();
+        let before_ids = union.add(self);
+        let after_ids = union.add(after);
+        let mut before = vec![Weight::ZERO; union.rows.len()];
+        let mut later = before.clone();
+        for (id, node) in before_ids.into_iter().zip(&self.nodes) {
+            before[id] += node.own;
+        }
+        for (id, node) in after_ids.into_iter().zip(&after.nodes) {
+            later[id] += node.own;
+        }
+        let nodes = union.rows.iter().zip(before.into_iter().zip(later));
+        let nodes = nodes
+            .map(|(node, (before, after))| DiffNode {
+                parent: node.parent,
+                frame: node.frame,
+                before,
+                after,
+            })
+            .collect();
+        ProfileDiff {
+            symbols: union.symbols,
+            nodes,
+        }
+    }
+
+    /// The same profile with only what `filter` keeps; its workers are ignored, for a profile no
+    /// longer knows them.
+    #[must_use]
+    pub fn keep(&self, filter: &Filter) -> Profile {
+        let mut kept = vec![false; self.nodes.len() + 1];
+        let rows = self.nodes.iter().zip(1..).map(|(node, id)| {
+            kept[id] = match node.parent {
+                NodeId::ROOT => filter.keeps_top(&self.symbols.frame(node.frame)),
+                parent => kept[parent.index()],
+            };
+            let own = if kept[id] {
+                node.own.keep(filter.states)
+            } else {
+                Weight::ZERO
+            };
+            ProfileNode { own, ..*node }
+        });
+        canonical(&self.symbols, rows.collect())
+    }
+
+    /// The same profile with the lines of a function, and unresolved addresses of a module, merged:
+    /// what a flame graph draws.
+    #[must_use]
+    pub fn by_function(&self) -> Profile {
+        let mut symbols = SymbolTable::new();
+        let frames: Vec<FrameId> = (0..self.symbols.frame_count())
+            .map(|id| {
+                let frame = self.symbols.frame(FrameId(id));
+                symbols.intern(&Frame {
+                    line: 0,
+                    inlined: false,
+                    ..frame
+                })
+            })
+            .collect();
+        let mut rows: Vec<ProfileNode> = Vec::new();
+        let mut children = FxHashMap::default();
+        let mut ids = vec![NodeId::ROOT];
+        for node in &self.nodes {
+            let parent = ids[node.parent.index()];
+            let frame = frames[node.frame.0 as usize];
+            let id = *children.entry((parent, frame)).or_insert_with(|| {
+                rows.push(ProfileNode {
+                    parent,
+                    frame,
+                    own: Weight::ZERO,
+                });
+                node_id(rows.len())
+            });
+            rows[id.index() - 1].own += node.own;
+            ids.push(id);
+        }
+        canonical(&symbols, rows)
+    }
+
+    /// The nodes without the root: node `NodeId(n)` stands at `n - 1`.
+    #[must_use]
+    pub fn nodes(&self) -> &[ProfileNode] {
+        &self.nodes
+    }
+
+    /// A node's frame.
+    ///
+    /// # Panics
+    /// If `id` is not from this profile.
+    #[must_use]
+    pub fn frame(&self, id: FrameId) -> Frame<&str> {
+        self.symbols.frame(id)
+    }
+
+    /// The table of this profile's frames.
+    #[must_use]
+    pub fn symbols(&self) -> &SymbolTable {
+        &self.symbols
+    }
+
+    /// Weight of the whole profile.
+    #[must_use]
+    pub fn total(&self) -> Weight {
+        self.nodes.iter().map(|node| node.own).sum()
+    }
+
+    /// Whether there is nothing in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// Weight of each node with its children, by [`NodeId`]; the root's is the whole profile's.
+    #[must_use]
+    pub fn totals(&self) -> Vec<Weight> {
+        let mut totals = vec![Weight::ZERO; self.nodes.len() + 1];
+        for (index, node) in self.nodes.iter().enumerate().rev() {
+            totals[index + 1] += node.own;
+            let total = totals[index + 1];
+            totals[node.parent.index()] += total;
+        }
+        totals
+    }
+
+    /// The first level, with the weight of each: tasks, `[no task]`, `[agent]`.
+    pub fn top_level(&self) -> impl Iterator<Item = (Frame<&str>, Weight)> {
+        let totals = self.totals();
+        self.nodes
+            .iter()
+            .zip(1..)
+            .filter(|(node, _)| node.parent == NodeId::ROOT)
+            .map(move |(node, id)| (self.frame(node.frame), totals[id]))
+    }
+}
+
+/// Two profiles on one tree.
+#[derive(Clone, Debug)]
+pub struct ProfileDiff {
+    symbols: SymbolTable,
+    nodes: Vec<DiffNode>,
+}
+
+/// One node of a [`ProfileDiff`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DiffNode {
+    /// The node above it, with a smaller id.
+    pub parent: NodeId,
+    /// What it stands for.
+    pub frame: FrameId,
+    /// Its own weight in the first profile.
+    pub before: Weight,
+    /// Its own weight in the second.
+    pub after: Weight,
+}
+
+impl ProfileDiff {
+    /// The nodes without the root: node `NodeId(n)` stands at `n - 1`.
+    #[must_use]
+    pub fn nodes(&self) -> &[DiffNode] {
+        &self.nodes
+    }
+
+    /// A node's frame.
+    ///
+    /// # Panics
+    /// If `id` is not from this diff.
+    #[must_use]
+    pub fn frame(&self, id: FrameId) -> Frame<&str> {
+        self.symbols.frame(id)
+    }
+}
+
+/// The union of the trees of several profiles, while it is built.
+#[derive(Default)]
+struct Union {
+    symbols: SymbolTable,
+    rows: Vec<ProfileNode>,
+    children: FxHashMap<(NodeId, FrameId), NodeId>,
+}
+
+impl Union {
+    /// Adds the tree of `profile`, without its weights; gives the row of each of its nodes.
+    fn add(&mut self, profile: &Profile) -> Vec<usize> {
+        let mut ids = vec![NodeId::ROOT];
+        for node in &profile.nodes {
+            let parent = ids[node.parent.index()];
+            let frame = self.symbols.intern(&profile.frame(node.frame));
+            let rows = &mut self.rows;
+            let id = *self.children.entry((parent, frame)).or_insert_with(|| {
+                rows.push(ProfileNode {
+                    parent,
+                    frame,
+                    own: Weight::ZERO,
+                });
+                node_id(rows.len())
+            });
+            ids.push(id);
+        }
+        ids[1..].iter().map(|id| id.index() - 1).collect()
+    }
+}
+
+/// Brings rows (parents first, siblings distinct) into a profile's form: without empty branches,
+/// depth first, siblings by frame.
+fn canonical(symbols: &SymbolTable, rows: Vec<ProfileNode>) -> Profile {
+    let mut needed = vec![false; rows.len() + 1];
+    for (index, node) in rows.iter().enumerate().rev() {
+        needed[index + 1] |= !node.own.is_zero();
+        needed[node.parent.index()] |= needed[index + 1];
+    }
+    let mut used: Vec<FrameId> = rows
+        .iter()
+        .zip(1..)
+        .filter(|(_, id)| needed[*id])
+        .map(|(node, _)| node.frame)
+        .collect();
+    used.sort_unstable();
+    used.dedup();
+    used.sort_by_cached_key(|id| symbols.frame(*id));
+    let mut rank = vec![0u32; symbols.frame_count() as usize];
+    for (position, frame) in (0..).zip(&used) {
+        rank[frame.0 as usize] = position;
+    }
+
+    // Rows by parent, the last sibling first, so that a stack gives them back in order.
+    let mut order: Vec<u32> = (1u32..)
+        .take(rows.len())
+        .filter(|id| needed[*id as usize])
+        .collect();
+    let row = |id: u32| &rows[id as usize - 1];
+    order.sort_unstable_by_key(|id| {
+        (
+            row(*id).parent,
+            std::cmp::Reverse(rank[row(*id).frame.0 as usize]),
+        )
+    });
+    let children = |parent: NodeId| {
+        let from = order.partition_point(|id| row(*id).parent < parent);
+        let length = order[from..].partition_point(|id| row(*id).parent == parent);
+        &order[from..from + length]
+    };
+
+    let mut profile = Profile::default();
+    let mut stack: Vec<(u32, NodeId)> = children(NodeId::ROOT)
+        .iter()
+        .map(|id| (*id, NodeId::ROOT))
+        .collect();
+    while let Some((id, parent)) = stack.pop() {
+        let frame = profile.symbols.intern(&symbols.frame(row(id).frame));
+        profile.nodes.push(ProfileNode {
+            parent,
+            frame,
+            own: row(id).own,
+        });
+        let this = node_id(profile.nodes.len());
+        stack.extend(children(NodeId(id)).iter().map(|id| (*id, this)));
+    }
+    profile
+}
+
+fn node_id(index: usize) -> NodeId {
+    NodeId(u32::try_from(index).expect("a tree's limit keeps ids below 2^32"))
+}
+
+#[cfg(test)]
+mod tests;

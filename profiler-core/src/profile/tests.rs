@@ -1,0 +1,280 @@
+//! Shows the laws of merging on arbitrary trees, and filters and folds on small ones. Profiles are
+//! written as collapsed stacks: `task;frame;frame state=weight`.
+
+use std::collections::BTreeMap;
+
+use expect_test::{Expect, expect};
+use proptest::prelude::*;
+
+use super::*;
+use crate::State;
+
+/// Reads stacks such as `t;main;run cpu=3`, one a line; `[no task]` and `[agent]` are themselves.
+fn profile(text: &str) -> Profile {
+    let mut symbols = SymbolTable::new();
+    let mut trie = CallTrie::new(10_000);
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let (stack, weight) = line.rsplit_once(' ').unwrap();
+        let (state, weight) = weight.split_once('=').unwrap();
+        let path: Vec<FrameId> = stack
+            .split(';')
+            .enumerate()
+            .map(|(level, name)| match (level, name) {
+                (0, "[no task]") => symbols.intern(&Frame::no_task()),
+                (0, "[agent]") => symbols.intern(&Frame::agent()),
+                (0, name) => symbols.intern(&Frame::task(name)),
+                (_, name) => match name.split_once(':') {
+                    Some((name, line)) => {
+                        symbols.intern(&Frame::function(name, "a.rs", line.parse().unwrap()))
+                    }
+                    None => symbols.intern(&Frame::function(name, "a.rs", 0)),
+                },
+            })
+            .collect();
+        let node = trie.insert_path(path).unwrap();
+        trie.add(
+            node,
+            State::from_name(state).unwrap(),
+            weight.parse().unwrap(),
+        );
+    }
+    let all = Filter {
+        threads: ThreadKind::All,
+        ..Filter::default()
+    };
+    let delta = trie.take_delta();
+    Profile::collect(&symbols, &trie, [&delta], &all)
+}
+
+fn text(profile: &Profile) -> String {
+    let mut paths = vec![String::new()];
+    let mut lines = String::new();
+    for node in profile.nodes() {
+        let frame = profile.frame(node.frame);
+        let mut path = paths[node.parent.index()].clone();
+        if !path.is_empty() {
+            path.push(';');
+        }
+        path.push_str(&frame.label());
+        if frame.line > 0 {
+            path.push_str(&format!(":{}", frame.line));
+        }
+        for state in State::ALL
+            .into_iter()
+            .filter(|state| node.own.get(*state) > 0)
+        {
+            lines.push_str(&format!(
+                "{path} {}={}\n",
+                state.name(),
+                node.own.get(state)
+            ));
+        }
+        paths.push(path);
+    }
+    lines
+}
+
+fn check_merge(left: &str, right: &str, expected: Expect) {
+    expected.assert_eq(&text(&profile(left).merge(&profile(right))));
+}
+
+#[test]
+fn merge_sums_shared_prefixes() {
+    check_merge(
+        "t;main;load cpu=2",
+        "t;main;load cpu=1\nt;main;run wait=5\ns;main cpu=1",
+        expect![[r#"
+            s;main cpu=1
+            t;main;load cpu=3
+            t;main;run wait=5
+        "#]],
+    );
+}
+
+#[test]
+fn merge_with_nothing_changes_nothing() {
+    check_merge(
+        "t;main;load cpu=2",
+        "",
+        expect![[r#"
+        t;main;load cpu=2
+    "#]],
+    );
+}
+
+fn check_keep(filter: Filter, expected: Expect) {
+    let all = "a;main cpu=1\na;main;f wait=2\nb;main runnable=4\n[no task];main cpu=8\n[agent];tick cpu=16";
+    expected.assert_eq(&text(&profile(all).keep(&filter)));
+}
+
+#[test]
+fn filters_keep_tasks_states_and_threads() {
+    let default = Filter::default();
+    check_keep(
+        default.clone(),
+        expect![[r#"
+        a;main cpu=1
+        a;main;f wait=2
+        b;main runnable=4
+        [no task];main cpu=8
+    "#]],
+    );
+    check_keep(
+        Filter {
+            tasks: vec!["a".into()],
+            ..default.clone()
+        },
+        expect![[r#"
+        a;main cpu=1
+        a;main;f wait=2
+    "#]],
+    );
+    check_keep(
+        Filter {
+            states: [State::Wait].into_iter().collect(),
+            ..default.clone()
+        },
+        expect![[r#"
+        a;main;f wait=2
+    "#]],
+    );
+    check_keep(
+        Filter {
+            threads: ThreadKind::Agent,
+            ..default.clone()
+        },
+        expect![[r#"
+        [agent];tick cpu=16
+    "#]],
+    );
+    check_keep(
+        Filter {
+            tasks: vec!["[no task]".into()],
+            ..default
+        },
+        expect![""],
+    );
+}
+
+#[test]
+fn lines_fold_into_functions() {
+    let folded = profile("t;f:1;g:5 cpu=1\nt;f:2;g:6 cpu=2\nt;f:2 cpu=4").by_function();
+    expect![[r#"
+        t;f cpu=4
+        t;f;g cpu=3
+    "#]]
+    .assert_eq(&text(&folded));
+}
+
+#[test]
+fn totals_hold_children_and_the_innermost_frame_is_counted() {
+    let profile = profile("t;main cpu=1\nt;main;f cpu=2\nt;main;f;g wait=4");
+    let totals: Vec<u64> = profile.totals().iter().map(Weight::total_ns).collect();
+    assert_eq!(totals, [7, 7, 7, 6, 4]);
+    let top: Vec<_> = profile
+        .top_level()
+        .map(|(f, w)| (f.label(), w.total_ns()))
+        .collect();
+    assert_eq!(top, [("t".to_owned(), 7)]);
+}
+
+#[test]
+fn a_diff_has_both_sides_of_every_node() {
+    let diff = profile("t;f cpu=1\nt;g cpu=2").diff(&profile("t;g cpu=5\nu;f cpu=3"));
+    let mut lines: Vec<_> = diff
+        .nodes()
+        .iter()
+        .filter(|node| !node.before.is_zero() || !node.after.is_zero())
+        .map(|node| {
+            (
+                diff.frame(node.frame).label(),
+                node.before.total_ns(),
+                node.after.total_ns(),
+            )
+        })
+        .collect();
+    lines.sort();
+    assert_eq!(
+        lines,
+        [("f".into(), 0, 3), ("f".into(), 1, 0), ("g".into(), 2, 5)]
+    );
+}
+
+/// Arbitrary stacks over few names, so that prefixes are shared often.
+fn stacks() -> impl Strategy<Value = Vec<(Vec<u8>, u8, u64)>> {
+    let stack = (prop::collection::vec(0..3u8, 1..6), 0..3u8, 1..50u64);
+    prop::collection::vec(stack, 0..25)
+}
+
+fn from_stacks(stacks: &[(Vec<u8>, u8, u64)]) -> Profile {
+    let lines: Vec<String> = stacks
+        .iter()
+        .map(|(path, state, weight)| {
+            let path: Vec<String> = path.iter().map(|name| format!("n{name}")).collect();
+            format!(
+                "{} {}={weight}",
+                path.join(";"),
+                State::ALL[usize::from(*state)].name()
+            )
+        })
+        .collect();
+    profile(&lines.join("\n"))
+}
+
+/// The slow, obvious model: weight by whole stack.
+fn model(stacks: &[(Vec<u8>, u8, u64)]) -> BTreeMap<String, u64> {
+    let mut sums = BTreeMap::new();
+    for (path, state, weight) in stacks {
+        let path: Vec<String> = path.iter().map(|name| format!("n{name}")).collect();
+        let key = format!(
+            "{} {}",
+            path.join(";"),
+            State::ALL[usize::from(*state)].name()
+        );
+        *sums.entry(key).or_default() += weight;
+    }
+    sums
+}
+
+fn sums(profile: &Profile) -> BTreeMap<String, u64> {
+    let lines = text(profile);
+    let parsed = lines.lines().map(|line| line.rsplit_once('=').unwrap());
+    parsed
+        .map(|(key, weight)| (key.to_owned(), weight.parse().unwrap()))
+        .collect()
+}
+
+proptest! {
+    #[test]
+    fn merging_is_commutative_and_associative(a in stacks(), b in stacks(), c in stacks()) {
+        let (a, b, c) = (from_stacks(&a), from_stacks(&b), from_stacks(&c));
+        prop_assert_eq!(a.merge(&b), b.merge(&a));
+        prop_assert_eq!(a.merge(&b).merge(&c), a.merge(&b.merge(&c)));
+    }
+
+    #[test]
+    fn merging_equals_the_sum_over_whole_stacks(a in stacks(), b in stacks()) {
+        let both = [a.clone(), b.clone()].concat();
+        let merged = from_stacks(&a).merge(&from_stacks(&b));
+        prop_assert_eq!(sums(&merged), model(&both));
+        prop_assert_eq!(merged, from_stacks(&both));
+    }
+
+    #[test]
+    fn weight_never_vanishes_and_parents_come_first(a in stacks()) {
+        let weight: u64 = a.iter().map(|(_, _, weight)| weight).sum();
+        let profile = from_stacks(&a);
+        prop_assert_eq!(profile.total().total_ns(), weight);
+        prop_assert_eq!(profile.totals()[0].total_ns(), weight);
+        prop_assert_eq!(profile.by_function().total().total_ns(), weight);
+        prop_assert!(profile.nodes().iter().zip(1..).all(|(node, id)| node.parent < NodeId(id)));
+    }
+
+    #[test]
+    fn a_diff_holds_both_profiles_whole(a in stacks(), b in stacks()) {
+        let (a, b) = (from_stacks(&a), from_stacks(&b));
+        let diff = a.diff(&b);
+        prop_assert_eq!(diff.nodes().iter().map(|n| n.before).sum::<Weight>(), a.total());
+        prop_assert_eq!(diff.nodes().iter().map(|n| n.after).sum::<Weight>(), b.total());
+    }
+}

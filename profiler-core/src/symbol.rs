@@ -1,0 +1,313 @@
+//! Frames and the table that holds each of them once.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+/// What a frame stands for. The first level of a tree is always one of [`FrameKind::Task`],
+/// [`FrameKind::NoTask`] and [`FrameKind::Agent`]. The order is that of siblings in a profile.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum FrameKind {
+    /// A task, by name.
+    Task,
+    /// A thread of the program outside any task.
+    NoTask,
+    /// A thread of the agent itself.
+    Agent,
+    /// The outer part of the stack is not known.
+    Truncated,
+    /// A limit was reached: totals stay true, detail does not.
+    Overflow,
+    /// A function.
+    Function,
+    /// An address without a symbol: module and offset say where.
+    Unresolved,
+}
+
+/// One frame of a stack, or the task above it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Frame<S = Arc<str>> {
+    /// What the frame stands for.
+    pub kind: FrameKind,
+    /// Function with its path, demangled; for a task, the task's name.
+    pub function: S,
+    /// Source file; empty if unknown.
+    pub file: S,
+    /// Line in that file; 0 if unknown.
+    pub line: u32,
+    /// Path of the executable or library.
+    pub module: S,
+    /// Build id of the module, in hexadecimal; empty if it has none.
+    pub build_id: S,
+    /// Offset in the module of an unresolved address; 0 if the function is known.
+    pub offset: u64,
+    /// Whether the compiler inlined this function into the frame above it.
+    pub inlined: bool,
+}
+
+impl<'a> Frame<&'a str> {
+    const fn named(kind: FrameKind, function: &'a str) -> Self {
+        Frame {
+            kind,
+            function,
+            file: "",
+            line: 0,
+            module: "",
+            build_id: "",
+            offset: 0,
+            inlined: false,
+        }
+    }
+
+    /// The first-level frame of the task `name`.
+    #[must_use]
+    pub const fn task(name: &'a str) -> Self {
+        Frame::named(FrameKind::Task, name)
+    }
+
+    /// The first-level frame of threads outside any task.
+    #[must_use]
+    pub const fn no_task() -> Self {
+        Frame::named(FrameKind::NoTask, "[no task]")
+    }
+
+    /// The first-level frame of the agent's own threads.
+    #[must_use]
+    pub const fn agent() -> Self {
+        Frame::named(FrameKind::Agent, "[agent]")
+    }
+
+    /// The frame in place of the outer part of a stack that is not known.
+    #[must_use]
+    pub const fn truncated() -> Self {
+        Frame::named(FrameKind::Truncated, "[truncated]")
+    }
+
+    /// The frame that takes what is past a limit.
+    #[must_use]
+    pub const fn overflow() -> Self {
+        Frame::named(FrameKind::Overflow, "[overflow]")
+    }
+
+    /// A function at a line.
+    #[must_use]
+    pub const fn function(function: &'a str, file: &'a str, line: u32) -> Self {
+        let mut frame = Frame::named(FrameKind::Function, function);
+        frame.file = file;
+        frame.line = line;
+        frame
+    }
+}
+
+impl<S: AsRef<str>> Frame<S> {
+    /// What a person reads: the function, or `module+0xoffset` where there is none.
+    #[must_use]
+    pub fn label(&self) -> String {
+        match self.kind {
+            FrameKind::Unresolved => {
+                let module = self.module.as_ref();
+                let file = module.rsplit('/').next().unwrap_or(module);
+                let file = if file.is_empty() { "[unknown]" } else { file };
+                format!("{file}+{:#x}", self.offset)
+            }
+            _ => self.function.as_ref().to_owned(),
+        }
+    }
+
+    /// The same frame with its strings mapped.
+    pub fn map<'s, T>(&'s self, mut map: impl FnMut(&'s str) -> T) -> Frame<T> {
+        Frame {
+            kind: self.kind,
+            function: map(self.function.as_ref()),
+            file: map(self.file.as_ref()),
+            line: self.line,
+            module: map(self.module.as_ref()),
+            build_id: map(self.build_id.as_ref()),
+            offset: self.offset,
+            inlined: self.inlined,
+        }
+    }
+}
+
+/// Index of a string in a [`SymbolTable`]; 0 is the empty string.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct StringId(pub u32);
+
+/// Index of a frame in a [`SymbolTable`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct FrameId(pub u32);
+
+/// Holds each distinct string and frame once. Ids are given in order of first appearance and never
+/// change, so that both ends of a wire can grow the same table.
+#[derive(Clone, Debug)]
+pub struct SymbolTable {
+    strings: Vec<Arc<str>>,
+    string_ids: FxHashMap<Arc<str>, StringId>,
+    frames: Vec<Frame<StringId>>,
+    frame_ids: FxHashMap<Frame<StringId>, FrameId>,
+}
+
+impl Default for SymbolTable {
+    fn default() -> Self {
+        SymbolTable::new()
+    }
+}
+
+impl SymbolTable {
+    /// A table that holds the empty string and no frame.
+    #[must_use]
+    pub fn new() -> Self {
+        let empty: Arc<str> = "".into();
+        SymbolTable {
+            strings: vec![empty.clone()],
+            string_ids: FxHashMap::from_iter([(empty, StringId(0))]),
+            frames: Vec::new(),
+            frame_ids: FxHashMap::default(),
+        }
+    }
+
+    /// The id of `text`, which is added if it is new.
+    pub fn intern_string(&mut self, text: &str) -> StringId {
+        if let Some(id) = self.string_ids.get(text) {
+            return *id;
+        }
+        let id = StringId(index(self.strings.len()));
+        let text: Arc<str> = text.into();
+        self.strings.push(text.clone());
+        self.string_ids.insert(text, id);
+        id
+    }
+
+    /// The id of `frame`, which is added with its strings if it is new.
+    pub fn intern<S: AsRef<str>>(&mut self, frame: &Frame<S>) -> FrameId {
+        let frame = frame.map(|text| self.intern_string(text));
+        self.intern_ids(frame)
+    }
+
+    /// The id of a frame whose strings are already in this table.
+    ///
+    /// # Panics
+    /// If a string's id is not from this table.
+    pub fn intern_ids(&mut self, frame: Frame<StringId>) -> FrameId {
+        for id in [frame.function, frame.file, frame.module, frame.build_id] {
+            assert!(
+                (id.0 as usize) < self.strings.len(),
+                "{id:?} is not from this table"
+            );
+        }
+        let next = FrameId(index(self.frames.len()));
+        let id = *self.frame_ids.entry(frame.clone()).or_insert(next);
+        if id == next {
+            self.frames.push(frame);
+        }
+        id
+    }
+
+    /// The id of `frame` if the table holds it.
+    #[must_use]
+    pub fn find<S: AsRef<str>>(&self, frame: &Frame<S>) -> Option<FrameId> {
+        let mut known = true;
+        let frame = frame.map(|text| {
+            let id = self.string_ids.get(text).copied();
+            known &= id.is_some();
+            id.unwrap_or_default()
+        });
+        if known {
+            self.frame_ids.get(&frame).copied()
+        } else {
+            None
+        }
+    }
+
+    /// The string with that id.
+    ///
+    /// # Panics
+    /// If `id` is not from this table.
+    #[must_use]
+    pub fn string(&self, id: StringId) -> &Arc<str> {
+        &self.strings[id.0 as usize]
+    }
+
+    /// The frame with that id, as ids of strings.
+    ///
+    /// # Panics
+    /// If `id` is not from this table.
+    #[must_use]
+    pub fn frame_ids(&self, id: FrameId) -> &Frame<StringId> {
+        &self.frames[id.0 as usize]
+    }
+
+    /// The frame with that id.
+    ///
+    /// # Panics
+    /// If `id` is not from this table.
+    #[must_use]
+    pub fn frame(&self, id: FrameId) -> Frame<&str> {
+        let Frame {
+            kind,
+            function,
+            file,
+            line,
+            module,
+            build_id,
+            offset,
+            inlined,
+        } = *self.frame_ids(id);
+        let text = |id: StringId| &**self.string(id);
+        Frame {
+            kind,
+            function: text(function),
+            file: text(file),
+            line,
+            module: text(module),
+            build_id: text(build_id),
+            offset,
+            inlined,
+        }
+    }
+
+    /// Number of strings, with the empty one.
+    #[must_use]
+    pub fn string_count(&self) -> u32 {
+        index(self.strings.len())
+    }
+
+    /// Number of frames.
+    #[must_use]
+    pub fn frame_count(&self) -> u32 {
+        index(self.frames.len())
+    }
+}
+
+/// A table's length as an id.
+fn index(length: usize) -> u32 {
+    u32::try_from(length).expect("the limits on names and nodes keep every table below 2^32")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_frames_share_an_id_and_lead_back() {
+        let mut symbols = SymbolTable::new();
+        let a = symbols.intern(&Frame::function("f", "a.rs", 1));
+        let b = symbols.intern(&Frame::function("f", "a.rs", 2));
+        assert_eq!(symbols.intern(&Frame::function("f", "a.rs", 1)), a);
+        assert_ne!(a, b);
+        assert_eq!(symbols.frame(b), Frame::function("f", "a.rs", 2));
+        assert_eq!(symbols.find(&Frame::function("f", "a.rs", 2)), Some(b));
+        assert_eq!(symbols.find(&Frame::function("g", "a.rs", 2)), None);
+        assert_eq!((symbols.string_count(), symbols.frame_count()), (3, 2));
+    }
+
+    #[test]
+    fn an_unresolved_frame_is_labelled_by_module_and_offset() {
+        let mut frame = Frame::function("", "", 0);
+        frame.kind = FrameKind::Unresolved;
+        frame.offset = 0x1a2b;
+        assert_eq!(frame.label(), "[unknown]+0x1a2b");
+        frame.module = "/usr/lib/libc.so.6";
+        assert_eq!(frame.label(), "libc.so.6+0x1a2b");
+    }
+}

@@ -1,0 +1,208 @@
+//! The counting tree.
+
+use rustc_hash::FxHashMap;
+
+use crate::{Delta, FrameId, State, Weight};
+
+/// Index of a node in a [`CallTrie`] or a [`Profile`](crate::Profile). A parent's id is smaller
+/// than its child's.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct NodeId(pub u32);
+
+impl NodeId {
+    /// The root: it has no frame, and its children are the tasks.
+    pub const ROOT: NodeId = NodeId(0);
+
+    /// The id as an index.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A limit on nodes was reached; the tree is as it was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the limit of {nodes_max} distinct stack nodes is reached")]
+#[non_exhaustive]
+pub struct Full {
+    /// The limit, as given to [`CallTrie::new`].
+    pub nodes_max: usize,
+}
+
+/// A tree of frames that counts weight by node. Its shape only grows; its weights are taken away
+/// each cycle by [`CallTrie::take_delta`].
+#[derive(Clone, Debug)]
+pub struct CallTrie {
+    /// Parent and frame of node n + 1, for the root has neither.
+    nodes: Vec<(NodeId, FrameId)>,
+    children: FxHashMap<(NodeId, FrameId), NodeId>,
+    weights: Vec<Weight>,
+    touched: Vec<NodeId>,
+    nodes_max: usize,
+}
+
+impl CallTrie {
+    /// A tree that holds only the root and may grow by `nodes_max` nodes.
+    #[must_use]
+    pub fn new(nodes_max: usize) -> Self {
+        CallTrie {
+            nodes: Vec::new(),
+            children: FxHashMap::default(),
+            weights: vec![Weight::ZERO],
+            touched: Vec::new(),
+            nodes_max,
+        }
+    }
+
+    /// The child of `parent` for `frame`, which is added if it is new.
+    ///
+    /// # Errors
+    /// [`Full`] if it is new and the tree holds as many nodes as it may.
+    ///
+    /// # Panics
+    /// If `parent` is not a node of this tree.
+    pub fn insert(&mut self, parent: NodeId, frame: FrameId) -> Result<NodeId, Full> {
+        if let Some(child) = self.children.get(&(parent, frame)) {
+            return Ok(*child);
+        }
+        if self.nodes.len() >= self.nodes_max {
+            return Err(Full {
+                nodes_max: self.nodes_max,
+            });
+        }
+        Ok(self.push(parent, frame))
+    }
+
+    /// The child of `parent` for `frame`, added even past the limit. For `[overflow]` nodes alone:
+    /// they take what the limit refuses, and there is at most one for each parent that needs one.
+    ///
+    /// # Panics
+    /// If `parent` is not a node of this tree.
+    pub fn insert_past_limit(&mut self, parent: NodeId, frame: FrameId) -> NodeId {
+        match self.children.get(&(parent, frame)) {
+            Some(child) => *child,
+            None => self.push(parent, frame),
+        }
+    }
+
+    /// The node that `path` leads to, outermost frame first; new nodes are added.
+    ///
+    /// # Errors
+    /// [`Full`] if the tree holds as many nodes as it may; those added on the way stay.
+    pub fn insert_path(&mut self, path: impl IntoIterator<Item = FrameId>) -> Result<NodeId, Full> {
+        path.into_iter()
+            .try_fold(NodeId::ROOT, |node, frame| self.insert(node, frame))
+    }
+
+    fn push(&mut self, parent: NodeId, frame: FrameId) -> NodeId {
+        assert!(
+            parent.index() <= self.nodes.len(),
+            "{parent:?} is not a node of this tree"
+        );
+        self.nodes.push((parent, frame));
+        self.weights.push(Weight::ZERO);
+        let id = NodeId(u32::try_from(self.nodes.len()).expect("nodes_max keeps ids below 2^32"));
+        self.children.insert((parent, frame), id);
+        id
+    }
+
+    /// Counts `nanoseconds` of `state` at `node`.
+    ///
+    /// # Panics
+    /// If `node` is not a node of this tree.
+    pub fn add(&mut self, node: NodeId, state: State, nanoseconds: u64) {
+        self.add_weight(node, Weight::of(state, nanoseconds));
+    }
+
+    /// Counts `weight` at `node`.
+    ///
+    /// # Panics
+    /// If `node` is not a node of this tree.
+    pub fn add_weight(&mut self, node: NodeId, weight: Weight) {
+        if weight.is_zero() {
+            return;
+        }
+        let sum = &mut self.weights[node.index()];
+        if sum.is_zero() {
+            self.touched.push(node);
+        }
+        *sum += weight;
+    }
+
+    /// Takes what was counted since the last call. Costs the nodes touched, not the tree.
+    pub fn take_delta(&mut self) -> Delta {
+        self.touched.sort_unstable();
+        let weights = &mut self.weights;
+        self.touched
+            .drain(..)
+            .map(|node| (node, std::mem::take(&mut weights[node.index()])))
+            .collect()
+    }
+
+    /// Parent and frame of a node; `None` for the root.
+    ///
+    /// # Panics
+    /// If `node` is not a node of this tree.
+    #[must_use]
+    pub fn node(&self, node: NodeId) -> Option<(NodeId, FrameId)> {
+        node.index().checked_sub(1).map(|index| self.nodes[index])
+    }
+
+    /// Number of nodes, with the root.
+    #[must_use]
+    pub fn node_count(&self) -> u32 {
+        u32::try_from(self.weights.len()).expect("nodes_max keeps ids below 2^32")
+    }
+
+    /// The frames from `node` out to the first level, innermost first.
+    pub fn path(&self, node: NodeId) -> impl Iterator<Item = FrameId> + '_ {
+        std::iter::successors(self.node(node), |(parent, _)| self.node(*parent))
+            .map(|(_, frame)| frame)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_share_prefixes_and_parents_come_first() {
+        let mut trie = CallTrie::new(10);
+        let a = trie.insert_path([FrameId(1), FrameId(2)]).unwrap();
+        let b = trie.insert_path([FrameId(1), FrameId(3)]).unwrap();
+        assert_eq!(trie.node_count(), 4);
+        assert_eq!(trie.node(a).unwrap().0, trie.node(b).unwrap().0);
+        assert_eq!(trie.path(b).collect::<Vec<_>>(), [FrameId(3), FrameId(1)]);
+        assert_eq!(trie.node(NodeId::ROOT), None);
+    }
+
+    #[test]
+    fn a_delta_holds_what_was_counted_since_the_last() {
+        let mut trie = CallTrie::new(10);
+        let a = trie.insert_path([FrameId(1)]).unwrap();
+        let b = trie.insert_path([FrameId(2)]).unwrap();
+        trie.add(b, State::Wait, 5);
+        trie.add(a, State::Cpu, 1);
+        trie.add(b, State::Cpu, 2);
+        trie.add(a, State::Cpu, 0);
+        let both = Weight {
+            cpu_ns: 2,
+            runnable_ns: 0,
+            wait_ns: 5,
+        };
+        let expected = [(a, Weight::of(State::Cpu, 1)), (b, both)];
+        assert_eq!(trie.take_delta(), Delta::from_iter(expected));
+        assert!(trie.take_delta().is_empty());
+    }
+
+    #[test]
+    fn a_full_tree_refuses_new_nodes_only() {
+        let mut trie = CallTrie::new(1);
+        let a = trie.insert(NodeId::ROOT, FrameId(1)).unwrap();
+        assert_eq!(trie.insert(a, FrameId(2)), Err(Full { nodes_max: 1 }));
+        assert_eq!(trie.insert(NodeId::ROOT, FrameId(1)), Ok(a));
+        let over = trie.insert_past_limit(a, FrameId(9));
+        assert_eq!(trie.insert_past_limit(a, FrameId(9)), over);
+        assert_eq!(trie.node_count(), 3);
+    }
+}

@@ -1,0 +1,88 @@
+//! The wire: generated messages in [`v1`], and the translation between them and the model. What a
+//! message claims is checked before anything of it is used.
+
+mod cycle;
+mod dictionary;
+mod task;
+/// Messages, generated from `proto/emberline.proto` by `cargo xtask proto`.
+#[allow(missing_docs, clippy::all, clippy::pedantic)]
+#[rustfmt::skip]
+pub mod v1;
+
+pub use cycle::{decode_cycle, encode_cycle};
+pub use dictionary::{Marks, Translation, dictionary_since};
+pub use task::{decode_task, encode_task};
+
+/// Version of the protocol that this crate speaks.
+pub const PROTOCOL: u32 = 1;
+
+/// What is wrong with a message.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WireError {
+    /// The dictionary starts after what the receiver holds.
+    #[error("the dictionary's {table} start at {base}, but the receiver holds only {held}")]
+    Gap {
+        /// Which table.
+        table: &'static str,
+        /// Where the message starts.
+        base: u32,
+        /// What the receiver holds.
+        held: u32,
+    },
+    /// An index points past its table.
+    #[error("{what} {index} is outside its table of {count}")]
+    OutOfRange {
+        /// What the index stands for.
+        what: &'static str,
+        /// The index.
+        index: u64,
+        /// Entries in the table.
+        count: u64,
+    },
+    /// A number that cannot be.
+    #[error("{what} is {value}; it must be {allowed}")]
+    Invalid {
+        /// Which field.
+        what: &'static str,
+        /// Its value.
+        value: i128,
+        /// What is allowed.
+        allowed: &'static str,
+    },
+    /// Something is larger than its limit.
+    #[error("{what} is {size}; at most {limit} is allowed")]
+    TooLarge {
+        /// What.
+        what: &'static str,
+        /// How large it is.
+        size: usize,
+        /// Its limit.
+        limit: usize,
+    },
+    /// Two lists that belong together differ in length.
+    #[error("{what}: {left} and {right} entries, which must be equally many")]
+    Uneven {
+        /// Which lists.
+        what: &'static str,
+        /// Length of the first.
+        left: usize,
+        /// Length of the second.
+        right: usize,
+    },
+    /// A field that must be there is not.
+    #[error("{what} is missing")]
+    Missing {
+        /// Which field.
+        what: &'static str,
+    },
+}
+
+/// Refuses what is larger than its limit.
+fn check_size(what: &'static str, size: usize, limit: usize) -> Result<(), WireError> {
+    if size > limit {
+        Err(WireError::TooLarge { what, size, limit })
+    } else {
+        Ok(())
+    }
+}
