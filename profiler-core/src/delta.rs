@@ -51,10 +51,7 @@ impl Delta {
 impl FromIterator<(NodeId, Weight)> for Delta {
     /// Adds up what comes for the same node; the order does not matter.
     fn from_iter<I: IntoIterator<Item = (NodeId, Weight)>>(pairs: I) -> Self {
-        let mut pairs: Vec<_> = pairs
-            .into_iter()
-            .filter(|(_, weight)| !weight.is_zero())
-            .collect();
+        let mut pairs: Vec<_> = pairs.into_iter().filter(|(_, weight)| !weight.is_zero()).collect();
         pairs.sort_unstable_by_key(|(node, _)| *node);
         pairs.dedup_by(|(next, weight), (node, sum)| {
             let same = next == node;
@@ -86,14 +83,8 @@ mod tests {
     use super::*;
 
     fn deltas() -> impl Strategy<Value = Delta> {
-        let weight =
-            (0..1_000u64, 0..1_000u64, 0..1_000u64).prop_map(|(cpu_ns, runnable_ns, wait_ns)| {
-                Weight {
-                    cpu_ns,
-                    runnable_ns,
-                    wait_ns,
-                }
-            });
+        let weight = (0..1_000u64, 0..1_000u64, 0..1_000u64)
+            .prop_map(|(cpu_ns, runnable_ns, wait_ns)| Weight { cpu_ns, runnable_ns, wait_ns });
         prop::collection::vec(((0..40u32).prop_map(NodeId), weight), 0..60)
             .prop_map(|pairs| pairs.into_iter().collect())
     }

@@ -50,10 +50,7 @@ impl Filter {
         };
         let named = || {
             frame.kind == FrameKind::Task
-                && self
-                    .tasks
-                    .iter()
-                    .any(|kept| kept == frame.function.as_ref())
+                && self.tasks.iter().any(|kept| kept == frame.function.as_ref())
         };
         thread && (self.tasks.is_empty() || named())
     }
@@ -117,11 +114,7 @@ impl Profile {
                 parent => kept[parent.index()],
             };
             kept[id as usize] = keep;
-            let own = if keep {
-                sums[id as usize]
-            } else {
-                Weight::ZERO
-            };
+            let own = if keep { sums[id as usize] } else { Weight::ZERO };
             Some(ProfileNode { parent, frame, own })
         });
         canonical(symbols, rows.collect())
@@ -181,10 +174,7 @@ impl Profile {
                 after,
             })
             .collect();
-        ProfileDiff {
-            symbols: union.symbols,
-            nodes,
-        }
+        ProfileDiff { symbols: union.symbols, nodes }
     }
 
     /// The same profile with only what `filter` keeps; its workers are ignored, for a profile no
@@ -197,49 +187,57 @@ impl Profile {
                 NodeId::ROOT => filter.keeps_top(&self.symbols.frame(node.frame)),
                 parent => kept[parent.index()],
             };
-            let own = if kept[id] {
-                node.own.keep(filter.states)
-            } else {
-                Weight::ZERO
-            };
+            let own = if kept[id] { node.own.keep(filter.states) } else { Weight::ZERO };
             ProfileNode { own, ..*node }
         });
         canonical(&self.symbols, rows.collect())
     }
 
-    /// The same profile with the lines of a function, and unresolved addresses of a module, merged:
-    /// what a flame graph draws.
+    /// The same profile with the lines of a function, and unresolved addresses of a module, merged,
+    /// and [without the runtime's frames](Profile::without_runtime): what a flame graph draws.
     #[must_use]
     pub fn by_function(&self) -> Profile {
-        let mut symbols = SymbolTable::new();
-        let frames: Vec<FrameId> = (0..self.symbols.frame_count())
-            .map(|id| {
-                let frame = self.symbols.frame(FrameId(id));
-                symbols.intern(&Frame {
-                    line: 0,
-                    inlined: false,
-                    ..frame
-                })
-            })
-            .collect();
-        let mut rows: Vec<ProfileNode> = Vec::new();
-        let mut children = FxHashMap::default();
+        let mut folded = Union::default();
         let mut ids = vec![NodeId::ROOT];
         for node in &self.nodes {
-            let parent = ids[node.parent.index()];
-            let frame = frames[node.frame.0 as usize];
-            let id = *children.entry((parent, frame)).or_insert_with(|| {
-                rows.push(ProfileNode {
-                    parent,
-                    frame,
-                    own: Weight::ZERO,
-                });
-                node_id(rows.len())
-            });
-            rows[id.index() - 1].own += node.own;
+            let frame = Frame { line: 0, offset: 0, inlined: false, ..self.frame(node.frame) };
+            let id = folded.child(ids[node.parent.index()], &frame);
+            folded.rows[id.index() - 1].own += node.own;
             ids.push(id);
         }
-        canonical(&symbols, rows)
+        canonical(&folded.symbols, folded.rows).without_runtime()
+    }
+
+    /// The same profile without the frames by which Rust's standard library starts a thread: stacks
+    /// begin where its own backtraces do, with the program's first function.
+    #[must_use]
+    pub fn without_runtime(&self) -> Profile {
+        /// The standard library calls this around a program's first function, for this purpose.
+        const LAST_OF_RUNTIME: &str = "__rust_begin_short_backtrace";
+        let is_last = |frame: FrameId| self.frame(frame).function.contains(LAST_OF_RUNTIME);
+        let is_last: Vec<bool> =
+            (0..self.symbols.frame_count()).map(|id| is_last(FrameId(id))).collect();
+        let mut merged = Union::default();
+        // By node: the one above its children in the new tree, and the first level above it.
+        let mut kept = vec![(NodeId::ROOT, NodeId::ROOT)];
+        for node in &self.nodes {
+            let (above, top) = kept[node.parent.index()];
+            // Only the outermost is the thread's; what the program itself started stays.
+            let ends_runtime = is_last[node.frame.0 as usize] && node.own.is_zero() && {
+                let mut path = std::iter::successors(node.parent.index().checked_sub(1), |index| {
+                    self.nodes[*index].parent.index().checked_sub(1)
+                });
+                !path.any(|index| is_last[self.nodes[index].frame.0 as usize])
+            };
+            kept.push(if ends_runtime {
+                (top, top)
+            } else {
+                let id = merged.child(above, &self.frame(node.frame));
+                merged.rows[id.index() - 1].own += node.own;
+                (id, if node.parent == NodeId::ROOT { id } else { top })
+            });
+        }
+        canonical(&merged.symbols, merged.rows)
     }
 
     /// The nodes without the root: node `NodeId(n)` stands at `n - 1`.
@@ -348,20 +346,19 @@ impl Union {
     fn add(&mut self, profile: &Profile) -> Vec<usize> {
         let mut ids = vec![NodeId::ROOT];
         for node in &profile.nodes {
-            let parent = ids[node.parent.index()];
-            let frame = self.symbols.intern(&profile.frame(node.frame));
-            let rows = &mut self.rows;
-            let id = *self.children.entry((parent, frame)).or_insert_with(|| {
-                rows.push(ProfileNode {
-                    parent,
-                    frame,
-                    own: Weight::ZERO,
-                });
-                node_id(rows.len())
-            });
-            ids.push(id);
+            ids.push(self.child(ids[node.parent.index()], &profile.frame(node.frame)));
         }
         ids[1..].iter().map(|id| id.index() - 1).collect()
+    }
+
+    /// The child of `parent` for `frame`, which is added without weight if it is new.
+    fn child(&mut self, parent: NodeId, frame: &Frame<&str>) -> NodeId {
+        let frame = self.symbols.intern(frame);
+        let rows = &mut self.rows;
+        *self.children.entry((parent, frame)).or_insert_with(|| {
+            rows.push(ProfileNode { parent, frame, own: Weight::ZERO });
+            node_id(rows.len())
+        })
     }
 }
 
@@ -373,12 +370,8 @@ fn canonical(symbols: &SymbolTable, rows: Vec<ProfileNode>) -> Profile {
         needed[index + 1] |= !node.own.is_zero();
         needed[node.parent.index()] |= needed[index + 1];
     }
-    let mut used: Vec<FrameId> = rows
-        .iter()
-        .zip(1..)
-        .filter(|(_, id)| needed[*id])
-        .map(|(node, _)| node.frame)
-        .collect();
+    let mut used: Vec<FrameId> =
+        rows.iter().zip(1..).filter(|(_, id)| needed[*id]).map(|(node, _)| node.frame).collect();
     used.sort_unstable();
     used.dedup();
     used.sort_by_cached_key(|id| symbols.frame(*id));
@@ -388,35 +381,30 @@ fn canonical(symbols: &SymbolTable, rows: Vec<ProfileNode>) -> Profile {
     }
 
     // Rows by parent, the last sibling first, so that a stack gives them back in order.
-    let mut order: Vec<u32> = (1u32..)
-        .take(rows.len())
-        .filter(|id| needed[*id as usize])
-        .collect();
+    let mut order: Vec<u32> = (1u32..).take(rows.len()).filter(|id| needed[*id as usize]).collect();
     let row = |id: u32| &rows[id as usize - 1];
     order.sort_unstable_by_key(|id| {
-        (
-            row(*id).parent,
-            std::cmp::Reverse(rank[row(*id).frame.0 as usize]),
-        )
+        (row(*id).parent, std::cmp::Reverse(rank[row(*id).frame.0 as usize]))
     });
-    let children = |parent: NodeId| {
-        let from = order.partition_point(|id| row(*id).parent < parent);
-        let length = order[from..].partition_point(|id| row(*id).parent == parent);
-        &order[from..from + length]
-    };
+    // The children of a parent stand at starts[parent]..starts[parent + 1].
+    let mut starts = vec![0usize; rows.len() + 2];
+    for id in &order {
+        starts[row(*id).parent.index() + 1] += 1;
+    }
+    for index in 1..starts.len() {
+        starts[index] += starts[index - 1];
+    }
+    let children = |parent: NodeId| &order[starts[parent.index()]..starts[parent.index() + 1]];
 
     let mut profile = Profile::default();
-    let mut stack: Vec<(u32, NodeId)> = children(NodeId::ROOT)
-        .iter()
-        .map(|id| (*id, NodeId::ROOT))
-        .collect();
+    let mut frames: Vec<Option<FrameId>> = vec![None; symbols.frame_count() as usize];
+    let mut stack: Vec<(u32, NodeId)> =
+        children(NodeId::ROOT).iter().map(|id| (*id, NodeId::ROOT)).collect();
     while let Some((id, parent)) = stack.pop() {
-        let frame = profile.symbols.intern(&symbols.frame(row(id).frame));
-        profile.nodes.push(ProfileNode {
-            parent,
-            frame,
-            own: row(id).own,
-        });
+        let ProfileNode { frame, own, .. } = *row(id);
+        let frame = *frames[frame.0 as usize]
+            .get_or_insert_with(|| profile.symbols.intern(&symbols.frame(frame)));
+        profile.nodes.push(ProfileNode { parent, frame, own });
         let this = node_id(profile.nodes.len());
         stack.extend(children(NodeId(id)).iter().map(|id| (*id, this)));
     }

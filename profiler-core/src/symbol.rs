@@ -100,7 +100,8 @@ impl<'a> Frame<&'a str> {
 }
 
 impl<S: AsRef<str>> Frame<S> {
-    /// What a person reads: the function, or `module+0xoffset` where there is none.
+    /// What a person reads: the function, or `module+0xoffset` where there is none (`module` alone
+    /// where the offsets were merged).
     #[must_use]
     pub fn label(&self) -> String {
         match self.kind {
@@ -108,7 +109,11 @@ impl<S: AsRef<str>> Frame<S> {
                 let module = self.module.as_ref();
                 let file = module.rsplit('/').next().unwrap_or(module);
                 let file = if file.is_empty() { "[unknown]" } else { file };
-                format!("{file}+{:#x}", self.offset)
+                if self.offset == 0 {
+                    file.to_owned()
+                } else {
+                    format!("{file}+{:#x}", self.offset)
+                }
             }
             _ => self.function.as_ref().to_owned(),
         }
@@ -168,6 +173,10 @@ impl SymbolTable {
 
     /// The id of `text`, which is added if it is new.
     pub fn intern_string(&mut self, text: &str) -> StringId {
+        // Most frames have empty texts, and looking them up cost more than all the others.
+        if text.is_empty() {
+            return StringId(0);
+        }
         if let Some(id) = self.string_ids.get(text) {
             return *id;
         }
@@ -190,10 +199,7 @@ impl SymbolTable {
     /// If a string's id is not from this table.
     pub fn intern_ids(&mut self, frame: Frame<StringId>) -> FrameId {
         for id in [frame.function, frame.file, frame.module, frame.build_id] {
-            assert!(
-                (id.0 as usize) < self.strings.len(),
-                "{id:?} is not from this table"
-            );
+            assert!((id.0 as usize) < self.strings.len(), "{id:?} is not from this table");
         }
         let next = FrameId(index(self.frames.len()));
         let id = *self.frame_ids.entry(frame.clone()).or_insert(next);
@@ -212,11 +218,7 @@ impl SymbolTable {
             known &= id.is_some();
             id.unwrap_or_default()
         });
-        if known {
-            self.frame_ids.get(&frame).copied()
-        } else {
-            None
-        }
+        if known { self.frame_ids.get(&frame).copied() } else { None }
     }
 
     /// The string with that id.
@@ -243,16 +245,8 @@ impl SymbolTable {
     /// If `id` is not from this table.
     #[must_use]
     pub fn frame(&self, id: FrameId) -> Frame<&str> {
-        let Frame {
-            kind,
-            function,
-            file,
-            line,
-            module,
-            build_id,
-            offset,
-            inlined,
-        } = *self.frame_ids(id);
+        let Frame { kind, function, file, line, module, build_id, offset, inlined } =
+            *self.frame_ids(id);
         let text = |id: StringId| &**self.string(id);
         Frame {
             kind,
@@ -309,5 +303,7 @@ mod tests {
         assert_eq!(frame.label(), "[unknown]+0x1a2b");
         frame.module = "/usr/lib/libc.so.6";
         assert_eq!(frame.label(), "libc.so.6+0x1a2b");
+        frame.offset = 0;
+        assert_eq!(frame.label(), "libc.so.6");
     }
 }

@@ -57,11 +57,7 @@ impl Default for StateSet {
 
 impl FromIterator<State> for StateSet {
     fn from_iter<I: IntoIterator<Item = State>>(states: I) -> Self {
-        StateSet(
-            states
-                .into_iter()
-                .fold(0, |bits, state| bits | 1 << state as u8),
-        )
+        StateSet(states.into_iter().fold(0, |bits, state| bits | 1 << state as u8))
     }
 }
 
@@ -79,11 +75,7 @@ pub struct Weight {
 
 impl Weight {
     /// No time at all.
-    pub const ZERO: Weight = Weight {
-        cpu_ns: 0,
-        runnable_ns: 0,
-        wait_ns: 0,
-    };
+    pub const ZERO: Weight = Weight { cpu_ns: 0, runnable_ns: 0, wait_ns: 0 };
 
     /// `nanoseconds` in one state.
     #[must_use]
@@ -115,9 +107,7 @@ impl Weight {
     /// Nanoseconds in all states.
     #[must_use]
     pub const fn total_ns(&self) -> u64 {
-        self.cpu_ns
-            .saturating_add(self.runnable_ns)
-            .saturating_add(self.wait_ns)
+        self.cpu_ns.saturating_add(self.runnable_ns).saturating_add(self.wait_ns)
     }
 
     /// Whether there is no time in any state.
@@ -168,20 +158,9 @@ mod tests {
 
     #[test]
     fn sets_keep_what_they_contain() {
-        let weight = Weight {
-            cpu_ns: 1,
-            runnable_ns: 2,
-            wait_ns: 4,
-        };
+        let weight = Weight { cpu_ns: 1, runnable_ns: 2, wait_ns: 4 };
         let set: StateSet = [State::Cpu, State::Wait].into_iter().collect();
-        assert_eq!(
-            weight.keep(set),
-            Weight {
-                cpu_ns: 1,
-                runnable_ns: 0,
-                wait_ns: 4
-            }
-        );
+        assert_eq!(weight.keep(set), Weight { cpu_ns: 1, runnable_ns: 0, wait_ns: 4 });
         assert_eq!(weight.keep(StateSet::default()), weight);
     }
 

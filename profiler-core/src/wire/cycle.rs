@@ -16,10 +16,7 @@ pub fn encode_cycle(delta: &Delta, range: TimeRange, quantum_ns: u64) -> v1::Cyc
         let mut last = 0;
         for (node, weight) in delta.pairs() {
             let weight = weight.get(state);
-            assert!(
-                weight.is_multiple_of(quantum_ns),
-                "{weight} is not in quanta of {quantum_ns}"
-            );
+            assert!(weight.is_multiple_of(quantum_ns), "{weight} is not in quanta of {quantum_ns}");
             if weight > 0 {
                 column.node_gaps.push(node.0 - last);
                 column.quanta.push(weight / quantum_ns);
@@ -56,11 +53,7 @@ pub fn decode_cycle(cycle: &v1::Cycle, node_count: u32) -> Result<(TimeRange, De
     })?;
     if cycle.quantum_ns == 0 {
         let what = "the cycle's quantum_ns";
-        return Err(WireError::Invalid {
-            what,
-            value: 0,
-            allowed: "above 0",
-        });
+        return Err(WireError::Invalid { what, value: 0, allowed: "above 0" });
     }
     let mut pairs = Vec::new();
     let columns = [&cycle.cpu, &cycle.runnable, &cycle.wait];
@@ -80,22 +73,14 @@ fn decode_column(
 ) -> Result<(), WireError> {
     let (left, right) = (column.node_gaps.len(), column.quanta.len());
     if left != right {
-        return Err(WireError::Uneven {
-            what: "node_gaps and quanta",
-            left,
-            right,
-        });
+        return Err(WireError::Uneven { what: "node_gaps and quanta", left, right });
     }
     let mut node = 0u64;
     for (gap, quanta) in column.node_gaps.iter().zip(&column.quanta) {
         node += u64::from(*gap);
         if *gap == 0 || node >= u64::from(node_count) {
             let count = u64::from(node_count);
-            return Err(WireError::OutOfRange {
-                what: "node",
-                index: node,
-                count,
-            });
+            return Err(WireError::OutOfRange { what: "node", index: node, count });
         }
         let nanoseconds = quanta.checked_mul(quantum_ns).ok_or(WireError::Invalid {
             what: "a weight in quanta",
@@ -151,16 +136,8 @@ mod tests {
 
     #[test]
     fn a_reversed_cycle_is_refused_with_its_length() {
-        let cycle = v1::Cycle {
-            start_ns: 9,
-            stop_ns: 2,
-            quantum_ns: 1,
-            ..Default::default()
-        };
+        let cycle = v1::Cycle { start_ns: 9, stop_ns: 2, quantum_ns: 1, ..Default::default() };
         let error = decode_cycle(&cycle, 1).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "the cycle's stop - start is -7; it must be above 0"
-        );
+        assert_eq!(error.to_string(), "the cycle's stop - start is -7; it must be above 0");
     }
 }

@@ -19,11 +19,7 @@ pub struct Marks {
 
 impl Default for Marks {
     fn default() -> Self {
-        Marks {
-            strings: 1,
-            frames: 0,
-            nodes: 1,
-        }
+        Marks { strings: 1, frames: 0, nodes: 1 }
     }
 }
 
@@ -70,16 +66,12 @@ pub fn dictionary_since(
         held.strings += 1;
     }
     while held.frames < end.frames && room > 0 {
-        message
-            .frames
-            .push(encode_frame(symbols.frame_ids(FrameId(held.frames))));
+        message.frames.push(encode_frame(symbols.frame_ids(FrameId(held.frames))));
         room = room.saturating_sub(FRAME_BYTES_MAX);
         held.frames += 1;
     }
     while held.nodes < end.nodes && room > 0 {
-        let (parent, frame) = trie
-            .node(NodeId(held.nodes))
-            .expect("only the root has no parent");
+        let (parent, frame) = trie.node(NodeId(held.nodes)).expect("only the root has no parent");
         message.node_parent_gaps.push(held.nodes - parent.0);
         message.node_frames.push(frame.0);
         room = room.saturating_sub(NODE_BYTES_MAX);
@@ -192,9 +184,7 @@ impl Translation {
         for (gap, frame) in nodes.skip(fresh.nodes) {
             let parent = self.nodes.len() - *gap as usize;
             let frame = self.frames[*frame as usize];
-            let node = trie
-                .insert(self.nodes[parent], frame)
-                .unwrap_or_else(|_| overflow(symbols, trie, self.nodes[parent], frame));
+            let node = trie.insert_or_overflow(self.nodes[parent], frame, symbols);
             self.nodes.push(node);
             self.depths.push(self.depths[parent] + 1);
         }
@@ -205,24 +195,9 @@ impl Translation {
     fn check(&self, message: &v1::Dictionary) -> Result<Fresh, WireError> {
         let held = self.marks();
         let fresh = Fresh {
-            strings: skip(
-                "strings",
-                message.string_base,
-                message.strings.len(),
-                held.strings,
-            )?,
-            frames: skip(
-                "frames",
-                message.frame_base,
-                message.frames.len(),
-                held.frames,
-            )?,
-            nodes: skip(
-                "nodes",
-                message.node_base,
-                message.node_frames.len(),
-                held.nodes,
-            )?,
+            strings: skip("strings", message.string_base, message.strings.len(), held.strings)?,
+            frames: skip("frames", message.frame_base, message.frames.len(), held.frames)?,
+            nodes: skip("nodes", message.node_base, message.node_frames.len(), held.nodes)?,
         };
         let (left, right) = (message.node_parent_gaps.len(), message.node_frames.len());
         if left != right {
@@ -262,14 +237,13 @@ impl Translation {
         for (gap, frame) in nodes.skip(skip) {
             let id = self.nodes.len() + depths.len();
             in_table("frame", *frame, frames)?;
-            let parent = id
-                .checked_sub(*gap as usize)
-                .filter(|parent| *parent < id)
-                .ok_or(WireError::Invalid {
+            let parent = id.checked_sub(*gap as usize).filter(|parent| *parent < id).ok_or(
+                WireError::Invalid {
                     what: "a node's distance to its parent",
                     value: (*gap).into(),
                     allowed: "at least 1 and at most the node's id",
-                })?;
+                },
+            )?;
             let depth = match parent.checked_sub(self.depths.len()) {
                 None => self.depths[parent],
                 Some(new) => depths[new],
@@ -277,11 +251,7 @@ impl Translation {
             check_size("the depth of a stack", depth as usize, DEPTH_MAX as usize)?;
             depths.push(depth);
         }
-        check_size(
-            "the table of nodes",
-            self.nodes.len() + depths.len(),
-            NODES_MAX,
-        )
+        check_size("the table of nodes", self.nodes.len() + depths.len(), NODES_MAX)
     }
 
     /// The receiver's node for the agent's.
@@ -312,9 +282,7 @@ struct Fresh {
 
 /// How many of a message's entries are already held.
 fn skip(table: &'static str, base: u32, length: usize, held: u32) -> Result<usize, WireError> {
-    let overlap = held
-        .checked_sub(base)
-        .ok_or(WireError::Gap { table, base, held })?;
+    let overlap = held.checked_sub(base).ok_or(WireError::Gap { table, base, held })?;
     Ok((overlap as usize).min(length))
 }
 
@@ -322,31 +290,7 @@ fn in_table(what: &'static str, index: u32, count: usize) -> Result<(), WireErro
     if (index as usize) < count {
         return Ok(());
     }
-    Err(WireError::OutOfRange {
-        what,
-        index: index.into(),
-        count: count as u64,
-    })
-}
-
-/// The node that takes what the limit of `trie` refuses: `[overflow]` below the first level, or the
-/// first level itself when that is new.
-fn overflow(
-    symbols: &mut SymbolTable,
-    trie: &mut CallTrie,
-    parent: NodeId,
-    frame: FrameId,
-) -> NodeId {
-    let mut top = parent;
-    while let Some((above, _)) = trie.node(top) {
-        if above == NodeId::ROOT {
-            let frame = symbols.intern(&Frame::overflow());
-            return trie.insert_past_limit(top, frame);
-        }
-        top = above;
-    }
-    // A first-level node: task names have a limit of their own.
-    trie.insert_past_limit(NodeId::ROOT, frame)
+    Err(WireError::OutOfRange { what, index: index.into(), count: count as u64 })
 }
 
 #[cfg(test)]
@@ -384,17 +328,11 @@ mod tests {
     }
 
     fn receiver(nodes_max: usize) -> (Translation, SymbolTable, CallTrie) {
-        (
-            Translation::default(),
-            SymbolTable::new(),
-            CallTrie::new(nodes_max),
-        )
+        (Translation::default(), SymbolTable::new(), CallTrie::new(nodes_max))
     }
 
     fn labels(symbols: &SymbolTable, trie: &CallTrie, node: NodeId) -> Vec<String> {
-        trie.path(node)
-            .map(|frame| symbols.frame(frame).label())
-            .collect()
+        trie.path(node).map(|frame| symbols.frame(frame).label()).collect()
     }
 
     proptest! {
@@ -441,11 +379,7 @@ mod tests {
         let mut to = receiver(10);
         let error = to.0.apply(&message, &mut to.1, &mut to.2).unwrap_err();
         assert_eq!(error.to_string(), expected);
-        assert_eq!(
-            to.0.marks(),
-            Marks::default(),
-            "nothing of a refused message is used"
-        );
+        assert_eq!(to.0.marks(), Marks::default(), "nothing of a refused message is used");
         assert_eq!((to.1.string_count(), to.2.node_count()), (1, 1));
     }
 
@@ -455,14 +389,8 @@ mod tests {
             |m| m.node_base = 2,
             "the dictionary's nodes start at 2, but the receiver holds only 1",
         );
-        check_refused(
-            |m| m.frames[0].file = 9,
-            "string 9 is outside its table of 2",
-        );
-        check_refused(
-            |m| m.node_frames[1] = 7,
-            "frame 7 is outside its table of 1",
-        );
+        check_refused(|m| m.frames[0].file = 9, "string 9 is outside its table of 2");
+        check_refused(|m| m.node_frames[1] = 7, "frame 7 is outside its table of 1");
         check_refused(
             |m| m.node_parent_gaps[0] = 0,
             "a node's distance to its parent is 0; it must be at least 1 and at most the node's id",

@@ -80,9 +80,5 @@ pub enum WireError {
 
 /// Refuses what is larger than its limit.
 fn check_size(what: &'static str, size: usize, limit: usize) -> Result<(), WireError> {
-    if size > limit {
-        Err(WireError::TooLarge { what, size, limit })
-    } else {
-        Ok(())
-    }
+    if size > limit { Err(WireError::TooLarge { what, size, limit }) } else { Ok(()) }
 }

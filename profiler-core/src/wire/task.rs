@@ -37,27 +37,13 @@ pub fn encode_task(task: &TaskRecord, name: u32) -> v1::Task {
 /// If its id is 0, a text is over its limit, its outcome is unknown or does not fit its stop, or it
 /// stopped before it started.
 pub fn decode_task(task: &v1::Task, name: Arc<str>) -> Result<TaskRecord, WireError> {
-    let invalid = |what, value: i128, allowed| {
-        Err(WireError::Invalid {
-            what,
-            value,
-            allowed,
-        })
-    };
+    let invalid = |what, value: i128, allowed| Err(WireError::Invalid { what, value, allowed });
     if task.id == 0 {
         return invalid("a task's id", 0, "above 0");
     }
     check_size("a task's key, in bytes,", task.key.len(), NAME_BYTES_MAX)?;
-    check_size(
-        "a thread's name, in bytes,",
-        task.thread_name.len(),
-        NAME_BYTES_MAX,
-    )?;
-    check_size(
-        "a task's cause, in bytes,",
-        task.cause.len(),
-        CAUSE_BYTES_MAX,
-    )?;
+    check_size("a thread's name, in bytes,", task.thread_name.len(), NAME_BYTES_MAX)?;
+    check_size("a task's cause, in bytes,", task.cause.len(), CAUSE_BYTES_MAX)?;
     let outcome = match v1::Outcome::try_from(task.outcome) {
         Ok(v1::Outcome::Running) => Outcome::Running,
         Ok(v1::Outcome::Ok) => Outcome::Ok,
@@ -114,45 +100,23 @@ mod tests {
 
     #[test]
     fn decoding_gives_back_what_was_encoded() {
-        let running = TaskRecord {
-            stop: None,
-            outcome: Outcome::Running,
-            cause: "".into(),
-            ..record()
-        };
-        for task in [
-            record(),
-            running,
-            TaskRecord {
-                parent: None,
-                ..record()
-            },
-        ] {
-            assert_eq!(
-                decode_task(&encode_task(&task, 3), task.name.clone()),
-                Ok(task)
-            );
+        let running =
+            TaskRecord { stop: None, outcome: Outcome::Running, cause: "".into(), ..record() };
+        for task in [record(), running, TaskRecord { parent: None, ..record() }] {
+            assert_eq!(decode_task(&encode_task(&task, 3), task.name.clone()), Ok(task));
         }
     }
 
     fn check_refused(change: impl FnOnce(&mut v1::Task), expected: &str) {
         let mut message = encode_task(&record(), 3);
         change(&mut message);
-        assert_eq!(
-            decode_task(&message, "load".into())
-                .unwrap_err()
-                .to_string(),
-            expected
-        );
+        assert_eq!(decode_task(&message, "load".into()).unwrap_err().to_string(), expected);
     }
 
     #[test]
     fn wrong_tasks_are_refused() {
         check_refused(|t| t.id = 0, "a task's id is 0; it must be above 0");
-        check_refused(
-            |t| t.stop_ns = 90,
-            "a task's stop - start is -10; it must be at least 0",
-        );
+        check_refused(|t| t.stop_ns = 90, "a task's stop - start is -10; it must be at least 0");
         check_refused(
             |t| t.stop_ns = 0,
             "a task's stop is 0; it must be 0 while it runs, and only then",

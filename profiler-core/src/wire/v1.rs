@@ -14,7 +14,7 @@ pub mod agent_message {
         Dictionary(super::Dictionary),
         #[prost(message, tag = "3")]
         Flush(super::Flush),
-        /// The worker ends in good order: what still runs is not lost, it was stopped.
+        /// The worker ends in good order and nobody will say more: its open tasks end as lost at once.
         #[prost(message, tag = "4")]
         Goodbye(super::Goodbye),
     }
