@@ -1,41 +1,46 @@
-//! Emberline's agent (skeleton: the public surface; being filled in).
-#![allow(missing_docs)]
+//! Emberline's agent: samples every thread of the process it lives in, knows which task each one
+//! runs, and ships both to a collector. The process should never notice.
+//!
+//! A worker needs one line in `main` and one for each kind of task:
+//!
+//! ```no_run
+//! fn main() -> Result<(), emberline_agent::StartError> {
+//!     let _agent = emberline_agent::Agent::builder().worker("worker-1").start()?;
+//!     for number in 0..10 {
+//!         let _task = emberline_agent::task("load").key(format!("load-{number}")).start();
+//!         // … the work …
+//!     }
+//!     Ok(())
+//! }
+//! ```
+//!
+//! The way of a sample: `sampler` (ticks, stacks as addresses) → `fold` (names, whole cycles) →
+//! `ship` (outbox, one gRPC stream) or [`LocalAgent`] (this process's memory). The way of a task:
+//! `task` (guards) → `registry` (a ring for each thread) → `fold`.
+//!
+//! Without the default feature `ship` there is no network code, no tokio and no tonic; then
+//! [`AgentBuilder::start_local`] records into memory.
+
+mod agent;
+mod builder;
+mod clock;
 mod cycle;
+mod fold;
+mod local;
+mod registry;
+mod sampler;
+#[cfg(feature = "ship")]
+mod ship;
+#[cfg(feature = "ship")]
+mod shipping;
+mod symbols;
 mod task;
+
+#[cfg(feature = "ship")]
+pub use agent::Agent;
+pub use agent::LocalAgent;
+pub use builder::{AgentBuilder, StartError};
+pub use local::Recording;
+#[cfg(feature = "ship")]
+pub use shipping::ShipReport;
 pub use task::{TaskBuilder, TaskGuard, task};
-
-#[derive(Debug)]
-pub struct Agent {}
-#[derive(Debug, Default)]
-pub struct AgentBuilder {}
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StartError {}
-
-impl Agent {
-    pub fn builder() -> AgentBuilder {
-        AgentBuilder::default()
-    }
-}
-impl AgentBuilder {
-    #[must_use]
-    pub fn collector(self, _url: impl Into<String>) -> Self {
-        self
-    }
-    #[must_use]
-    pub fn worker(self, _id: impl Into<String>) -> Self {
-        self
-    }
-    #[must_use]
-    pub fn label(self, _key: impl Into<String>, _value: impl Into<String>) -> Self {
-        self
-    }
-    #[must_use]
-    pub fn interval(self, _interval: std::time::Duration) -> Self {
-        self
-    }
-    /// Starts sampling; the returned agent flushes and stops when dropped.
-    pub fn start(self) -> Result<Agent, StartError> {
-        Ok(Agent {})
-    }
-}

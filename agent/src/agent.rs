@@ -1,0 +1,263 @@
+//! Starting and stopping: the threads of an agent and what they share.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+
+use crate::builder::{AgentBuilder, StartError};
+use crate::cycle::Tables;
+use crate::fold::{Folder, Sink};
+use crate::local::{Recorder, Recording};
+use crate::sampler::{AGENT_THREAD_PREFIX, RawCycle, Sampler, SamplerOptions, lower_priority};
+use crate::task;
+
+/// Cycles under way from the sampler to the folder. When they are used up the sampler goes on
+/// counting into the same cycle: nothing is lost, the cycle gets longer.
+const CYCLES_QUEUED_MAX: usize = 2;
+
+/// The process whose agent runs; 0 if there is none. Signals and task guards serve one agent, and a
+/// forked child has a copy of this but none of the threads.
+static RUNNING_IN: AtomicU32 = AtomicU32::new(0);
+
+/// A running agent. Dropping it stops the sampling and flushes what was counted, for at most the
+/// builder's flush timeout.
+///
+/// ```no_run
+/// fn main() -> Result<(), emberline_agent::StartError> {
+///     let _agent = emberline_agent::Agent::builder().worker("worker-1").start()?;
+///     // … the program …
+///     Ok(())
+/// }
+/// ```
+#[cfg(feature = "ship")]
+#[derive(Debug)]
+#[must_use = "sampling stops when the agent is dropped"]
+pub struct Agent {
+    threads: Threads,
+    shipping: crate::shipping::Shipping,
+}
+
+#[cfg(feature = "ship")]
+impl Agent {
+    /// Settings, all of which have defaults.
+    pub fn builder() -> AgentBuilder {
+        AgentBuilder::default()
+    }
+
+    pub(crate) fn start(builder: AgentBuilder) -> Result<Agent, StartError> {
+        let (_, options) = builder.checked()?;
+        let running = Running::claim()?;
+        let tables = Arc::new(Mutex::new(Tables::new()));
+        let shipping = crate::shipping::Shipping::start(builder, tables.clone())?;
+        let threads = Threads::start(running, options, tables, Box::new(shipping.sink()))?;
+        Ok(Agent { threads, shipping })
+    }
+
+    /// What became of what was sampled, so far. Sums of this agent's life, all of them exact.
+    #[must_use]
+    pub fn report(&self) -> crate::ShipReport {
+        self.shipping.report()
+    }
+
+    /// Stops, flushes for at most the flush timeout, and says what became of everything.
+    pub fn finish(mut self) -> crate::ShipReport {
+        self.threads.stop();
+        self.shipping.finish()
+    }
+}
+
+#[cfg(feature = "ship")]
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.threads.stop();
+        self.shipping.finish();
+    }
+}
+
+/// An agent that records into its own process's memory.
+#[derive(Debug)]
+#[must_use = "recording stops when this is dropped"]
+pub struct LocalAgent {
+    threads: Threads,
+    recorder: Recorder,
+}
+
+impl LocalAgent {
+    pub(crate) fn start(builder: &AgentBuilder) -> Result<LocalAgent, StartError> {
+        let (_, options) = builder.checked()?;
+        let running = Running::claim()?;
+        let tables = Arc::new(Mutex::new(Tables::new()));
+        let recorder = Recorder::new(tables.clone());
+        let threads = Threads::start(running, options, tables, Box::new(recorder.clone()))?;
+        Ok(LocalAgent { threads, recorder })
+    }
+
+    /// What was recorded up to the last whole second.
+    #[must_use]
+    pub fn recording(&self) -> Recording {
+        self.recorder.recording()
+    }
+
+    /// Stops, and gives everything that was recorded.
+    #[must_use]
+    pub fn finish(mut self) -> Recording {
+        self.threads.stop();
+        self.recorder.recording()
+    }
+}
+
+/// This process's claim to be the one that samples it.
+#[derive(Debug)]
+struct Running;
+
+impl Running {
+    fn claim() -> Result<Running, StartError> {
+        let here = std::process::id();
+        if RUNNING_IN.swap(here, Ordering::AcqRel) == here {
+            return Err(StartError::AlreadyRunning);
+        }
+        task::set_active(true);
+        Ok(Running)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        task::set_active(false);
+        RUNNING_IN.store(0, Ordering::Release);
+    }
+}
+
+/// The sampler's and the folder's thread.
+#[derive(Debug)]
+struct Threads {
+    stop: Arc<AtomicBool>,
+    sampler: Option<JoinHandle<()>>,
+    folder: Option<JoinHandle<()>>,
+    running: Option<Running>,
+    process: u32,
+}
+
+impl Threads {
+    fn start(
+        running: Running,
+        options: SamplerOptions,
+        tables: Arc<Mutex<Tables>>,
+        sink: Box<dyn Sink>,
+    ) -> Result<Threads, StartError> {
+        let (sender, receiver) = sync_channel(CYCLES_QUEUED_MAX);
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut threads = Threads {
+            stop: stop.clone(),
+            sampler: None,
+            folder: None,
+            running: Some(running),
+            process: std::process::id(),
+        };
+        let folder = Folder::new(options, tables);
+        threads.folder = Some(spawn("fold", move || fold(folder, &receiver, sink))?);
+        let (ready, is_ready) = sync_channel(1);
+        threads.sampler = Some(spawn("tick", move || sample(options, &ready, &stop, &sender))?);
+        // The sampler says at once whether the system lets it.
+        let started = is_ready.recv().unwrap_or_else(|_| Err(io::Error::other("it panicked")));
+        match started {
+            Ok(()) => Ok(threads),
+            Err(source) => Err(StartError::Sampler { source }),
+        }
+    }
+
+    /// Ends the sampler, which takes at most a tick, and then the folder, which gets the end of its
+    /// channel.
+    fn stop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        // The guards' last rows are in before the folder ends.
+        drop(self.running.take());
+        for thread in [self.sampler.take(), self.folder.take()].into_iter().flatten() {
+            // In a forked child the thread does not exist and could be waited for in vain.
+            if self.process == std::process::id() {
+                // A panic was reported where it happened.
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn sample(
+    options: SamplerOptions,
+    ready: &SyncSender<io::Result<()>>,
+    stop: &AtomicBool,
+    cycles: &SyncSender<RawCycle>,
+) {
+    match Sampler::new(options) {
+        Ok(sampler) => {
+            // Nobody waits for the answer any more if the start was given up.
+            let _ = ready.send(Ok(()));
+            sampler.run(stop, cycles);
+        }
+        Err(error) => {
+            let _ = ready.send(Err(error));
+        }
+    }
+}
+
+fn fold(folder: Folder, cycles: &Receiver<RawCycle>, mut sink: Box<dyn Sink>) {
+    lower_priority();
+    folder.run(cycles, &mut *sink);
+}
+
+/// Starts a thread of the agent's. It takes none of the program's signals, and a panic in it ends
+/// with a line in the log and not with the program.
+pub(crate) fn spawn(
+    name: &str,
+    body: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, StartError> {
+    let _blocked = BlockedSignals::new();
+    let name = format!("{AGENT_THREAD_PREFIX}{name}");
+    std::thread::Builder::new()
+        .name(name.clone())
+        .spawn(move || {
+            if catch_unwind(AssertUnwindSafe(body)).is_err() {
+                tracing::error!("{name} panicked; this process is no longer profiled");
+            }
+        })
+        .map_err(|source| StartError::Spawn { source })
+}
+
+/// Blocks signals on this thread, and so on those that it starts, until it is dropped: a signal to
+/// the process must find a thread of the program. The sampler's own signals stay open, or it could
+/// not see its neighbours.
+pub(crate) struct BlockedSignals(Option<SigSet>);
+
+impl BlockedSignals {
+    pub(crate) fn new() -> Self {
+        let mut signals = SigSet::all();
+        for own in [Signal::SIGURG, Signal::SIGWINCH] {
+            signals.remove(own);
+        }
+        BlockedSignals(signals.thread_swap_mask(SigmaskHow::SIG_BLOCK).ok())
+    }
+}
+
+impl Drop for BlockedSignals {
+    fn drop(&mut self) {
+        if let Some(before) = &self.0 {
+            // Setting back a mask that was valid before cannot fail.
+            let _ = before.thread_set_mask();
+        }
+    }
+}
+
+/// How long an agent flushes when it ends, if it was not told otherwise.
+pub(crate) const FLUSH_TIMEOUT_DEFAULT: Duration = Duration::from_secs(3);

@@ -1,0 +1,83 @@
+//! Recording into this process's own memory: no collector, no network.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use profiler_core::{Delta, Filter, Profile, TaskId, TaskRecord, ThreadKind};
+
+use crate::cycle::{SealedCycle, Tables};
+use crate::fold::Sink;
+
+/// Most tasks that a recording keeps; the oldest go first and are counted.
+const TASKS_MAX: usize = 100_000;
+
+/// What was recorded so far.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Recorded {
+    delta: Delta,
+    tasks: BTreeMap<TaskId, TaskRecord>,
+    ticks: u64,
+    ticks_expected: u64,
+    lost_tasks: u64,
+}
+
+/// A recording, shared by the folder that writes it and the program that reads it.
+#[derive(Clone, Debug)]
+pub(crate) struct Recorder {
+    tables: Arc<Mutex<Tables>>,
+    recorded: Arc<Mutex<Recorded>>,
+}
+
+impl Recorder {
+    pub(crate) fn new(tables: Arc<Mutex<Tables>>) -> Self {
+        Recorder { tables, recorded: Arc::default() }
+    }
+
+    pub(crate) fn recording(&self) -> Recording {
+        let recorded = lock(&self.recorded).clone();
+        let tables = lock(&self.tables);
+        let all = Filter { threads: ThreadKind::All, ..Filter::default() };
+        Recording {
+            profile: Profile::collect(&tables.symbols, &tables.trie, [&recorded.delta], &all),
+            tasks: recorded.tasks.into_values().collect(),
+            ticks: recorded.ticks,
+            ticks_expected: recorded.ticks_expected,
+            lost_tasks: recorded.lost_tasks,
+        }
+    }
+}
+
+impl Sink for Recorder {
+    fn push(&mut self, cycle: SealedCycle) {
+        let mut recorded = lock(&self.recorded);
+        recorded.delta = recorded.delta.merge(&cycle.delta);
+        recorded.ticks += cycle.ticks;
+        recorded.ticks_expected += cycle.ticks_expected;
+        recorded.lost_tasks += cycle.lost_tasks;
+        recorded.tasks.extend(cycle.tasks.into_iter().map(|task| (task.id, task)));
+        while recorded.tasks.len() > TASKS_MAX {
+            recorded.tasks.pop_first();
+            recorded.lost_tasks += 1;
+        }
+    }
+}
+
+/// What an agent recorded in its own process.
+#[derive(Clone, Debug)]
+pub struct Recording {
+    /// All samples, by task and stack, with the agent's own threads below `[agent]`.
+    pub profile: Profile,
+    /// The tasks, by id; times are this process's real time when it started, steadily advanced.
+    pub tasks: Vec<TaskRecord>,
+    /// Ticks that the sampler made.
+    pub ticks: u64,
+    /// Ticks that the interval asks for over the recorded time.
+    pub ticks_expected: u64,
+    /// Tasks whose end had no room in a queue: their rows are missing.
+    pub lost_tasks: u64,
+}
+
+/// Both sides change their value whole, so a poisoned one is still right.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

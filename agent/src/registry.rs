@@ -1,0 +1,203 @@
+//! What guards leave for the agent's threads: names by number, and for each thread a cell that
+//! says which task it runs and a ring of rows.
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, RwLock};
+
+use profiler_core::limits::{AGENT_TASK_NAMES_MAX, bounded_name};
+use profiler_core::{Outcome, TaskId, Timestamp};
+use rustc_hash::FxHashMap;
+
+/// Rows that one thread can write before the agent reads them, forty times a second. Past it rows
+/// are counted as lost: a guard never waits.
+const RING_ROWS: usize = 4096;
+
+/// Part of a ring that is kept for the ends of tasks. A row of an end is the whole record, so when
+/// tasks come fast their starts may be left out and nothing is lost.
+pub(crate) const ROWS_FOR_ENDS: usize = RING_ROWS / 2;
+
+/// Most names that one thread remembers by itself, beside the table of all.
+const CACHED_NAMES_MAX: usize = 256;
+
+/// A task's name, as a number that fits the handler.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct NameId(pub(crate) u32);
+
+impl NameId {
+    /// No task.
+    pub(crate) const NONE: NameId = NameId(0);
+    /// A name past the limit on names.
+    pub(crate) const OVERFLOW: NameId = NameId(1);
+}
+
+/// A start or a stop, whole.
+#[derive(Debug)]
+pub(crate) struct TaskRow {
+    pub(crate) id: TaskId,
+    pub(crate) name: NameId,
+    pub(crate) key: Arc<str>,
+    pub(crate) parent: Option<TaskId>,
+    pub(crate) start: Timestamp,
+    pub(crate) stop: Option<Timestamp>,
+    pub(crate) outcome: Outcome,
+    pub(crate) cause: Arc<str>,
+}
+
+/// What a thread shares with the agent. The sampler's handler reads `task` alone.
+#[derive(Debug)]
+pub(crate) struct ThreadCell {
+    pub(crate) thread_id: u32,
+    pub(crate) thread_name: Arc<str>,
+    task: AtomicU64,
+    gone: AtomicBool,
+    lost: AtomicU64,
+    rows: Mutex<rtrb::Consumer<TaskRow>>,
+}
+
+impl ThreadCell {
+    /// The calling thread's cell, and the side of its ring that writes.
+    pub(crate) fn new() -> (Arc<ThreadCell>, rtrb::Producer<TaskRow>) {
+        let (producer, consumer) = rtrb::RingBuffer::new(RING_ROWS);
+        // The kernel's name, for threads that no Rust code started have one too.
+        let name = std::fs::read_to_string("/proc/thread-self/comm").unwrap_or_default();
+        let cell = ThreadCell {
+            thread_id: nix::unistd::gettid().as_raw().unsigned_abs(),
+            thread_name: bounded_name(name.trim_end()).into(),
+            task: AtomicU64::new(0),
+            gone: AtomicBool::new(false),
+            lost: AtomicU64::new(0),
+            rows: Mutex::new(consumer),
+        };
+        (Arc::new(cell), producer)
+    }
+
+    /// The word that the handler copies; [`NameId::from_word`] reads it.
+    pub(crate) fn task_word(&self) -> &AtomicU64 {
+        &self.task
+    }
+
+    pub(crate) fn set_task(&self, name: NameId) {
+        self.task.store(name.0.into(), Ordering::Release);
+    }
+
+    pub(crate) fn count_lost(&self) {
+        self.lost.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_gone(&self) {
+        self.gone.store(true, Ordering::Release);
+    }
+}
+
+impl NameId {
+    /// The name in a thread's task word.
+    pub(crate) fn from_word(word: u64) -> NameId {
+        NameId(u32::try_from(word).unwrap_or(NameId::OVERFLOW.0))
+    }
+}
+
+static CELLS: Mutex<Vec<Arc<ThreadCell>>> = Mutex::new(Vec::new());
+/// Rises with every new cell, so that the sampler looks at the list only when it has grown.
+static CELLS_VERSION: AtomicU64 = AtomicU64::new(0);
+
+pub(crate) fn register(cell: &Arc<ThreadCell>) {
+    lock(&CELLS).push(cell.clone());
+    CELLS_VERSION.fetch_add(1, Ordering::Release);
+}
+
+pub(crate) fn cells_version() -> u64 {
+    CELLS_VERSION.load(Ordering::Acquire)
+}
+
+/// Calls `each` for every cell. `None` if a thread is registering right now: the caller comes
+/// again, so that no host thread waits for the agent.
+pub(crate) fn try_each_cell(mut each: impl FnMut(&Arc<ThreadCell>)) -> Option<()> {
+    let cells = CELLS.try_lock().ok()?;
+    cells.iter().for_each(&mut each);
+    Some(())
+}
+
+/// Takes all rows that threads have written; gives how many were lost. Cells of threads that are
+/// gone are dropped once they are empty.
+pub(crate) fn drain_rows(mut each: impl FnMut(&ThreadCell, TaskRow)) -> u64 {
+    let cells: Vec<Arc<ThreadCell>> = lock(&CELLS).clone();
+    let mut lost = 0;
+    let mut any_gone = false;
+    for cell in cells {
+        // Read before the ring: what a thread wrote before it went is then in the ring.
+        any_gone |= cell.gone.load(Ordering::Acquire);
+        let mut rows = lock(&cell.rows);
+        for _ in 0..rows.slots() {
+            let Ok(row) = rows.pop() else { break };
+            each(&cell, row);
+        }
+        lost += cell.lost.swap(0, Ordering::Relaxed);
+    }
+    if any_gone {
+        lock(&CELLS)
+            .retain(|cell| !cell.gone.load(Ordering::Acquire) || !lock(&cell.rows).is_empty());
+    }
+    lost
+}
+
+/// All names that were ever given, by number. Numbers are never given again.
+struct Names {
+    ids: FxHashMap<Arc<str>, NameId>,
+    names: Vec<Arc<str>>,
+}
+
+static NAMES: LazyLock<RwLock<Names>> = LazyLock::new(|| {
+    let reserved: [Arc<str>; 2] = ["".into(), "[overflow]".into()];
+    RwLock::new(Names { ids: FxHashMap::default(), names: reserved.to_vec() })
+});
+
+thread_local! {
+    static CACHED_NAMES: RefCell<FxHashMap<Box<str>, NameId>> = RefCell::default();
+}
+
+/// The number of a name; a thread that has used it before takes no lock.
+pub(crate) fn name_id(name: &str) -> NameId {
+    let cached = CACHED_NAMES.try_with(|cached| cached.borrow().get(name).copied());
+    if let Ok(Some(id)) = cached {
+        return id;
+    }
+    let id = shared_name_id(&bounded_name(name));
+    let _ = CACHED_NAMES.try_with(|cached| {
+        let mut cached = cached.borrow_mut();
+        if cached.len() < CACHED_NAMES_MAX {
+            cached.insert(name.into(), id);
+        }
+    });
+    id
+}
+
+fn shared_name_id(name: &str) -> NameId {
+    if let Some(id) = NAMES.read().unwrap_or_else(PoisonError::into_inner).ids.get(name) {
+        return *id;
+    }
+    let mut names = NAMES.write().unwrap_or_else(PoisonError::into_inner);
+    if let Some(id) = names.ids.get(name) {
+        return *id;
+    }
+    if names.ids.len() >= AGENT_TASK_NAMES_MAX {
+        return NameId::OVERFLOW;
+    }
+    let id = NameId(u32::try_from(names.names.len()).expect("the limit keeps names few"));
+    let name: Arc<str> = name.into();
+    names.names.push(name.clone());
+    names.ids.insert(name, id);
+    id
+}
+
+/// The name behind a number.
+pub(crate) fn name(id: NameId) -> Arc<str> {
+    let names = NAMES.read().unwrap_or_else(PoisonError::into_inner);
+    let index = id.0 as usize;
+    names.names.get(index).unwrap_or(&names.names[NameId::OVERFLOW.0 as usize]).clone()
+}
+
+/// Nothing that holds these locks can leave them half changed, so a poisoned one is still whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

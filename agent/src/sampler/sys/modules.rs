@@ -1,0 +1,237 @@
+//! The executables and libraries that the loader has mapped, and their unwind tables.
+//!
+//! Tables are copied out of this process's memory by checked reads, so that a `dlclose` at any
+//! moment costs a failed read and not the process. That works alike for the vdso and for files that
+//! were deleted or lie outside this mount namespace.
+
+use std::ffi::CStr;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::process::read_memory;
+
+/// Most bytes of one module's unwind tables; the largest known programs have about 60 MB.
+const TABLE_BYTES_MAX: u64 = 128 << 20;
+/// Most modules that are looked at.
+const MODULES_MAX: usize = 4096;
+
+/// How often the loader has added and removed modules: two equal values mean nothing changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(in crate::sampler) struct Generation {
+    adds: u64,
+    removes: u64,
+}
+
+/// One mapped executable or library.
+#[derive(Debug)]
+pub(in crate::sampler) struct Module {
+    /// Its path; empty for the vdso of some kernels.
+    pub(in crate::sampler) path: Arc<str>,
+    /// In hexadecimal; empty if it has none.
+    pub(in crate::sampler) build_id: Arc<str>,
+    /// Where it lies in memory.
+    pub(in crate::sampler) range: Range<u64>,
+    /// What to add to an address of the file to get one in memory.
+    pub(in crate::sampler) base: u64,
+    /// Its unwind tables; `None` if it has none that can be read.
+    pub(in crate::sampler) tables: Option<Tables>,
+}
+
+/// Copies of a module's `.eh_frame_hdr` and `.eh_frame`, and where they lie in memory.
+#[derive(Debug)]
+pub(in crate::sampler) struct Tables {
+    pub(in crate::sampler) index_at: u64,
+    pub(in crate::sampler) index: Arc<[u8]>,
+    pub(in crate::sampler) frames_at: u64,
+    pub(in crate::sampler) frames: Arc<[u8]>,
+}
+
+/// The loader's generation now.
+pub(in crate::sampler) fn generation() -> Generation {
+    let mut generation = Generation::default();
+    visit(|info| {
+        generation = Generation { adds: info.dlpi_adds, removes: info.dlpi_subs };
+        false
+    });
+    generation
+}
+
+/// All modules, and the generation that they belong to. A module that goes away while it is read
+/// is left out; the generation then differs from the next one.
+pub(in crate::sampler) fn load() -> (Generation, Vec<Module>) {
+    let before = generation();
+    let mut headers = Vec::new();
+    visit(|info| {
+        headers.push(Headers::of(info));
+        headers.len() < MODULES_MAX
+    });
+    (before, headers.iter().filter_map(Headers::read).collect())
+}
+
+/// Calls `each` with what the loader tells of each module, until it says `false`.
+fn visit<F: FnMut(&libc::dl_phdr_info) -> bool>(mut each: F) {
+    unsafe extern "C" fn call<F: FnMut(&libc::dl_phdr_info) -> bool>(
+        info: *mut libc::dl_phdr_info,
+        _size: libc::size_t,
+        each: *mut libc::c_void,
+    ) -> libc::c_int {
+        // SAFETY: the loader passes a valid description, which outlives this call.
+        let info = unsafe { &*info };
+        // SAFETY: `each` is the closure that `visit` passed below, used by nobody else meanwhile.
+        let each = unsafe { &mut *each.cast::<F>() };
+        libc::c_int::from(!each(info))
+    }
+    let each = (&raw mut each).cast();
+    // SAFETY: `call` has the type that the loader asks for and does not unwind: the closures of
+    // this module only copy numbers and strings.
+    unsafe { libc::dl_iterate_phdr(Some(call::<F>), each) };
+}
+
+/// A segment of a module, in memory.
+#[derive(Clone, Debug)]
+struct Segment {
+    kind: u32,
+    range: Range<u64>,
+}
+
+/// What must be copied while the loader holds the module in place.
+#[derive(Debug)]
+struct Headers {
+    path: String,
+    base: u64,
+    segments: Vec<Segment>,
+}
+
+impl Headers {
+    fn of(info: &libc::dl_phdr_info) -> Headers {
+        let path = if info.dlpi_name.is_null() {
+            String::new()
+        } else {
+            // SAFETY: the loader's name ends in a 0 and stays for the duration of the visit.
+            unsafe { CStr::from_ptr(info.dlpi_name) }.to_string_lossy().into_owned()
+        };
+        let count = usize::from(info.dlpi_phnum);
+        let headers: &[libc::Elf64_Phdr] = if info.dlpi_phdr.is_null() {
+            &[]
+        } else {
+            // SAFETY: the loader's table has `dlpi_phnum` entries and stays for the visit.
+            unsafe { std::slice::from_raw_parts(info.dlpi_phdr, count) }
+        };
+        let segments = headers
+            .iter()
+            .map(|header| {
+                let start = info.dlpi_addr.wrapping_add(header.p_vaddr);
+                let range = start..start.saturating_add(header.p_memsz);
+                Segment { kind: header.p_type, range }
+            })
+            .collect();
+        Headers { path, base: info.dlpi_addr, segments }
+    }
+
+    fn read(&self) -> Option<Module> {
+        let loaded = || self.of_kind(libc::PT_LOAD);
+        let low = loaded().map(|range| range.start).min()?;
+        let high = loaded().map(|range| range.end).max()?;
+        // Only the program itself has no name.
+        let path = if self.path.is_empty() {
+            std::fs::read_link("/proc/self/exe").ok()?.to_string_lossy().into_owned()
+        } else {
+            self.path.clone()
+        };
+        Some(Module {
+            path: path.into(),
+            build_id: self.build_id().unwrap_or_default().into(),
+            range: low..high,
+            base: self.base,
+            tables: self.tables(),
+        })
+    }
+
+    fn of_kind(&self, kind: u32) -> impl Iterator<Item = Range<u64>> {
+        let of_kind = self.segments.iter().filter(move |segment| segment.kind == kind);
+        of_kind.map(|segment| segment.range.clone())
+    }
+
+    fn tables(&self) -> Option<Tables> {
+        let index_range = self.of_kind(libc::PT_GNU_EH_FRAME).next()?;
+        let index = copy(&index_range)?;
+        // Version 1, and a pointer to the frames that is relative to itself: what every linker
+        // writes.
+        let [1, 0x1b, ..] = *index else { return None };
+        let pointer = index_range.start + 4;
+        let frames_at = pointer.wrapping_add_signed(read_i32(&index, 4)?.into());
+        // No header says where the frames end; the segment does, and they end themselves earlier.
+        let segment = self.of_kind(libc::PT_LOAD).find(|range| range.contains(&frames_at))?;
+        let frames = copy(&(frames_at..segment.end))?;
+        Some(Tables { index_at: index_range.start, index, frames_at, frames })
+    }
+
+    fn build_id(&self) -> Option<String> {
+        self.of_kind(libc::PT_NOTE).find_map(|range| build_id_in(&copy(&range)?))
+    }
+}
+
+/// Copies a range of memory up to the first part of it that cannot be read; `None` if that is all.
+fn copy(range: &Range<u64>) -> Option<Arc<[u8]>> {
+    let length = range.end.checked_sub(range.start).filter(|length| *length <= TABLE_BYTES_MAX)?;
+    let mut bytes = vec![0; usize::try_from(length).ok()?];
+    let read = read_memory(range.start, &mut bytes);
+    bytes.truncate(read);
+    (read > 0).then(|| bytes.into())
+}
+
+/// Finds the build id among a module's notes: (name size, size, type, name, value), each padded to
+/// four bytes.
+fn build_id_in(mut notes: &[u8]) -> Option<String> {
+    const GNU_BUILD_ID: i32 = 3;
+    while notes.len() >= 12 {
+        let name_size = usize::try_from(read_i32(notes, 0)?).ok()?;
+        let size = usize::try_from(read_i32(notes, 4)?).ok()?;
+        let name = notes.get(12..)?.get(..name_size)?;
+        let value_at = 12 + name_size.next_multiple_of(4);
+        let value = notes.get(value_at..)?.get(..size)?;
+        if read_i32(notes, 8)? == GNU_BUILD_ID && name == b"GNU\0" {
+            return Some(value.iter().map(|byte| format!("{byte:02x}")).collect());
+        }
+        notes = notes.get(value_at + size.next_multiple_of(4)..)?;
+    }
+    None
+}
+
+pub(in crate::sampler) fn read_i32(bytes: &[u8], at: usize) -> Option<i32> {
+    Some(i32::from_le_bytes(bytes.get(at..)?.first_chunk().copied()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_program_and_the_c_library_are_found_with_tables() {
+        let (generation, modules) = load();
+        assert_eq!(generation, self::generation());
+        let here = load as *const () as u64;
+        let own = modules.iter().find(|module| module.range.contains(&here)).unwrap();
+        assert_eq!(*own.path, *std::env::current_exe().unwrap().to_string_lossy());
+        assert!(own.tables.is_some());
+        let libc = modules.iter().find(|module| module.path.contains("libc.so")).unwrap();
+        assert_eq!(libc.build_id.len(), 40, "a SHA-1 in hexadecimal: {}", libc.build_id);
+        let vdso = modules.iter().find(|module| module.path.contains("vdso")).unwrap();
+        assert!(vdso.tables.is_some(), "the vdso's tables are read from memory");
+    }
+
+    #[test]
+    fn notes_that_lie_about_their_size_are_left() {
+        let mut note = Vec::new();
+        for word in [4, 2, 3] {
+            note.extend(i32::to_le_bytes(word));
+        }
+        note.extend(b"GNU\0\xab\xcd\0\0");
+        assert_eq!(build_id_in(&note), Some("abcd".to_owned()));
+        note[4] = 200;
+        assert_eq!(build_id_in(&note), None);
+        note[0] = 255;
+        assert_eq!(build_id_in(&note), None);
+        assert_eq!(build_id_in(&[0; 40]), None);
+    }
+}

@@ -1,0 +1,526 @@
+//! The outbox against a slow, obvious collector that stores, refuses, loses answers and forgets,
+//! in any order. After every flush that it applies, the account must add up to what it holds.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use profiler_core::{NodeId, Outcome, State, TaskId, TaskRecord, TimeRange, Timestamp, Weight};
+use proptest::prelude::*;
+
+use super::*;
+use crate::ship::parcel::{Span, row_bytes};
+
+const SECOND_NS: i64 = 1_000_000_000;
+const QUANTUM_NS: u64 = 10;
+
+fn range(start: i64, stop: i64) -> TimeRange {
+    let at = |second: i64| Timestamp::from_unix_ns(second * SECOND_NS);
+    TimeRange::new(at(start), at(stop)).unwrap()
+}
+
+/// The record of task `id`: running, or ended at `stop`.
+fn task(id: u64, stop: Option<i64>) -> TaskRecord {
+    TaskRecord {
+        id: TaskId(id),
+        name: "load".into(),
+        key: format!("load-{id}").into(),
+        thread_id: 1,
+        thread_name: "worker".into(),
+        parent: None,
+        start: Timestamp::from_unix_ns(0),
+        stop: stop.map(Timestamp::from_unix_ns),
+        outcome: if stop.is_some() { Outcome::Ok } else { Outcome::Running },
+        cause: "".into(),
+    }
+}
+
+/// The cycle of one second, with weights in quanta by node, all of one state.
+fn cycle(second: i64, pairs: &[(u32, u64)], tasks: Vec<TaskRecord>) -> SealedCycle {
+    let weight = |(node, quanta): &(u32, u64)| {
+        (NodeId(*node), Weight::of(State::ALL[*node as usize % 3], quanta * QUANTUM_NS))
+    };
+    SealedCycle {
+        range: range(second, second + 1),
+        delta: pairs.iter().map(weight).collect(),
+        quantum_ns: QUANTUM_NS,
+        ticks: 99,
+        ticks_expected: 100,
+        tasks,
+        lost_tasks: 0,
+        lost_queue_ns: 0,
+    }
+}
+
+fn outbox(change: impl FnOnce(&mut Limits)) -> Outbox {
+    let mut limits = Limits::default();
+    change(&mut limits);
+    Outbox::new(limits)
+}
+
+/// Takes everything out, acking each flush.
+fn drain(outbox: &mut Outbox) -> Vec<Arc<Parcel>> {
+    let mut parcels = Vec::new();
+    while let Some((seq, parcel)) = outbox.next() {
+        outbox.ack(seq);
+        parcels.push(parcel);
+    }
+    parcels
+}
+
+fn ids(parcel: &Parcel) -> Vec<u64> {
+    parcel.tasks.iter().map(|task| task.id.0).collect()
+}
+
+#[test]
+fn a_full_outbox_merges_neighbours_and_keeps_weight_ticks_and_latest_rows() {
+    let mut outbox = outbox(|limits| limits.waiting_max = 2);
+    outbox.push(cycle(0, &[(1, 5), (2, 1)], vec![task(1, None), task(2, None)]));
+    outbox.push(SealedCycle { quantum_ns: 4, ..cycle(1, &[(2, 2)], vec![task(1, Some(7))]) });
+    outbox.push(cycle(2, &[(9, 1)], vec![]));
+    let parcels = drain(&mut outbox);
+    assert_eq!(parcels.len(), 2);
+    let span = Span { range: range(0, 2), quantum_ns: 2, ticks: 198, ticks_expected: 200 };
+    assert_eq!(parcels[0].span, Some(span));
+    assert_eq!(parcels[0].delta, cycle(0, &[(1, 5), (2, 3)], vec![]).delta);
+    assert_eq!(parcels[0].tasks, [task(2, None), task(1, Some(7))]);
+    assert_eq!(parcels[1].span.unwrap().range, range(2, 3));
+}
+
+#[test]
+fn all_of_an_outage_keeps_about_the_same_detail() {
+    let mut outbox = outbox(|limits| limits.waiting_max = 8);
+    (0..64).for_each(|second| outbox.push(cycle(second, &[(1, 1)], vec![])));
+    let lengths = drain(&mut outbox).iter().map(|parcel| parcel.length_ns()).collect::<Vec<_>>();
+    let longest = lengths.iter().max().unwrap() / SECOND_NS as u64;
+    assert_eq!(lengths.iter().sum::<u64>(), 64 * SECOND_NS as u64);
+    assert!((8..=16).contains(&longest), "the longest of 8 covers {longest} of 64 s");
+}
+
+#[test]
+fn what_was_handed_out_is_never_merged() {
+    let mut outbox = outbox(|limits| (limits.waiting_max, limits.in_flight_max) = (1, 2));
+    outbox.push(cycle(0, &[(1, 1)], vec![]));
+    let first = outbox.next().unwrap();
+    for second in 1..9 {
+        outbox.push(cycle(second, &[(1, 1)], vec![]));
+    }
+    outbox.welcome(0, 0).unwrap();
+    assert_eq!(outbox.next().unwrap(), first);
+    // Only what is handed out is frozen: this one still joins those that wait.
+    outbox.push(cycle(9, &[(1, 1)], vec![]));
+    let (seq, second) = outbox.next().unwrap();
+    assert_eq!((seq, second.length_ns()), (2, 9 * SECOND_NS as u64));
+    outbox.push(cycle(10, &[(1, 1)], vec![]));
+    assert_eq!(outbox.next(), None, "two are in flight");
+    assert!(!outbox.has_next());
+}
+
+#[test]
+fn rows_that_do_not_fit_are_dropped_oldest_first_running_last_and_counted() {
+    let row = row_bytes(&task(1, None));
+    let mut outbox = outbox(|limits| limits.outbox_bytes_max = 256 + 2 * 32 + 2 * row);
+    outbox.push(cycle(0, &[(1, 5), (2, 1)], vec![task(1, None), task(2, Some(3))]));
+    assert_eq!(outbox.tally().lost_tasks, 0);
+    outbox.push(cycle(1, &[(2, 1)], vec![task(3, Some(4)), task(4, Some(5))]));
+    assert_eq!(outbox.tally().lost_tasks, 2);
+    assert_eq!(outbox.waiting.iter().map(ids).collect::<Vec<_>>(), [[1, 4]]);
+    outbox.push(cycle(2, &[(3, 1), (4, 1)], vec![]));
+    outbox.push(cycle(2, &[(5, 1), (6, 1), (7, 1), (8, 1), (9, 1)], vec![]));
+    assert_eq!(outbox.tally().lost_tasks, 4);
+    assert_eq!(outbox.tally().unacked_ns, 14 * QUANTUM_NS);
+}
+
+#[test]
+fn what_is_too_large_for_a_message_becomes_several_flushes_of_the_same_range() {
+    // Four bytes a pair: a gap of one byte, a weight of three; and rows of over 80.
+    let pairs: Vec<_> = (1..=1_000).map(|node| (3 * node, 1 << 14)).collect();
+    let rows: Vec<_> = (1..=20).map(|id| task(id, Some(1))).collect();
+    let mut outbox = outbox(|limits| limits.flush_bytes_max = 256 + 1_700);
+    outbox.push(SealedCycle { lost_queue_ns: 7, ..cycle(0, &pairs, rows) });
+    let parcels = drain(&mut outbox);
+    let pairs = parcels.iter().map(|parcel| parcel.delta.pairs().len()).collect::<Vec<_>>();
+    let rows = parcels.iter().map(|parcel| parcel.tasks.len()).collect::<Vec<_>>();
+    let ticks = parcels.iter().map(|parcel| parcel.span.map(|span| span.ticks)).collect::<Vec<_>>();
+    assert_eq!(pairs, [425, 424, 151, 0]);
+    assert_eq!(rows, [0, 0, 11, 9]);
+    assert_eq!(ticks, [Some(99), Some(0), Some(0), None]);
+    assert!(parcels[..3].iter().all(|parcel| parcel.span.unwrap().range == range(0, 1)));
+    assert_eq!(outbox.tally().lost_queue_ns, 7);
+}
+
+#[test]
+fn a_pair_or_row_larger_than_a_message_goes_alone() {
+    let mut outbox = outbox(|limits| limits.flush_bytes_max = 0);
+    outbox.push(cycle(0, &[(1, 5), (2, 1)], vec![task(1, None), task(2, None)]));
+    let parcels = drain(&mut outbox);
+    let sizes = parcels.iter().map(|parcel| (parcel.delta.pairs().len(), parcel.tasks.len()));
+    assert_eq!(sizes.collect::<Vec<_>>(), [(1, 0), (1, 0), (0, 1), (0, 1)]);
+}
+
+#[test]
+fn a_collector_that_forgot_gets_the_running_tasks_again_and_the_loss_is_counted() {
+    let mut outbox = outbox(|_| {});
+    outbox.push(cycle(0, &[(1, 5)], vec![task(1, None), task(2, None)]));
+    drain(&mut outbox);
+    outbox.push(cycle(1, &[(1, 2)], vec![task(2, Some(9))]));
+    outbox.welcome(0, 0).unwrap();
+    assert_eq!(outbox.tally().lost_forgotten_ns, 5 * QUANTUM_NS);
+    let parcels = drain(&mut outbox);
+    assert_eq!(parcels.iter().map(|parcel| ids(parcel)).collect::<Vec<_>>(), [[1], [2]]);
+    assert_eq!(outbox.next_seq, 4);
+    // Its older memory comes back: that is not lost any more.
+    outbox.welcome(1, 7 * QUANTUM_NS).unwrap();
+    assert_eq!(outbox.tally().lost_forgotten_ns, 0);
+}
+
+#[test]
+fn a_loss_of_rows_alone_shows_in_the_sequence_number() {
+    let mut outbox = outbox(|_| {});
+    outbox.push(cycle(0, &[], vec![task(1, None)]));
+    drain(&mut outbox);
+    outbox.welcome(0, 0).unwrap();
+    assert_eq!(drain(&mut outbox).iter().map(|parcel| ids(parcel)).collect::<Vec<_>>(), [[1]]);
+}
+
+#[test]
+fn a_collector_that_forgets_again_and_again_does_not_fill_the_outbox() {
+    let mut outbox = outbox(|_| {});
+    outbox.push(cycle(0, &[(1, 5)], vec![task(1, None)]));
+    outbox.push(cycle(1, &[(1, 2)], vec![]));
+    let (first, _) = outbox.next().unwrap();
+    outbox.next().unwrap();
+    outbox.ack(first);
+    outbox.welcome(0, 0).unwrap();
+    let (second, _) = outbox.next().unwrap();
+    outbox.ack(second);
+    outbox.welcome(0, 0).unwrap();
+    assert_eq!(outbox.waiting.iter().map(ids).collect::<Vec<_>>(), [[1]]);
+}
+
+#[test]
+fn what_was_refused_is_not_lost_if_an_older_memory_holds_it() {
+    let mut outbox = outbox(|_| {});
+    outbox.push(cycle(0, &[(1, 5)], vec![]));
+    let (seq, _) = outbox.next().unwrap();
+    outbox.refuse(seq);
+    assert_eq!(outbox.tally().lost_refused_ns, 5 * QUANTUM_NS);
+    outbox.welcome(seq, 5 * QUANTUM_NS).unwrap();
+    assert_eq!(outbox.tally().lost_refused_ns, 0);
+    assert_eq!(outbox.tally().acked_ns, 5 * QUANTUM_NS);
+}
+
+#[test]
+fn a_weight_between_quanta_stays_whole() {
+    let mut outbox = outbox(|_| {});
+    for quantum_ns in [0, 4, 7] {
+        outbox.push(SealedCycle { quantum_ns, ..cycle(0, &[(1, 1)], vec![]) });
+        assert_eq!(drain(&mut outbox)[0].span.unwrap().quantum_ns, 1);
+    }
+}
+
+#[test]
+fn a_collector_that_claims_what_was_never_sent_is_refused() {
+    let mut outbox = outbox(|_| {});
+    outbox.push(cycle(0, &[(1, 5)], vec![]));
+    let error = outbox.welcome(1, 50).unwrap_err();
+    let text = "the collector says it holds flush 1 of this epoch, but only 0 were sent";
+    assert_eq!(error.to_string(), text);
+    outbox.next().unwrap();
+    outbox.welcome(1, 50).unwrap();
+    assert!(outbox.is_empty());
+}
+
+#[test]
+fn running_tasks_past_their_limit_are_counted() {
+    let mut outbox = outbox(|limits| limits.running_bytes_max = row_bytes(&task(1, None)));
+    outbox.push(cycle(0, &[], vec![task(1, None), task(2, None)]));
+    outbox.push(cycle(1, &[], vec![task(1, Some(1)), task(3, None)]));
+    assert_eq!(outbox.tally().untracked_tasks, 1);
+    assert_eq!(outbox.running.records.keys().collect::<Vec<_>>(), [&TaskId(3)]);
+}
+
+/// What a collector keeps of one epoch.
+#[derive(Clone, Default)]
+struct Memory {
+    mark: u64,
+    stored_ns: u64,
+    nodes: BTreeMap<NodeId, u64>,
+    ticks: u64,
+    tasks: BTreeMap<TaskId, TaskRecord>,
+}
+
+/// On the way to the collector.
+struct Sent {
+    seq: u64,
+    parcel: Arc<Parcel>,
+    account: v1::Account,
+    /// What the agent knew of this stream's refusals.
+    refused_known_ns: u64,
+}
+
+enum Answer {
+    Ack(u64),
+    Refusal(u64, u64),
+}
+
+/// An agent's outbox, a collector, and what is on the way between them.
+struct World {
+    outbox: Outbox,
+    memory: Memory,
+    backup: Memory,
+    wire: VecDeque<Sent>,
+    answers: VecDeque<Answer>,
+    /// Since this stream began: what the collector refused, and what the agent knows of it.
+    refused_ns: u64,
+    refused_known_ns: u64,
+    contents: BTreeMap<u64, Arc<Parcel>>,
+    pushed_ns: u64,
+    pushed: Memory,
+    seconds: i64,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Push {
+        pairs: Vec<(u32, u64)>,
+        tasks: Vec<(u64, bool)>,
+        lost_queue_ns: u64,
+    },
+    Send,
+    Apply,
+    Refuse,
+    Answer,
+    /// The stream breaks: what is on the way, both ways, is gone.
+    Reconnect,
+    /// The collector comes back without memory.
+    Forget,
+    /// The collector comes back with the memory of the last `Backup`.
+    Restore,
+    Backup,
+}
+
+fn steps(with_losses: bool) -> impl Strategy<Value = Vec<Step>> {
+    let push = (
+        prop::collection::vec((1..40u32, 1..100_000u64), 0..12),
+        prop::collection::vec((1..30u64, any::<bool>()), 0..4),
+        prop_oneof![4 => Just(0), 1 => 1..1_000u64],
+    );
+    let push =
+        push.prop_map(|(pairs, tasks, lost)| Step::Push { pairs, tasks, lost_queue_ns: lost });
+    let losses = u32::from(with_losses);
+    let step = prop_oneof![
+        6 => push,
+        8 => Just(Step::Send),
+        8 => Just(Step::Apply),
+        losses * 2 => Just(Step::Refuse),
+        8 => Just(Step::Answer),
+        2 => Just(Step::Reconnect),
+        losses => Just(Step::Forget),
+        losses => Just(Step::Restore),
+        losses => Just(Step::Backup),
+    ];
+    prop::collection::vec(step, 0..120)
+}
+
+impl World {
+    fn new(limits: Limits) -> Self {
+        World {
+            outbox: Outbox::new(limits),
+            memory: Memory::default(),
+            backup: Memory::default(),
+            wire: VecDeque::new(),
+            answers: VecDeque::new(),
+            refused_ns: 0,
+            refused_known_ns: 0,
+            contents: BTreeMap::new(),
+            pushed_ns: 0,
+            pushed: Memory::default(),
+            seconds: 0,
+        }
+    }
+
+    fn take(&mut self, step: Step) {
+        match step {
+            Step::Push { pairs, tasks, lost_queue_ns } => self.push(&pairs, &tasks, lost_queue_ns),
+            Step::Send => self.send(),
+            Step::Apply => self.apply(),
+            Step::Refuse => self.refuse(),
+            Step::Answer => match self.answers.pop_front() {
+                Some(Answer::Ack(seq)) => self.outbox.ack(seq),
+                Some(Answer::Refusal(seq, weight_ns)) => {
+                    self.outbox.refuse(seq);
+                    self.refused_known_ns += weight_ns;
+                }
+                None => {}
+            },
+            Step::Reconnect => self.reconnect(),
+            Step::Forget => {
+                self.memory = Memory::default();
+                self.reconnect();
+            }
+            Step::Restore => {
+                self.memory = self.backup.clone();
+                self.reconnect();
+            }
+            Step::Backup => self.backup = self.memory.clone(),
+        }
+        self.check_limits();
+    }
+
+    fn push(&mut self, pairs: &[(u32, u64)], tasks: &[(u64, bool)], lost_queue_ns: u64) {
+        let tasks: BTreeMap<_, _> = tasks.iter().copied().collect();
+        // A task that ended does not run again.
+        let over = |id: &u64| self.pushed.tasks.get(&TaskId(*id)).is_some_and(|t| t.stop.is_some());
+        let live = tasks.into_iter().filter(|(id, _)| !over(id));
+        let tasks: Vec<_> = live.map(|(id, ends)| task(id, ends.then_some(self.seconds))).collect();
+        let cycle = SealedCycle { lost_queue_ns, ..cycle(self.seconds, pairs, tasks) };
+        self.seconds += 1;
+        self.pushed_ns += cycle.delta.total().total_ns() + lost_queue_ns;
+        self.pushed.add(&Parcel::from(cycle.clone()));
+        self.outbox.push(cycle);
+    }
+
+    fn send(&mut self) {
+        let could = self.outbox.has_next();
+        let next = self.outbox.next();
+        assert_eq!(could, next.is_some());
+        let Some((seq, parcel)) = next else { return };
+        let content = self.contents.entry(seq).or_insert_with(|| parcel.clone());
+        assert_eq!(*content, parcel, "flush {seq} changed after it was sent");
+        let account = self.outbox.account(seq).unwrap();
+        let through = self.contents.range(..=seq).map(|(_, parcel)| parcel);
+        let queue_ns: u64 = through.clone().map(|parcel| parcel.lost_queue_ns).sum();
+        let weight_ns: u64 = through.map(|parcel| parcel.weight_ns()).sum();
+        assert_eq!(account.lost_queue_ns, queue_ns);
+        assert_eq!(account.accepted_ns, weight_ns + queue_ns, "flush {seq}, each time it is sent");
+        let refused_known_ns = self.refused_known_ns;
+        self.wire.push_back(Sent { seq, parcel, account, refused_known_ns });
+    }
+
+    fn apply(&mut self) {
+        let Some(Sent { seq, parcel, account, refused_known_ns }) = self.wire.pop_front() else {
+            return;
+        };
+        self.answers.push_back(Answer::Ack(seq));
+        if seq <= self.memory.mark {
+            return;
+        }
+        self.memory.mark = seq;
+        self.memory.add(&parcel);
+        let lost = account.lost_refused_ns + account.lost_forgotten_ns + account.lost_queue_ns;
+        // What this collector refused on this stream before the agent could know.
+        let unknown_ns = self.refused_ns - refused_known_ns;
+        assert_eq!(account.accepted_ns, self.memory.stored_ns + lost + unknown_ns, "flush {seq}");
+    }
+
+    fn refuse(&mut self) {
+        if self.wire.front().is_none_or(|sent| sent.seq <= self.memory.mark) {
+            return;
+        }
+        let Some(Sent { seq, parcel, .. }) = self.wire.pop_front() else {
+            return;
+        };
+        self.refused_ns += parcel.weight_ns();
+        self.answers.push_back(Answer::Refusal(seq, parcel.weight_ns()));
+    }
+
+    fn reconnect(&mut self) {
+        self.wire.clear();
+        self.answers.clear();
+        (self.refused_ns, self.refused_known_ns) = (0, 0);
+        self.outbox.welcome(self.memory.mark, self.memory.stored_ns).unwrap();
+    }
+
+    fn check_limits(&self) {
+        let Outbox { limits, waiting, in_flight, .. } = &self.outbox;
+        assert!(in_flight.len() <= limits.in_flight_max && waiting.len() <= limits.waiting_max);
+        let bytes = |parcels: &mut dyn Iterator<Item = &Parcel>| parcels.map(Parcel::bytes).sum();
+        assert_eq!(self.outbox.waiting_bytes, bytes(&mut waiting.iter()));
+        let in_flight_bytes: usize = bytes(&mut in_flight.iter().map(|flush| &*flush.parcel));
+        assert_eq!(self.outbox.in_flight_bytes, in_flight_bytes);
+        let merged = waiting.len() <= 1 && waiting.iter().all(|parcel| parcel.tasks.is_empty());
+        assert!(self.outbox.bytes() <= limits.outbox_bytes_max || merged);
+        let tally = self.outbox.tally();
+        let parts = [
+            tally.acked_ns,
+            tally.unacked_ns,
+            tally.lost_refused_ns,
+            tally.lost_forgotten_ns,
+            tally.lost_queue_ns,
+        ];
+        assert_eq!(tally.accepted_ns, parts.iter().sum::<u64>());
+        assert_eq!(tally.accepted_ns, self.pushed_ns);
+    }
+
+    /// Lets everything arrive, and be answered.
+    fn settle(&mut self) {
+        while !(self.outbox.is_empty() && self.wire.is_empty()) {
+            [Step::Send, Step::Apply, Step::Answer].into_iter().for_each(|step| self.take(step));
+        }
+    }
+}
+
+impl Memory {
+    fn add(&mut self, parcel: &Parcel) {
+        for (node, weight) in parcel.delta.pairs() {
+            *self.nodes.entry(*node).or_default() += weight.total_ns();
+            self.stored_ns += weight.total_ns();
+        }
+        self.ticks += parcel.span.map_or(0, |span| span.ticks);
+        self.tasks.extend(parcel.tasks.iter().map(|task| (task.id, task.clone())));
+    }
+}
+
+/// Small enough that merging, splitting and a full window all happen.
+fn small_limits() -> impl Strategy<Value = Limits> {
+    (1_000..6_000usize, 1..6usize, 1..5usize, 1_000..100_000usize, 0..700usize).prop_map(
+        |(outbox_bytes_max, waiting_max, in_flight_max, running_bytes_max, flush_bytes_max)| {
+            Limits {
+                outbox_bytes_max,
+                waiting_max,
+                in_flight_max,
+                running_bytes_max,
+                flush_bytes_max,
+            }
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn accounts_add_up_whatever_happens(steps in steps(true), limits in small_limits()) {
+        // `take` and `settle` check after every step.
+        let mut world = World::new(limits);
+        steps.into_iter().for_each(|step| world.take(step));
+        world.settle();
+        let tally = world.outbox.tally();
+        prop_assert_eq!(tally.unacked_ns, 0);
+        prop_assert_eq!(tally.acked_ns, world.memory.stored_ns);
+    }
+
+    #[test]
+    fn a_collector_that_loses_nothing_ends_with_all(steps in steps(false), limits in small_limits()) {
+        let mut world = World::new(limits);
+        steps.into_iter().for_each(|step| world.take(step));
+        world.settle();
+        prop_assert_eq!(&world.memory.nodes, &world.pushed.nodes);
+        prop_assert_eq!(world.memory.ticks, world.pushed.ticks);
+        let lost = world.outbox.tally().lost_tasks;
+        if lost == 0 {
+            prop_assert_eq!(&world.memory.tasks, &world.pushed.tasks);
+        }
+    }
+
+    // Rows of running tasks come back after a loss of all memory, and no row is ever out of date.
+    // (An older memory may hold a task as running whose end was acked; nobody can know.)
+    #[test]
+    fn what_still_runs_is_known_after_a_loss_of_memory(steps in steps(true)) {
+        let mut world = World::new(Limits::default());
+        let kept = steps.into_iter().filter(|step| !matches!(step, Step::Refuse | Step::Restore));
+        kept.for_each(|step| world.take(step));
+        world.settle();
+        for (id, task) in &world.pushed.tasks {
+            let held = world.memory.tasks.get(id);
+            prop_assert!(held == Some(task) || (held.is_none() && task.stop.is_some()), "{:?}", held);
+        }
+    }
+}

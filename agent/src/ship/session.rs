@@ -1,0 +1,247 @@
+//! One stream's conversation, without the stream: what to say next, and what an answer changes.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use profiler_core::Timestamp;
+use profiler_core::limits::{CAUSE_BYTES_MAX, MESSAGE_BYTES_TARGET, bounded};
+use profiler_core::wire::v1::{self, agent_message, collector_message};
+use profiler_core::wire::{Marks, dictionary_since, encode_cycle, encode_task};
+
+use super::clock::{Exchange, OffsetEstimator};
+use super::outbox::{Outbox, UnknownSeq};
+use super::parcel::Parcel;
+use crate::cycle::Tables;
+
+/// Most dictionaries that a collector may refuse on one stream. The first may be a difference in
+/// what both believe is held; one that persists does not heal by repeating.
+const DICTIONARY_REFUSALS_MAX: u32 = 3;
+
+/// Why a conversation ended.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum SessionError {
+    /// The collector's memory is not of this epoch.
+    #[error(transparent)]
+    UnknownSeq(#[from] UnknownSeq),
+    /// It refused too many dictionaries.
+    #[error("the collector refused {DICTIONARY_REFUSALS_MAX} dictionaries, at last: {reason:?}")]
+    DictionaryRefused {
+        /// What the collector said at last.
+        reason: String,
+    },
+    /// Its first answer must be Welcome, and no other may be.
+    #[error("the collector answered {got} where {expected} was due")]
+    OutOfOrder {
+        /// What came.
+        got: &'static str,
+        /// What the protocol allows.
+        expected: &'static str,
+    },
+}
+
+/// One conversation, from the Welcome on.
+#[derive(Debug)]
+pub(crate) struct Session<'a> {
+    outbox: &'a Mutex<Outbox>,
+    tables: &'a Mutex<Tables>,
+    offsets: &'a mut OffsetEstimator,
+    /// How much of the tables was sent, or the collector held before.
+    marks: Marks,
+    /// Encoded, and not sent before the dictionary that it needs.
+    ready: Option<Ready>,
+    dictionary_refusals: u32,
+    flush_refused: bool,
+}
+
+#[derive(Debug)]
+struct Ready {
+    flush: v1::Flush,
+    needs: Marks,
+}
+
+impl<'a> Session<'a> {
+    /// Begins with the collector's first message, which came at `now`.
+    ///
+    /// # Errors
+    /// If it is not a Welcome, or one that claims what this epoch never sent.
+    pub(crate) fn open(
+        outbox: &'a Mutex<Outbox>,
+        tables: &'a Mutex<Tables>,
+        offsets: &'a mut OffsetEstimator,
+        first: v1::CollectorMessage,
+        now: Timestamp,
+    ) -> Result<Self, SessionError> {
+        let welcome = match first.kind {
+            Some(collector_message::Kind::Welcome(welcome)) => welcome,
+            other => {
+                let got = kind_name(other.as_ref());
+                return Err(SessionError::OutOfOrder { got, expected: "Welcome" });
+            }
+        };
+        lock(outbox).welcome(welcome.acked_seq, welcome.stored_ns)?;
+        let marks = Marks::default();
+        let (ready, dictionary_refusals, flush_refused) = (None, 0, false);
+        let mut session =
+            Session { outbox, tables, offsets, marks, ready, dictionary_refusals, flush_refused };
+        session.measure(welcome.receipt, now);
+        session.set_marks([welcome.strings, welcome.frames, welcome.nodes]);
+        Ok(session)
+    }
+
+    /// Whether [`Session::next_message`] would give one.
+    pub(crate) fn has_next(&self) -> bool {
+        self.ready.is_some() || lock(self.outbox).has_next()
+    }
+
+    /// The next message: a piece of the dictionary, or the flush that needed it. When it is sent is
+    /// left 0. `None` if there is nothing to say.
+    pub(crate) fn next_message(&mut self) -> Option<v1::AgentMessage> {
+        if self.ready.is_none() {
+            // Two statements, for encoding must not hold the outbox's lock: `push` waits for it.
+            let next = lock(self.outbox).next();
+            self.ready = next.map(|(seq, parcel)| encode(seq, &parcel, self.tables));
+        }
+        let needs = self.ready.as_ref()?.needs;
+        if !self.holds(needs)
+            && let Some(dictionary) = self.next_dictionary()
+        {
+            return Some(message(agent_message::Kind::Dictionary(dictionary)));
+        }
+        let ready = self.ready.take()?;
+        let flush = self.complete(ready.flush);
+        Some(message(agent_message::Kind::Flush(flush)))
+    }
+
+    /// Takes in what the collector said; it came at `now`.
+    ///
+    /// # Errors
+    /// If the conversation cannot go on.
+    pub(crate) fn receive(
+        &mut self,
+        message: v1::CollectorMessage,
+        now: Timestamp,
+    ) -> Result<(), SessionError> {
+        match message.kind {
+            Some(collector_message::Kind::Ack(ack)) => {
+                self.measure(ack.receipt, now);
+                lock(self.outbox).ack(ack.seq);
+                Ok(())
+            }
+            Some(collector_message::Kind::Refusal(refusal)) => {
+                self.measure(refusal.receipt, now);
+                self.refused(refusal)
+            }
+            other => {
+                let got = kind_name(other.as_ref());
+                Err(SessionError::OutOfOrder { got, expected: "Ack or Refusal" })
+            }
+        }
+    }
+
+    fn refused(&mut self, refusal: v1::Refusal) -> Result<(), SessionError> {
+        let v1::Refusal { seq, reason, strings, frames, nodes, .. } = refusal;
+        let reason = bounded(&reason, CAUSE_BYTES_MAX);
+        self.set_marks([strings, frames, nodes]);
+        if seq > 0 {
+            lock(self.outbox).refuse(seq);
+            // Once a stream: a collector that refuses all would fill the host's log.
+            if !std::mem::replace(&mut self.flush_refused, true) {
+                tracing::warn!(seq, ?reason, "the collector refused samples; they count as lost");
+            }
+            return Ok(());
+        }
+        self.dictionary_refusals += 1;
+        if self.dictionary_refusals < DICTIONARY_REFUSALS_MAX {
+            tracing::debug!(?reason, "the collector refused a dictionary; sending it again");
+            return Ok(());
+        }
+        Err(SessionError::DictionaryRefused { reason: reason.into_owned() })
+    }
+
+    /// What the collector says it holds. Never less than what no table is without, for 0 means
+    /// nothing; never more than there is, for then there would be nothing to count on from.
+    fn set_marks(&mut self, [strings, frames, nodes]: [u32; 3]) {
+        let least = Marks::default();
+        let most = marks_of(&lock(self.tables));
+        self.marks = Marks {
+            strings: strings.clamp(least.strings, most.strings),
+            frames: frames.clamp(least.frames, most.frames),
+            nodes: nodes.clamp(least.nodes, most.nodes),
+        };
+    }
+
+    fn holds(&self, needs: Marks) -> bool {
+        let Marks { strings, frames, nodes } = self.marks;
+        strings >= needs.strings && frames >= needs.frames && nodes >= needs.nodes
+    }
+
+    fn next_dictionary(&mut self) -> Option<v1::Dictionary> {
+        let tables = lock(self.tables);
+        dictionary_since(&tables.symbols, &tables.trie, &mut self.marks, MESSAGE_BYTES_TARGET)
+    }
+
+    /// Adds what is true only at the time of sending.
+    fn complete(&self, flush: v1::Flush) -> v1::Flush {
+        let clock = self.offsets.best();
+        v1::Flush {
+            clock: clock
+                .map(|best| v1::Clock { offset_ns: best.offset_ns, error_ns: best.error_ns }),
+            account: lock(self.outbox).account(flush.seq),
+            ..flush
+        }
+    }
+
+    fn measure(&mut self, receipt: Option<v1::Receipt>, now: Timestamp) {
+        let Some(receipt) = receipt else { return };
+        self.offsets.add(Exchange {
+            sent: Timestamp::from_unix_ns(receipt.agent_sent_at_ns),
+            received: Timestamp::from_unix_ns(receipt.received_at_ns),
+            answered: Timestamp::from_unix_ns(receipt.sent_at_ns),
+            returned: now,
+        });
+    }
+}
+
+/// Locks, also after another thread panicked with the lock: the host must not feel a panic of
+/// ours, and what a half-made change leaves behind is a wrong count at worst.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) fn message(kind: agent_message::Kind) -> v1::AgentMessage {
+    v1::AgentMessage { kind: Some(kind) }
+}
+
+fn marks_of(tables: &Tables) -> Marks {
+    Marks::of(&tables.symbols, &tables.trie)
+}
+
+/// Encodes what a flush holds whenever it is sent. The same parcel gives the same bytes, for an id
+/// of the tables never changes.
+fn encode(seq: u64, parcel: &Parcel, tables: &Mutex<Tables>) -> Ready {
+    let cycle = parcel.span.map(|span| v1::Cycle {
+        ticks: span.ticks,
+        ticks_expected: span.ticks_expected,
+        ..encode_cycle(&parcel.delta, span.range, span.quantum_ns)
+    });
+    let mut tables = lock(tables);
+    let name = |task: &str| tables.symbols.intern_string(task).0;
+    let names: Vec<u32> = parcel.tasks.iter().map(|task| &*task.name).map(name).collect();
+    let needs = marks_of(&tables);
+    drop(tables);
+    let tasks =
+        parcel.tasks.iter().zip(names).map(|(task, name)| encode_task(task, name)).collect();
+    Ready { flush: v1::Flush { seq, cycle, tasks, ..Default::default() }, needs }
+}
+
+fn kind_name(kind: Option<&collector_message::Kind>) -> &'static str {
+    match kind {
+        Some(collector_message::Kind::Welcome(_)) => "Welcome",
+        Some(collector_message::Kind::Ack(_)) => "Ack",
+        Some(collector_message::Kind::Refusal(_)) => "Refusal",
+        None => "a message that this agent does not know",
+    }
+}
+
+#[cfg(test)]
+mod tests;

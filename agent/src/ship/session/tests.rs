@@ -1,0 +1,368 @@
+//! A conversation with a small collector that checks and decodes everything as a real one must.
+
+use profiler_core::limits::{MESSAGE_BYTES_MAX, NAME_BYTES_MAX};
+use profiler_core::wire::{Translation, decode_cycle, decode_task};
+use profiler_core::{
+    CallTrie, Delta, Frame, NodeId, Outcome, State, SymbolTable, TaskId, TaskRecord, TimeRange,
+    Weight,
+};
+use prost::Message;
+
+use super::*;
+use crate::cycle::SealedCycle;
+use crate::ship::outbox::Limits;
+
+fn at(nanoseconds: i64) -> Timestamp {
+    Timestamp::from_unix_ns(nanoseconds)
+}
+
+/// What a collector keeps of one epoch.
+struct Collector {
+    translation: Translation,
+    symbols: SymbolTable,
+    trie: CallTrie,
+    mark: u64,
+    stored_ns: u64,
+    dictionaries: Vec<v1::Dictionary>,
+    flushes: Vec<v1::Flush>,
+    tasks: Vec<TaskRecord>,
+}
+
+impl Collector {
+    fn new() -> Self {
+        Collector {
+            translation: Translation::default(),
+            symbols: SymbolTable::new(),
+            trie: CallTrie::new(10_000_000),
+            mark: 0,
+            stored_ns: 0,
+            dictionaries: Vec::new(),
+            flushes: Vec::new(),
+            tasks: Vec::new(),
+        }
+    }
+
+    fn welcome(&self) -> v1::CollectorMessage {
+        let Marks { strings, frames, nodes } = self.translation.marks();
+        answer(collector_message::Kind::Welcome(v1::Welcome {
+            acked_seq: self.mark,
+            stored_ns: self.stored_ns,
+            strings,
+            frames,
+            nodes,
+            receipt: None,
+        }))
+    }
+
+    /// Takes in a message; panics at anything that a real collector would refuse.
+    fn take(&mut self, message: v1::AgentMessage) {
+        assert!(message.encoded_len() <= MESSAGE_BYTES_MAX);
+        match message.kind.unwrap() {
+            agent_message::Kind::Dictionary(dictionary) => {
+                let (symbols, trie) = (&mut self.symbols, &mut self.trie);
+                self.translation.apply(&dictionary, symbols, trie).unwrap();
+                self.dictionaries.push(dictionary);
+            }
+            agent_message::Kind::Flush(flush) => self.store(flush),
+            other => panic!("unexpected {other:?}"),
+        }
+    }
+
+    fn store(&mut self, flush: v1::Flush) {
+        assert!(flush.encoded_len() <= MESSAGE_BYTES_TARGET);
+        assert_eq!(flush.seq, self.mark + 1);
+        self.mark = flush.seq;
+        if let Some(cycle) = &flush.cycle {
+            let (_, delta) = decode_cycle(cycle, self.translation.marks().nodes).unwrap();
+            self.stored_ns += delta.total().total_ns();
+        }
+        for task in &flush.tasks {
+            let name = self.translation.string(task.name).unwrap();
+            let name = self.symbols.string(name).clone();
+            self.tasks.push(decode_task(task, name).unwrap());
+        }
+        self.flushes.push(flush);
+    }
+}
+
+fn answer(kind: collector_message::Kind) -> v1::CollectorMessage {
+    v1::CollectorMessage { kind: Some(kind) }
+}
+
+fn refusal(seq: u64, marks: [u32; 3]) -> v1::CollectorMessage {
+    let [strings, frames, nodes] = marks;
+    let (reason, receipt) = ("no\nroom".to_owned(), None);
+    answer(collector_message::Kind::Refusal(v1::Refusal {
+        seq,
+        reason,
+        strings,
+        frames,
+        nodes,
+        receipt,
+    }))
+}
+
+/// An agent's side: what it sampled, and what waits.
+struct Agent {
+    outbox: Mutex<Outbox>,
+    tables: Mutex<Tables>,
+    offsets: OffsetEstimator,
+    seconds: i64,
+}
+
+impl Agent {
+    fn new() -> Self {
+        Agent {
+            outbox: Mutex::new(Outbox::new(Limits::default())),
+            tables: Mutex::new(Tables::new()),
+            offsets: OffsetEstimator::default(),
+            seconds: 0,
+        }
+    }
+
+    fn open(&mut self, first: v1::CollectorMessage) -> Result<Session<'_>, SessionError> {
+        Session::open(&self.outbox, &self.tables, &mut self.offsets, first, at(0))
+    }
+
+    /// Says all there is to say.
+    fn talk(&mut self, collector: &mut Collector) {
+        let mut session = self.open(collector.welcome()).unwrap();
+        while session.has_next() {
+            collector.take(session.next_message().unwrap());
+            let ack = v1::Ack { seq: collector.mark, receipt: None };
+            session.receive(answer(collector_message::Kind::Ack(ack)), at(0)).unwrap();
+        }
+        assert_eq!(session.next_message(), None);
+    }
+
+    /// Samples `functions` in task `name` for a second, one quantum each.
+    fn sample(&mut self, name: &str, functions: &[&str]) {
+        let tables = self.tables.get_mut().unwrap();
+        let top = tables.symbols.intern(&Frame::task(name));
+        let task = tables.trie.insert(NodeId::ROOT, top).unwrap();
+        let mut leaf = |function: &&str| {
+            let frame = tables.symbols.intern(&Frame::function(function, "main.rs", 1));
+            (tables.trie.insert(task, frame).unwrap(), Weight::of(State::Cpu, 10))
+        };
+        let delta = functions.iter().map(&mut leaf).collect();
+        self.push(delta, vec![task_record(name)]);
+    }
+
+    fn push(&mut self, delta: Delta, tasks: Vec<TaskRecord>) {
+        self.seconds += 1;
+        let range = TimeRange::new(at(self.seconds - 1), at(self.seconds)).unwrap();
+        let (quantum_ns, lost_tasks, lost_queue_ns) = (10, 0, 0);
+        self.outbox.get_mut().unwrap().push(SealedCycle {
+            range,
+            delta,
+            quantum_ns,
+            ticks: 9,
+            ticks_expected: 10,
+            tasks,
+            lost_tasks,
+            lost_queue_ns,
+        });
+    }
+}
+
+fn task_record(name: &str) -> TaskRecord {
+    TaskRecord {
+        id: TaskId(7),
+        name: name.into(),
+        key: "k".into(),
+        thread_id: 3,
+        thread_name: "t".into(),
+        parent: None,
+        start: at(1),
+        stop: Some(at(2)),
+        outcome: Outcome::Ok,
+        cause: "".into(),
+    }
+}
+
+#[test]
+fn each_entry_of_the_tables_is_sent_once_and_before_it_is_needed() {
+    let (mut agent, mut collector) = (Agent::new(), Collector::new());
+    agent.sample("load", &["read", "parse"]);
+    agent.talk(&mut collector);
+    // The second stream goes on where the first ended; the name of a task may be new by itself.
+    agent.sample("load", &["parse", "write"]);
+    agent.push(Delta::default(), vec![task_record("store")]);
+    agent.talk(&mut collector);
+    let strings = collector.dictionaries.iter().map(|d| d.strings.clone()).collect::<Vec<_>>();
+    let expected = [vec!["load", "read", "main.rs", "parse"], vec!["write"], vec!["store"]];
+    assert_eq!(strings, expected);
+    assert_eq!(collector.stored_ns, 40);
+    let names = collector.tasks.iter().map(|task| &*task.name).collect::<Vec<_>>();
+    assert_eq!(names, ["load", "load", "store"]);
+    let cycle = collector.flushes[0].cycle.as_ref().unwrap();
+    assert_eq!((cycle.ticks, cycle.ticks_expected), (9, 10));
+    assert_eq!(collector.flushes[2].account.unwrap().accepted_ns, 40);
+}
+
+#[test]
+fn a_collector_without_memory_gets_all_of_the_tables() {
+    let mut agent = Agent::new();
+    agent.sample("load", &["read"]);
+    agent.talk(&mut Collector::new());
+    let mut collector = Collector { mark: 1, ..Collector::new() };
+    agent.sample("load", &["read"]);
+    // Its sequence numbers go on, but it holds nothing, and says so with zeros.
+    let zeros = answer(collector_message::Kind::Welcome(v1::Welcome::default()));
+    let mut session = agent.open(zeros).unwrap();
+    while let Some(message) = session.next_message() {
+        collector.take(message);
+    }
+    assert_eq!(collector.stored_ns, 10);
+    assert_eq!(collector.flushes[0].account.unwrap().lost_forgotten_ns, 10);
+    let first = &collector.dictionaries[0];
+    assert_eq!((first.string_base, first.frame_base, first.node_base), (1, 0, 1));
+}
+
+#[test]
+fn large_tables_cross_in_several_messages_and_large_cycles_in_several_flushes() {
+    const FLUSH_BYTES_MAX: usize = 65_536;
+    let limits = Limits { flush_bytes_max: FLUSH_BYTES_MAX, ..Limits::default() };
+    let mut agent = Agent { outbox: Mutex::new(Outbox::new(limits)), ..Agent::new() };
+    let mut collector = Collector::new();
+    let names: Vec<_> = (0..600).map(|i| format!("{i:0width$}", width = NAME_BYTES_MAX)).collect();
+    agent.sample("load", &names.iter().map(String::as_str).collect::<Vec<_>>());
+    agent.talk(&mut collector);
+    assert_eq!(collector.dictionaries.len(), 3);
+
+    let tables = agent.tables.get_mut().unwrap();
+    let mut node = |line: u32| {
+        // Wide, not deep: each hangs below one of the functions above.
+        let parent = NodeId(2 + line % 600);
+        let frame = tables.symbols.intern(&Frame::function("f", "main.rs", line));
+        tables.trie.insert(parent, frame).unwrap()
+    };
+    let weight = |ns| Weight { cpu_ns: ns, runnable_ns: 10, wait_ns: 0 };
+    let pair = |line: u32| (node(line), weight([10, 1 << 20][line as usize % 2] * 10));
+    let delta: Delta = (1..20_000).map(pair).collect();
+    let expected_ns = collector.stored_ns + delta.total().total_ns();
+    let mut row = task_record("load");
+    row.key = "k".repeat(NAME_BYTES_MAX).into();
+    let rows = (1..=50).map(|id| TaskRecord { id: TaskId(id), ..row.clone() });
+    agent.push(delta, rows.collect());
+    agent.talk(&mut collector);
+    assert_eq!(collector.stored_ns, expected_ns);
+    assert_eq!(collector.tasks.len(), 51);
+    let sizes = collector.flushes.iter().map(Message::encoded_len).collect::<Vec<_>>();
+    assert!(sizes.iter().all(|size| *size <= FLUSH_BYTES_MAX), "{sizes:?}");
+    // Full but for less than a row, unless they are the last of their kind.
+    let full = sizes.iter().filter(|size| **size > FLUSH_BYTES_MAX - NAME_BYTES_MAX - 512).count();
+    assert_eq!((sizes.len(), full), (6, 4), "{sizes:?}");
+}
+
+#[test]
+fn a_flush_is_the_same_when_it_is_sent_again() {
+    let mut agent = Agent::new();
+    agent.sample("load", &["read"]);
+    let mut flushes = Vec::new();
+    for _ in 0..2 {
+        let welcome = Collector::new().welcome();
+        let mut session = agent.open(welcome).unwrap();
+        while let Some(v1::AgentMessage { kind: Some(kind) }) = session.next_message() {
+            if let agent_message::Kind::Flush(flush) = kind {
+                flushes.push(flush);
+            }
+        }
+        // What comes between must not change it.
+        agent.tables.get_mut().unwrap().symbols.intern_string("new");
+    }
+    assert_eq!(flushes.len(), 2);
+    assert_eq!(flushes[0], flushes[1]);
+}
+
+#[test]
+fn a_refused_flush_is_counted_and_the_dictionary_goes_on_from_what_is_held() {
+    let mut agent = Agent::new();
+    agent.sample("load", &["read"]);
+    agent.sample("load", &["read"]);
+    let mut session = agent.open(Collector::new().welcome()).unwrap();
+    session.next_message().unwrap();
+    session.next_message().unwrap();
+    session.receive(refusal(1, [1, 0, 1]), at(0)).unwrap();
+    let mut collector = Collector { mark: 1, ..Collector::new() };
+    while let Some(message) = session.next_message() {
+        collector.take(message);
+    }
+    assert_eq!(collector.dictionaries[0].strings, ["load", "read", "main.rs"]);
+    let account = collector.flushes[0].account.unwrap();
+    assert_eq!((account.accepted_ns, account.lost_refused_ns, account.lost_tasks), (20, 10, 1));
+}
+
+#[test]
+fn a_dictionary_that_is_refused_too_often_ends_the_stream() {
+    let mut agent = Agent::new();
+    agent.sample("load", &["read"]);
+    let mut session = agent.open(Collector::new().welcome()).unwrap();
+    for _ in 1..DICTIONARY_REFUSALS_MAX {
+        let kind = session.next_message().unwrap().kind;
+        assert!(matches!(kind, Some(agent_message::Kind::Dictionary(_))), "{kind:?}");
+        session.receive(refusal(0, [0, 0, 0]), at(0)).unwrap();
+    }
+    let error = session.receive(refusal(0, [0, 0, 0]), at(0)).unwrap_err();
+    let text = "the collector refused 3 dictionaries, at last: \"no\\nroom\"";
+    assert_eq!(error.to_string(), text);
+    // Nothing was sent that needed it, so nothing is lost.
+    assert_eq!(agent.outbox.get_mut().unwrap().tally().unacked_ns, 10);
+}
+
+#[test]
+fn a_collector_cannot_hold_more_than_there_is() {
+    let mut agent = Agent::new();
+    agent.sample("load", &["read"]);
+    let mut session = agent.open(Collector::new().welcome()).unwrap();
+    session.receive(refusal(0, [u32::MAX; 3]), at(0)).unwrap();
+    let held = marks_of(&lock(session.tables));
+    let kind = session.next_message().unwrap().kind;
+    assert!(matches!(kind, Some(agent_message::Kind::Flush(_))), "{kind:?}");
+    assert_eq!(session.next_message(), None);
+    // What is new after that is still sent.
+    assert_eq!(session.marks, held);
+}
+
+#[test]
+fn receipts_set_the_clock_of_the_flushes_that_follow() {
+    let mut agent = Agent::new();
+    agent.sample("load", &["read"]);
+    agent.sample("load", &["read"]);
+    let receipt = |received_at_ns| {
+        Some(v1::Receipt { agent_sent_at_ns: -100, received_at_ns, sent_at_ns: received_at_ns })
+    };
+    let (acked_seq, stored_ns, strings, frames, nodes) = (0, 0, 0, 0, 0);
+    let welcome =
+        v1::Welcome { acked_seq, stored_ns, strings, frames, nodes, receipt: receipt(960) };
+    let mut session = agent.open(answer(collector_message::Kind::Welcome(welcome))).unwrap();
+    session.next_message().unwrap();
+    let next_clock = |session: &mut Session<'_>| match session.next_message().unwrap().kind {
+        Some(agent_message::Kind::Flush(flush)) => flush.clock.unwrap(),
+        other => panic!("unexpected {other:?}"),
+    };
+    let expected = v1::Clock { offset_ns: 1_010, error_ns: 50 };
+    assert_eq!(next_clock(&mut session), expected);
+    // A quicker exchange is better.
+    let ack = v1::Ack { seq: 1, receipt: receipt(910) };
+    session.receive(answer(collector_message::Kind::Ack(ack)), at(-80)).unwrap();
+    assert_eq!(next_clock(&mut session), v1::Clock { offset_ns: 1_000, error_ns: 10 });
+}
+
+#[test]
+fn answers_out_of_order_end_the_stream() {
+    let mut agent = Agent::new();
+    let ack = || answer(collector_message::Kind::Ack(v1::Ack::default()));
+    let text = |error: SessionError| error.to_string();
+    let expected = "the collector answered Ack where Welcome was due";
+    assert_eq!(agent.open(ack()).map(|_| ()).map_err(text), Err(expected.to_owned()));
+    let welcome = Collector::new().welcome();
+    let mut session = agent.open(welcome.clone()).unwrap();
+    let expected = "the collector answered Welcome where Ack or Refusal was due";
+    assert_eq!(session.receive(welcome, at(0)).map_err(text), Err(expected.to_owned()));
+    session.receive(ack(), at(0)).unwrap();
+    let expected = "the collector answered a message that this agent does not know \
+                    where Ack or Refusal was due";
+    let unknown = v1::CollectorMessage { kind: None };
+    assert_eq!(session.receive(unknown, at(0)).map_err(text), Err(expected.to_owned()));
+}

@@ -1,0 +1,129 @@
+//! The thread and its end, against addresses where no collector answers. That samples arrive is
+//! shown by the whole-system tests, over a real collector.
+
+use std::io::Read;
+use std::net::TcpListener;
+
+use profiler_core::{NodeId, State, TimeRange, Weight};
+
+use super::*;
+
+/// Nothing listens on this port, so an attempt fails at once.
+const NOBODY: &str = "http://127.0.0.1:1";
+
+struct StoppedClock;
+
+impl AgentClock for StoppedClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_unix_ns(5)
+    }
+}
+
+fn start(url: &str, labels: usize) -> Result<Shipper, ShipError> {
+    let options = ShipOptions {
+        url: url.to_owned(),
+        worker: "worker-1".to_owned(),
+        labels: vec![("zone".to_owned(), "a".to_owned()); labels],
+        epoch: 7,
+        host: "host".to_owned(),
+        pid: 1,
+        sampler_mode: "test".to_owned(),
+        interval_ns: 10_000_000,
+        started_at: Timestamp::from_unix_ns(5),
+        limits: Limits::default(),
+    };
+    Shipper::start(options, Arc::new(Mutex::new(Tables::new())), Arc::new(StoppedClock))
+}
+
+fn cycle() -> SealedCycle {
+    let at = Timestamp::from_unix_ns;
+    SealedCycle {
+        range: TimeRange::new(at(0), at(9)).unwrap(),
+        delta: [(NodeId(1), Weight::of(State::Cpu, 30))].into_iter().collect(),
+        quantum_ns: 10,
+        ticks: 1,
+        ticks_expected: 1,
+        tasks: Vec::new(),
+        lost_tasks: 2,
+        lost_queue_ns: 4,
+    }
+}
+
+fn check_url(url: &str, expected: Option<&str>) {
+    let refused = match parse_url(url) {
+        Ok(_) => None,
+        Err(ShipError::Url { reason, .. }) => Some(reason),
+        Err(other) => panic!("{other}"),
+    };
+    assert_eq!(refused.as_deref(), expected, "{url}");
+}
+
+#[test]
+fn only_addresses_that_can_be_reached_are_taken() {
+    check_url("http://127.0.0.1:4747", None);
+    check_url("http://collector.example/prefix", None);
+    check_url("http://[::1]:4747", None);
+    check_url("https://127.0.0.1:4747", Some("this agent was built without TLS"));
+    check_url("127.0.0.1:4747", Some("it does not begin with http://"));
+    check_url("http://a b", Some("invalid uri character"));
+    check_url("collector:4747", Some("it does not begin with http://"));
+    check_url("unix:///tmp/socket", Some("invalid format"));
+    check_url("ftp://collector:4747", Some("it does not begin with http://"));
+    check_url("http://me:secret@collector:4747", Some("it holds a user's name"));
+    check_url("", Some("empty string"));
+}
+
+#[test]
+fn too_many_labels_are_refused() {
+    let text = start(NOBODY, LABELS_MAX + 1).unwrap_err().to_string();
+    assert_eq!(text, "65 labels; a worker may have 64");
+}
+
+/// What the report says of one cycle that went nowhere.
+fn check_unacked(report: ShipReport) {
+    let tally = Tally {
+        accepted_ns: 34,
+        unacked_ns: 30,
+        lost_queue_ns: 4,
+        lost_tasks: 2,
+        ..Tally::default()
+    };
+    assert_eq!(report.tally, tally);
+    assert_eq!((report.epoch, report.connected, report.connects), (7, false, 0));
+    assert_ne!(report.thread_id, 0);
+}
+
+#[test]
+fn finishing_without_a_collector_counts_what_is_left() {
+    let shipper = start(NOBODY, 1).unwrap();
+    shipper.push(cycle());
+    check_unacked(shipper.finish(Duration::from_millis(200)));
+}
+
+/// Were the thread to wait for its deadline, this test would take an hour.
+#[test]
+fn finishing_with_nothing_left_ends_the_thread_after_one_attempt() {
+    let shipper = start(NOBODY, 1).unwrap();
+    let shared = Arc::downgrade(&shipper.shared);
+    assert_eq!(shipper.finish(FINISH_MAX).tally, Tally::default());
+    assert_eq!(shared.strong_count(), 0, "the thread is gone, with all that it held");
+}
+
+#[test]
+fn a_peer_that_never_answers_cannot_hold_up_the_end() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let shipper = start(&format!("http://{}", listener.local_addr().unwrap()), 1).unwrap();
+    // The first bytes are there, so the attempt is under way.
+    let (mut peer, _) = listener.accept().unwrap();
+    peer.read_exact(&mut [0; 24]).unwrap();
+    shipper.push(cycle());
+    shipper.ask_to_finish(Instant::now());
+    assert_eq!(shipper.ended.recv(), Err(mpsc::RecvError));
+    check_unacked(shipper.report());
+}
+
+#[test]
+fn a_shipper_that_is_dropped_ends_its_thread() {
+    let Shipper { ended, .. } = start(NOBODY, 0).unwrap();
+    assert_eq!(ended.recv(), Err(mpsc::RecvError));
+}

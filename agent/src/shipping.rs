@@ -1,0 +1,165 @@
+//! Between the folder and the shipper: settings in, cycles through, sums out.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use profiler_core::{Epoch, Timestamp};
+
+use crate::agent::BlockedSignals;
+use crate::builder::{AgentBuilder, StartError, host_name};
+use crate::clock;
+use crate::cycle::{SealedCycle, Tables};
+use crate::fold::Sink;
+use crate::ship::{self, AgentClock, Limits, ShipError, ShipOptions, Shipper};
+
+const URL_DEFAULT: &str = "http://127.0.0.1:4747";
+const URL_VARIABLE: &str = "EMBERLINE_URL";
+
+/// The shipper, until it is finished.
+#[derive(Clone, Debug)]
+pub(crate) struct ShipSink(Arc<Mutex<Option<Shipper>>>);
+
+impl Sink for ShipSink {
+    fn push(&mut self, cycle: SealedCycle) {
+        if let Some(shipper) = &*self.lock() {
+            shipper.push(cycle);
+        }
+    }
+}
+
+impl ShipSink {
+    /// Nothing under this lock changes the option and then fails, so a poisoned one is still right.
+    fn lock(&self) -> MutexGuard<'_, Option<Shipper>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An agent's way to its collector.
+#[derive(Debug)]
+pub(crate) struct Shipping {
+    sink: ShipSink,
+    flush_timeout: Duration,
+    last: ShipReport,
+    process: u32,
+}
+
+impl Shipping {
+    pub(crate) fn start(
+        builder: AgentBuilder,
+        tables: Arc<Mutex<Tables>>,
+    ) -> Result<Shipping, StartError> {
+        let (worker, options) = builder.checked()?;
+        let url = builder
+            .collector
+            .or_else(|| std::env::var(URL_VARIABLE).ok().filter(|url| !url.is_empty()))
+            .unwrap_or_else(|| URL_DEFAULT.to_owned());
+        let options = ShipOptions {
+            url,
+            worker,
+            labels: builder.labels,
+            epoch: random_epoch(),
+            host: host_name(),
+            pid: std::process::id(),
+            sampler_mode: "signals to running threads, /proc for blocked ones".to_owned(),
+            interval_ns: options.interval_ns,
+            started_at: clock::now(),
+            limits: Limits::default(),
+        };
+        let _blocked = BlockedSignals::new();
+        let shipper = Shipper::start(options, tables, Arc::new(ProcessClock)).map_err(refused)?;
+        let last = ShipReport::of(&shipper.report());
+        let sink = ShipSink(Arc::new(Mutex::new(Some(shipper))));
+        let process = std::process::id();
+        Ok(Shipping { sink, flush_timeout: builder.flush_timeout, last, process })
+    }
+
+    pub(crate) fn sink(&self) -> ShipSink {
+        self.sink.clone()
+    }
+
+    pub(crate) fn report(&self) -> ShipReport {
+        let shipper = self.sink.lock();
+        shipper.as_ref().map_or(self.last, |shipper| ShipReport::of(&shipper.report()))
+    }
+
+    /// Flushes; a second call gives the same report.
+    pub(crate) fn finish(&mut self) -> ShipReport {
+        if self.process != std::process::id() {
+            // A forked child has neither the thread nor, perhaps, the lock: its parent flushes.
+            return self.last;
+        }
+        let shipper = self.sink.lock().take();
+        if let Some(shipper) = shipper {
+            self.last = ShipReport::of(&shipper.finish(self.flush_timeout));
+        }
+        self.last
+    }
+}
+
+fn refused(error: ShipError) -> StartError {
+    match error {
+        ShipError::Url { url, reason } => StartError::Collector { url, reason },
+        ShipError::Labels { count } => StartError::Labels { count },
+        ShipError::Thread(source) => StartError::Spawn { source },
+    }
+}
+
+struct ProcessClock;
+
+impl AgentClock for ProcessClock {
+    fn now(&self) -> Timestamp {
+        clock::now()
+    }
+}
+
+/// A number that no other life of an agent has. The standard library seeds its hashers from the
+/// system's random source once a thread, so the process and the time are hashed too.
+fn random_epoch() -> u64 {
+    RandomState::new().hash_one((std::process::id(), clock::now().unix_ns()))
+}
+
+/// What became of everything that was sampled, in nanoseconds of thread time:
+/// `accepted = stored + unacked + lost_refused + lost_forgotten + lost_queue`, exactly.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct ShipReport {
+    /// This life of the agent.
+    pub epoch: Epoch,
+    /// Weight of all samples taken.
+    pub accepted_ns: u64,
+    /// Acked by the collector.
+    pub stored_ns: u64,
+    /// Not acked (yet).
+    pub unacked_ns: u64,
+    /// Refused by the collector.
+    pub lost_refused_ns: u64,
+    /// Acked by a collector that lost its memory.
+    pub lost_forgotten_ns: u64,
+    /// Without room in a queue of the agent.
+    pub lost_queue_ns: u64,
+    /// Rows of tasks that were lost, by any cause.
+    pub lost_tasks: u64,
+    /// Whether the collector is connected.
+    pub connected: bool,
+    /// How often it was connected.
+    pub connects: u64,
+}
+
+impl ShipReport {
+    fn of(report: &ship::ShipReport) -> ShipReport {
+        let tally = &report.tally;
+        ShipReport {
+            epoch: Epoch(report.epoch),
+            accepted_ns: tally.accepted_ns,
+            stored_ns: tally.acked_ns,
+            unacked_ns: tally.unacked_ns,
+            lost_refused_ns: tally.lost_refused_ns,
+            lost_forgotten_ns: tally.lost_forgotten_ns,
+            lost_queue_ns: tally.lost_queue_ns,
+            lost_tasks: tally.lost_tasks,
+            connected: report.connected,
+            connects: report.connects,
+        }
+    }
+}
