@@ -1,0 +1,306 @@
+//! The collector itself: sessions, tree, hot window and ledger, and what each message does to them.
+//!
+//! Locks are taken in one order, registry → session → (tree | hot | ledger, one at a time), and none
+//! is held across an await. A flush holds its own session's lock throughout, so that it is applied
+//! once and whole as far as its agent can see; the shared ones only for the moment of each change.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+use std::time::Duration;
+
+use profiler_core::wire::v1::{self, collector_message::Kind};
+use profiler_core::{Timestamp, WorkerId};
+use tokio::sync::oneshot;
+
+use crate::clock::Clock;
+use crate::hot::HotWindow;
+use crate::ledger::{Ledger, TaskRow};
+use crate::limits::{GRACE, Limits, TRANSLATION_KEPT, nanoseconds};
+use crate::session::{
+    Checked, Checks, Greeting, HelloError, NoRoom, Presence, Registry, Session, SessionCell,
+};
+use crate::sync::{lock, read, write};
+use crate::tree::Tree;
+
+/// Receives, merges, holds, answers. [`Collector::bind`] makes one and opens its port.
+#[derive(Debug)]
+pub struct Collector {
+    pub(crate) clock: Clock,
+    pub(crate) limits: Limits,
+    pub(crate) tree: RwLock<Tree>,
+    pub(crate) hot: RwLock<HotWindow>,
+    pub(crate) ledger: RwLock<Ledger>,
+    pub(crate) registry: Mutex<Registry>,
+    grace_ns: i64,
+}
+
+/// What a collector is made from, beside its address.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) clock: Clock,
+    pub(crate) limits: Limits,
+    pub(crate) grace: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings { clock: Clock::default(), limits: Limits::default(), grace: GRACE }
+    }
+}
+
+/// Why a stream could not become a session's.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum AttachError {
+    #[error(transparent)]
+    Hello(#[from] HelloError),
+    #[error(transparent)]
+    NoRoom(#[from] NoRoom),
+}
+
+/// The session is another stream's by now; this one has nothing more to say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("another stream of the same worker and epoch took over")]
+pub(crate) struct TakenOver;
+
+/// A stream's hold on its session.
+#[derive(Clone, Debug)]
+pub(crate) struct Attachment {
+    pub(crate) cell: Arc<SessionCell>,
+    /// Which of the session's streams it is.
+    pub(crate) generation: u64,
+}
+
+/// What a Hello leads to.
+#[derive(Debug)]
+pub(crate) struct Attached {
+    pub(crate) attachment: Attachment,
+    /// Resolves when another stream takes the session over.
+    pub(crate) taken_over: oneshot::Receiver<()>,
+    pub(crate) welcome: Kind,
+}
+
+/// How a stream ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Departure {
+    /// With Goodbye: what still runs was never ended by its worker.
+    Goodbye,
+    /// Without: the agent may come back.
+    CutOff,
+}
+
+impl Collector {
+    pub(crate) fn new(settings: Settings) -> Collector {
+        let Settings { clock, limits, grace } = settings;
+        Collector {
+            clock,
+            tree: RwLock::new(Tree::new(limits.tree_nodes_max, limits.symbol_bytes_max)),
+            hot: RwLock::new(HotWindow::new(limits.hot_length, limits.hot_bytes_max)),
+            ledger: RwLock::new(Ledger::new(limits.ledger_rows_max, limits.ledger_names_max)),
+            registry: Mutex::new(Registry::new(limits.sessions_max)),
+            grace_ns: nanoseconds(grace),
+            limits,
+        }
+    }
+
+    /// Gives the session of a Hello to the stream that it came on, and the answer to it.
+    pub(crate) fn attach(
+        &self,
+        hello: v1::Hello,
+        received_at: Timestamp,
+    ) -> Result<Attached, AttachError> {
+        let agent_sent_at_ns = hello.sent_at_ns;
+        let (worker, epoch, greeting) = Greeting::check(hello)?;
+        let mut registry = lock(&self.registry);
+        let cell = registry.open(&worker, epoch)?;
+        let others = registry.of_worker(&worker);
+        // Taken before the registry is let go, so that it cannot be forgotten in between.
+        let mut session = lock(&cell.state);
+        drop(registry);
+        let (generation, taken_over) = session.take(greeting, received_at);
+        write(&self.ledger).run_again(&worker, epoch);
+        let marks = session.translation.marks();
+        let welcome = v1::Welcome {
+            acked_seq: session.acked_seq,
+            stored_ns: session.stored_ns,
+            strings: marks.strings,
+            frames: marks.frames,
+            nodes: marks.nodes,
+            receipt: Some(self.receipt(agent_sent_at_ns, received_at)),
+        };
+        drop(session);
+        // A worker that lives on under a new epoch does not come back under the old one.
+        for other in others.iter().filter(|other| other.epoch != epoch) {
+            let mut session = lock(&other.state);
+            if let Presence::Away(since) = session.presence {
+                self.end_life(other, &mut session, since);
+            }
+        }
+        let attachment = Attachment { cell, generation };
+        Ok(Attached { attachment, taken_over, welcome: Kind::Welcome(welcome) })
+    }
+
+    /// Takes in a dictionary; a wrong one is answered with a refusal, a right one not at all.
+    pub(crate) fn dictionary(
+        &self,
+        attachment: &Attachment,
+        dictionary: &v1::Dictionary,
+        received_at: Timestamp,
+    ) -> Result<Option<Kind>, TakenOver> {
+        let mut session = self.held(attachment, received_at)?;
+        let applied = write(&self.tree).apply(dictionary, &mut session.translation);
+        let refusal = applied.err().map(|error| {
+            // A dictionary says no time, so there is nothing to tell the agent's clock.
+            refuse(&mut session, 0, error.to_string(), None)
+        });
+        Ok(refusal)
+    }
+
+    /// Takes in a flush, once: one at or below the mark is acked again and changes nothing.
+    pub(crate) fn flush(
+        &self,
+        attachment: &Attachment,
+        flush: &v1::Flush,
+        received_at: Timestamp,
+    ) -> Result<Kind, TakenOver> {
+        let mut session = self.held(attachment, received_at)?;
+        let seq = flush.seq;
+        if seq != 0 && seq <= session.acked_seq {
+            let receipt = Some(self.receipt(flush.sent_at_ns, received_at));
+            return Ok(Kind::Ack(v1::Ack { seq, receipt }));
+        }
+        let checks = Checks {
+            cell: &attachment.cell,
+            translation: &session.translation,
+            tree: &self.tree,
+            now: received_at,
+            tasks_max: self.limits.flush_tasks_max,
+        };
+        match checks.check(flush) {
+            Ok(checked) => {
+                session.note_applied(&checked);
+                self.store(&attachment.cell, checked, received_at);
+                let receipt = Some(self.receipt(flush.sent_at_ns, received_at));
+                Ok(Kind::Ack(v1::Ack { seq, receipt }))
+            }
+            Err(error) => {
+                // The mark advances over it: it would be as wrong the next time.
+                session.acked_seq = session.acked_seq.max(seq);
+                let receipt = Some(self.receipt(flush.sent_at_ns, received_at));
+                Ok(refuse(&mut session, seq, error.to_string(), receipt))
+            }
+        }
+    }
+
+    /// Puts a checked flush where questions find it. The hot window's lock is held for one insertion,
+    /// the ledger's for the rows of this flush.
+    fn store(&self, cell: &SessionCell, checked: Checked, now: Timestamp) {
+        if let Some(window) = checked.window {
+            write(&self.hot).insert(window, now);
+        }
+        if !checked.tasks.is_empty() {
+            let mut ledger = write(&self.ledger);
+            for record in checked.tasks {
+                let worker = cell.worker.clone();
+                ledger.upsert(TaskRow { worker, epoch: cell.epoch, record });
+            }
+        }
+    }
+
+    /// A stream ended. If it was the session's, the agent is away.
+    pub(crate) fn detach(&self, attachment: &Attachment, departure: Departure, now: Timestamp) {
+        let cell = &attachment.cell;
+        let mut session = lock(&cell.state);
+        if !session.is_held_by(attachment.generation) {
+            return;
+        }
+        session.presence = Presence::Away(now);
+        if departure == Departure::Goodbye || self.grace_ns == 0 {
+            self.end_life(cell, &mut session, now);
+        }
+    }
+
+    /// Does what time asks for: ends the lives of agents that are away for longer than the grace,
+    /// gives back memory, evicts old windows.
+    pub(crate) fn sweep(&self, now: Timestamp) {
+        let sessions = lock(&self.registry).all();
+        for cell in sessions {
+            let mut session = lock(&cell.state);
+            match session.presence {
+                Presence::Away(since) if since.shifted(self.grace_ns) <= now => {
+                    self.end_life(&cell, &mut session, since);
+                }
+                Presence::Gone(since) if since.shifted(nanoseconds(TRANSLATION_KEPT)) <= now => {
+                    session.translation = Default::default();
+                }
+                _ => {}
+            }
+        }
+        write(&self.hot).evict(now);
+    }
+
+    /// The agent will not say how its tasks ended.
+    fn end_life(&self, cell: &SessionCell, session: &mut Session, since: Timestamp) {
+        session.presence = Presence::Gone(since);
+        let last_seen = session.last_seen;
+        let lost = write(&self.ledger).end_as_lost(&cell.worker, cell.epoch, last_seen);
+        if lost > 0 {
+            tracing::info!(worker = &*cell.worker.0, epoch = %cell.epoch, lost, "tasks ended as lost");
+        }
+    }
+
+    /// The session, if it is still this stream's.
+    fn held<'a>(
+        &self,
+        attachment: &'a Attachment,
+        received_at: Timestamp,
+    ) -> Result<MutexGuard<'a, Session>, TakenOver> {
+        let mut session = lock(&attachment.cell.state);
+        if !session.is_held_by(attachment.generation) {
+            return Err(TakenOver);
+        }
+        session.last_seen = session.last_seen.max(received_at);
+        Ok(session)
+    }
+
+    fn receipt(&self, agent_sent_at_ns: i64, received_at: Timestamp) -> v1::Receipt {
+        v1::Receipt {
+            agent_sent_at_ns,
+            received_at_ns: received_at.unix_ns(),
+            sent_at_ns: self.clock.now().unix_ns(),
+        }
+    }
+
+    /// Whether any agent has told of a task of that name, in its stacks or in the ledger.
+    pub(crate) fn knows_task(&self, name: &str) -> bool {
+        read(&self.tree).task_names().contains(name) || read(&self.ledger).knows_name(name)
+    }
+
+    /// Names of all tasks, from stacks and from the ledger.
+    pub(crate) fn task_names(&self) -> BTreeSet<Arc<str>> {
+        let mut names = read(&self.ledger).names();
+        names.extend(read(&self.tree).task_names().iter().cloned());
+        names
+    }
+
+    /// Ids of all workers.
+    pub(crate) fn workers(&self) -> Vec<WorkerId> {
+        lock(&self.registry).workers()
+    }
+}
+
+/// Refuses a message, and says how much of the dictionary is held.
+fn refuse(session: &mut Session, seq: u64, reason: String, receipt: Option<v1::Receipt>) -> Kind {
+    session.note_refusal(&reason);
+    let marks = session.translation.marks();
+    Kind::Refusal(v1::Refusal {
+        seq,
+        reason,
+        strings: marks.strings,
+        frames: marks.frames,
+        nodes: marks.nodes,
+        receipt,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,462 @@
+//! What messages do to sessions, windows and rows, without any network and by a clock of our own.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::query::{By, Format, ProfileAnswer, ProfileQuery, TimelineQuery};
+use crate::testing::{SECOND_NS, TestWorker, at, range};
+use profiler_core::{Filter, Profile, State, StateSet, ThreadKind, TimeRange, Weight};
+
+/// A collector whose clock stands at `now_s` after the tests' start.
+fn collector(now_s: i64) -> Collector {
+    let clock = Clock::from_fn(move || at(now_s));
+    Collector::new(Settings { clock, ..Settings::default() })
+}
+
+fn attach(collector: &Collector, worker: &TestWorker, now_s: i64) -> Attached {
+    collector.attach(worker.hello(), at(now_s)).unwrap()
+}
+
+/// Sends what the collector lacks of the dictionary, then the flush; gives the answer in words.
+fn send(
+    collector: &Collector,
+    attachment: &Attachment,
+    worker: &mut TestWorker,
+    flush: &v1::Flush,
+) -> String {
+    while let Some(dictionary) = worker.dictionary() {
+        assert_eq!(collector.dictionary(attachment, &dictionary, at(0)).unwrap(), None);
+    }
+    words(collector.flush(attachment, flush, at(50)).map_err(|error| error.to_string()))
+}
+
+fn words(answer: Result<Kind, String>) -> String {
+    match answer {
+        Ok(Kind::Ack(ack)) => format!("ack {}", ack.seq),
+        Ok(Kind::Refusal(refusal)) => format!("refused {}: {}", refusal.seq, refusal.reason),
+        Ok(other) => format!("{other:?}"),
+        Err(error) => error,
+    }
+}
+
+fn ask(collector: &Collector, range: TimeRange, filter: Filter) -> ProfileAnswer {
+    let (by, format) = (By::Line, Format::Json);
+    collector.profile(&ProfileQuery { range, filter, by, format })
+}
+
+fn total_ns(collector: &Collector) -> u64 {
+    ask(collector, TimeRange::ALL, Filter::default()).profile.total().total_ns()
+}
+
+/// Every row, as `worker/epoch/id outcome stop`; the stop in seconds after the tests' start.
+fn rows(collector: &Collector) -> Vec<String> {
+    let snapshot = read(&collector.ledger).snapshot(TimeRange::ALL);
+    let mut rows: Vec<String> = snapshot
+        .select(&Default::default(), 100)
+        .rows
+        .iter()
+        .map(|row| {
+            let stop = row.record.stop.map(|stop| (stop.unix_ns() - at(0).unix_ns()) / SECOND_NS);
+            let stop = stop.map_or(String::new(), |stop| format!(" {stop}"));
+            let (epoch, id) = (row.epoch.0, row.record.id.0);
+            format!("{}/{epoch}/{id} {}{stop}", row.worker, row.record.outcome.name())
+        })
+        .collect();
+    rows.sort();
+    rows
+}
+
+/// A collector with one attached worker that has told of two running tasks, at 50 s.
+fn with_running_tasks() -> (Collector, TestWorker, Attachment) {
+    let (collector, mut worker) = (collector(50), TestWorker::new("w", 1));
+    let attachment = attach(&collector, &worker, 0).attachment;
+    let tasks = vec![worker.task(1, "load", (10, None)), worker.task(2, "load", (11, None))];
+    let flush = worker.flush(12, tasks);
+    assert_eq!(send(&collector, &attachment, &mut worker, &flush), "ack 1");
+    (collector, worker, attachment)
+}
+
+const RUNNING: [&str; 2] = ["w/1/1 running", "w/1/2 running"];
+const LOST: [&str; 2] = ["w/1/1 lost 50", "w/1/2 lost 50"];
+
+#[test]
+fn a_worker_that_is_away_for_longer_than_the_grace_loses_its_running_tasks() {
+    let (collector, worker, attachment) = with_running_tasks();
+    collector.detach(&attachment, Departure::CutOff, at(60));
+    collector.sweep(at(69));
+    assert_eq!(rows(&collector), RUNNING);
+    collector.sweep(at(70));
+    assert_eq!(rows(&collector), LOST);
+    // It was only cut off: it comes back, and its tasks run.
+    let again = attach(&collector, &worker, 80);
+    assert_eq!(rows(&collector), RUNNING);
+    let Kind::Welcome(welcome) = again.welcome else { panic!("{:?}", again.welcome) };
+    assert_eq!((welcome.acked_seq, welcome.strings), (1, 2));
+    collector.sweep(at(200));
+    assert_eq!(rows(&collector), RUNNING);
+}
+
+#[test]
+fn a_goodbye_ends_what_was_never_ended() {
+    let (collector, _, attachment) = with_running_tasks();
+    collector.detach(&attachment, Departure::Goodbye, at(60));
+    assert_eq!(rows(&collector), LOST);
+}
+
+#[test]
+fn a_new_life_of_a_worker_ends_the_one_that_is_away() {
+    let (collector, _, attachment) = with_running_tasks();
+    // Two lives at once, as after a fork, are no reason.
+    attach(&collector, &TestWorker::new("w", 2), 55);
+    attach(&collector, &TestWorker::new("other", 2), 55);
+    assert_eq!(rows(&collector), RUNNING);
+    collector.detach(&attachment, Departure::CutOff, at(60));
+    attach(&collector, &TestWorker::new("other", 3), 61);
+    assert_eq!(rows(&collector), RUNNING);
+    attach(&collector, &TestWorker::new("w", 3), 61);
+    assert_eq!(rows(&collector), LOST);
+}
+
+#[test]
+fn a_later_stream_of_a_life_takes_it_over() {
+    let (collector, mut worker, first) = with_running_tasks();
+    let mut second = attach(&collector, &worker, 60);
+    assert!(second.taken_over.try_recv().is_err());
+    worker.count("load;main", State::Cpu, 5);
+    let flush = worker.flush(13, vec![]);
+    assert!(worker.clone().dictionary().is_some());
+    let late = collector.flush(&first, &flush, at(61));
+    assert_eq!(late, Err(TakenOver));
+    // The end of the older stream says nothing of the life.
+    collector.detach(&first, Departure::Goodbye, at(62));
+    assert_eq!(rows(&collector), RUNNING);
+    assert_eq!(send(&collector, &second.attachment, &mut worker, &flush), "ack 2");
+    assert_eq!(total_ns(&collector), 5);
+}
+
+/// Sends a flush that `change` made wrong: it is refused whole, and the next one is taken in.
+fn check_refused(change: impl FnOnce(&mut v1::Flush), expected: &str) {
+    let (collector, mut worker) = (collector(50), TestWorker::new("w", 1));
+    let attachment = attach(&collector, &worker, 0).attachment;
+    worker.count("load;main", State::Cpu, 3);
+    let tasks = vec![worker.task(1, "load", (10, None))];
+    let mut flush = worker.flush(10, tasks);
+    change(&mut flush);
+    let seq = flush.seq;
+    let answer = send(&collector, &attachment, &mut worker, &flush);
+    assert_eq!(answer, format!("refused {seq}: {expected}"));
+    assert_eq!((total_ns(&collector), rows(&collector).len()), (0, 0), "{expected}");
+    let view = &collector.fleet(&[]).epochs[0];
+    assert_eq!((view.refused, view.last_refusal.as_deref()), (1, Some(expected)));
+    assert_eq!((view.acked_seq, view.stored_ns), (seq, 0), "the mark advances over it");
+    if seq > 0 {
+        assert_eq!(send(&collector, &attachment, &mut worker, &flush), format!("ack {seq}"));
+    }
+
+    worker.note_refused(3);
+    worker.count("load;main", State::Wait, 4);
+    let next = worker.flush(11, vec![]);
+    assert_eq!(send(&collector, &attachment, &mut worker, &next), "ack 2");
+    let view = &collector.fleet(&[]).epochs[0];
+    assert_eq!((total_ns(&collector), view.stored_ns, view.unaccounted_ns()), (4, 4, 0));
+}
+
+#[test]
+fn a_wrong_flush_is_refused_whole_and_the_stream_goes_on() {
+    fn cycle(flush: &mut v1::Flush) -> &mut v1::Cycle {
+        flush.cycle.as_mut().unwrap()
+    }
+    check_refused(|f| f.seq = 0, "a flush's seq is 0; it must be at least 1");
+    check_refused(|f| f.clock = None, "the flush's clock is missing");
+    check_refused(|f| f.account = None, "the flush's account is missing");
+    check_refused(
+        |f| cycle(f).cpu.as_mut().unwrap().node_gaps[0] = 9,
+        "node 9 is outside its table of 3",
+    );
+    check_refused(
+        |f| cycle(f).stop_ns = cycle(f).start_ns - 1,
+        "the cycle's stop - start is -1; it must be above 0",
+    );
+    check_refused(|f| cycle(f).quantum_ns = 0, "the cycle's quantum_ns is 0; it must be above 0");
+    check_refused(|f| f.tasks[0].name = 99, "the name of a task 99 is outside its table of 4");
+    check_refused(|f| f.tasks[0].id = 0, "a task's id is 0; it must be above 0");
+    check_refused(
+        |f| f.tasks = vec![f.tasks[0].clone(); 200_001],
+        "the flush has 200001 tasks; at most 200000 are allowed",
+    );
+    check_refused(
+        |f| f.clock.as_mut().unwrap().offset_ns = 2 * 3_600 * SECOND_NS,
+        "the cycle starts 7160000 ms after the collector's now; at most 3600000 ms are allowed: \
+         the clock's offset is wrong",
+    );
+    check_refused(
+        |f| f.clock.as_mut().unwrap().offset_ns = i64::MAX,
+        "the cycle's times and the clock's offset give a time that cannot be expressed",
+    );
+}
+
+#[test]
+fn a_wrong_dictionary_is_refused_and_says_what_is_held() {
+    let (collector, mut worker) = (collector(50), TestWorker::new("w", 1));
+    let attachment = attach(&collector, &worker, 0).attachment;
+    worker.count("load;main", State::Cpu, 3);
+    let right = worker.dictionary().unwrap();
+    let wrong = v1::Dictionary { node_base: 7, ..right.clone() };
+    let answer = collector.dictionary(&attachment, &wrong, at(1)).unwrap();
+    let Some(Kind::Refusal(refusal)) = answer else { panic!("{answer:?}") };
+    let reason = "the dictionary's nodes start at 7, but the receiver holds only 1";
+    assert_eq!((refusal.seq, refusal.reason.as_str()), (0, reason));
+    worker.resume(refusal.strings, refusal.frames, refusal.nodes);
+    let flush = worker.flush(10, vec![]);
+    assert_eq!(send(&collector, &attachment, &mut worker, &flush), "ack 1");
+    assert_eq!(total_ns(&collector), 3);
+}
+
+#[test]
+fn past_the_limit_on_symbols_new_names_overflow_and_totals_stay_true() {
+    let limits = Limits { symbol_bytes_max: 300, ..Limits::default() };
+    let collector = Collector::new(Settings { limits, ..Settings::default() });
+    let ship = |id: &str, stacks: &[&str]| {
+        let mut worker = TestWorker::new(id, 1);
+        let attachment = attach(&collector, &worker, 0).attachment;
+        stacks.iter().for_each(|stack| worker.count(stack, State::Cpu, 1));
+        let flush = worker.flush(10, vec![]);
+        let dictionary = worker.dictionary().unwrap();
+        match collector.dictionary(&attachment, &dictionary, at(1)).unwrap() {
+            None => words(collector.flush(&attachment, &flush, at(1)).map_err(|e| e.to_string())),
+            Some(refusal) => words(Ok(refusal)),
+        }
+    };
+    assert_eq!(ship("a", &["load;main", "store;main"]), "ack 1");
+    // Another worker of the same program is not concerned; new names are.
+    assert_eq!(ship("b", &["load;main", "new;more", "load;other"]), "ack 1");
+    let profile = ask(&collector, TimeRange::ALL, Filter::default()).profile.by_function();
+    let tops = profile.top_level().map(|(frame, weight)| (frame.label(), weight.total_ns()));
+    let expected = [("[overflow]", 1), ("load", 3), ("store", 1)];
+    assert_eq!(tops.collect::<Vec<_>>(), expected.map(|(name, ns)| (name.to_owned(), ns)));
+    let paths = flamegraph::collapsed(&profile);
+    assert!(
+        paths.contains("load;main 2\nload;[overflow] 1\n")
+            || paths.contains("load;[overflow] 1\nload;main 2\n"),
+        "{paths}"
+    );
+
+    // Frames of known names, differently put together, still take memory.
+    for n in 0..20 {
+        ship(&n.to_string(), &["main;load;store;main", "store;load"]);
+    }
+    let refused = ship("last", &["main;load;store;main", "store;load"]);
+    assert!(refused.starts_with("refused 0: the collector's names and frames take "), "{refused}");
+}
+
+#[test]
+fn a_hello_is_checked() {
+    fn check(change: impl FnOnce(&mut v1::Hello), expected: &str) {
+        let mut hello = TestWorker::new("w", 1).hello();
+        change(&mut hello);
+        let error = collector(0).attach(hello, at(0)).unwrap_err();
+        assert_eq!(error.to_string(), expected);
+    }
+    check(|h| h.protocol = 2, "the agent speaks protocol 2; this collector speaks protocol 1 only");
+    check(|h| h.worker.clear(), "the worker's id is empty; it must have 1 to 4096 bytes");
+    check(
+        |h| h.worker = "w".repeat(4_097),
+        "the worker's id has 4097 bytes; at most 4096 are allowed",
+    );
+    check(
+        |h| h.labels = (0..65).map(|n| (n.to_string(), String::new())).collect(),
+        "the worker has 65 labels; at most 64 are allowed",
+    );
+    check(
+        |h| h.labels = [("k".to_owned(), "v".repeat(4_097))].into(),
+        "a label's value has 4097 bytes; at most 4096 are allowed",
+    );
+}
+
+#[test]
+fn the_session_that_is_gone_for_longest_makes_room() {
+    let limits = Limits { sessions_max: 2, ..Limits::default() };
+    let collector = Collector::new(Settings { limits, ..Settings::default() });
+    let worker = |id| TestWorker::new(id, 1);
+    let a = attach(&collector, &worker("a"), 0).attachment;
+    let b = attach(&collector, &worker("b"), 0).attachment;
+    let refused = collector.attach(worker("c").hello(), at(1)).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "2 agents are connected, which is as many as this collector takes"
+    );
+    collector.detach(&b, Departure::Goodbye, at(2));
+    collector.detach(&a, Departure::Goodbye, at(3));
+    attach(&collector, &worker("c"), 4);
+    let workers: Vec<String> = collector.workers().iter().map(ToString::to_string).collect();
+    assert_eq!(workers, ["a", "c"]);
+}
+
+#[test]
+fn a_session_long_gone_gives_back_its_dictionary_and_knows_its_mark() {
+    let (collector, worker, attachment) = with_running_tasks();
+    collector.detach(&attachment, Departure::Goodbye, at(60));
+    collector.sweep(at(60 + 15 * 60));
+    let again = attach(&collector, &worker, 1_000);
+    let Kind::Welcome(welcome) = again.welcome else { panic!("{:?}", again.welcome) };
+    assert_eq!((welcome.acked_seq, welcome.strings, welcome.nodes), (1, 1, 1));
+}
+
+/// Stacks with shared prefixes, lines, an agent's thread and a thread outside any task.
+const STACKS: [&str; 8] = [
+    "load;main",
+    "load;main;parse:3",
+    "load;main;parse:4",
+    "store",
+    "store;write;flush",
+    "[no task];main;idle",
+    "[agent];sampler",
+    "load;main;store;write",
+];
+
+/// One flush of one of three workers (whose clocks differ): at which second, and what.
+type Second = (usize, i64, Vec<(usize, usize, u64)>);
+
+fn seconds() -> impl Strategy<Value = Vec<Second>> {
+    let count = (0..STACKS.len(), 0..3usize, 1..1_000u64);
+    prop::collection::vec((0..3usize, 0..40i64, prop::collection::vec(count, 0..6)), 0..25)
+}
+
+fn filters() -> impl Strategy<Value = Filter> {
+    let some = |names: &'static [&'static str]| {
+        prop::sample::subsequence(names, 0..=1)
+            .prop_map(|names| names.into_iter().map(str::to_owned).collect::<Vec<_>>())
+    };
+    let threads =
+        prop::sample::select(vec![ThreadKind::Program, ThreadKind::Agent, ThreadKind::All]);
+    let states = prop::sample::subsequence(&State::ALL[..], 1..=3)
+        .prop_map(|states| states.into_iter().collect::<StateSet>());
+    (some(&["load", "store"]), some(&["w0", "w1"]), states, threads)
+        .prop_map(|(tasks, workers, states, threads)| Filter { tasks, workers, states, threads })
+}
+
+/// Ships every second through sessions, in the order given.
+fn ship(seconds: &[Second]) -> (Collector, u64) {
+    let collector = collector(50);
+    let mut workers: Vec<(TestWorker, Attachment)> = (0..3i64)
+        .map(|index| {
+            let mut worker = TestWorker::new(&format!("w{index}"), 7);
+            worker.offset_ns = (index - 1) * 10 * SECOND_NS;
+            let attachment = attach(&collector, &worker, 0).attachment;
+            (worker, attachment)
+        })
+        .collect();
+    let mut shipped_ns = 0;
+    for (worker, start_s, counts) in seconds {
+        let (worker, attachment) = &mut workers[*worker];
+        for (stack, state, weight_ns) in counts {
+            worker.count(STACKS[*stack], State::ALL[*state], *weight_ns);
+            shipped_ns += weight_ns;
+        }
+        let flush = worker.flush(*start_s, vec![]);
+        let answer = send(&collector, attachment, worker, &flush);
+        assert_eq!(answer, format!("ack {}", flush.seq));
+    }
+    (collector, shipped_ns)
+}
+
+/// Every window that is held, summed by core itself over the whole tree.
+fn slowly(collector: &Collector, range: TimeRange, filter: &Filter) -> Profile {
+    let windows = read(&collector.hot).starting_in(TimeRange::ALL);
+    let windows = windows.iter().map(|stored| &stored.window);
+    let tree = read(&collector.tree);
+    Profile::of_windows(&tree.symbols, &tree.trie, windows, range, filter)
+}
+
+proptest! {
+    #[test]
+    fn every_split_of_a_range_sums_to_the_range(
+        seconds in seconds(), filter in filters(), from in 0..20i64, length in 2..30i64,
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let (collector, shipped_ns) = ship(&seconds);
+        let whole = range(from, from + length);
+        let cut = from + 1 + i64::try_from(cut.index(usize::try_from(length).unwrap() - 1)).unwrap();
+        let of = |range| ask(&collector, range, filter.clone());
+        let (answer, left, right) = (of(whole), of(range(from, cut)), of(range(cut, from + length)));
+        prop_assert_eq!(&left.profile.merge(&right.profile), &answer.profile);
+        prop_assert_eq!(left.sampling.ticks + right.sampling.ticks, answer.sampling.ticks);
+        prop_assert_eq!(&slowly(&collector, whole, &filter), &answer.profile);
+        let everything = Filter { threads: ThreadKind::All, ..Filter::default() };
+        let stored = ask(&collector, TimeRange::ALL, everything).profile.total().total_ns();
+        prop_assert_eq!(stored, shipped_ns);
+    }
+
+    #[test]
+    fn a_timeline_sums_to_the_profile(
+        seconds in seconds(), filter in filters(), from in 0..20i64, length in 1..30i64,
+        step_s in 1..9u64,
+    ) {
+        let (collector, _) = ship(&seconds);
+        let range = range(from, from + length);
+        let profile = ask(&collector, range, filter.clone()).profile;
+        let step_ns = step_s * 1_000_000_000;
+        let timeline = collector.timeline(&TimelineQuery { range, filter, step_ns });
+        let mut expected: Vec<(String, Weight)> =
+            profile.top_level().map(|(frame, weight)| (frame.label(), weight)).collect();
+        let sums = timeline.series.iter();
+        let mut sums: Vec<(String, Weight)> =
+            sums.map(|line| (line.name.clone(), line.weights.iter().copied().sum())).collect();
+        expected.sort_by(|a, b| a.0.cmp(&b.0));
+        sums.sort_by(|a, b| a.0.cmp(&b.0));
+        prop_assert_eq!(sums, expected);
+        prop_assert_eq!(timeline.first.unix_ns().rem_euclid(step_ns as i64), 0);
+        prop_assert!(timeline.series.iter().all(|line| line.weights.len() as u64 == timeline.steps));
+    }
+
+    /// Flushes come again and out of order. What counts is the first time that a seq above all
+    /// earlier ones comes; the rest is acked and changes nothing.
+    #[test]
+    fn a_flush_is_applied_once(order in prop::collection::vec(0..8usize, 0..40)) {
+        let (collector, mut worker) = (collector(50), TestWorker::new("w", 1));
+        let mut attachment = attach(&collector, &worker, 0).attachment;
+        let flushes: Vec<v1::Flush> = (0..8u32).map(|n| {
+            worker.count("load;main", State::Cpu, 1 << n);
+            let tasks = vec![worker.task(u64::from(n) + 1, "load", (10, None))];
+            worker.flush(i64::from(n), tasks)
+        }).collect();
+        let (mut mark, mut expected_ns, mut applied) = (0, 0, 0);
+        for (turn, index) in order.into_iter().enumerate() {
+            if turn % 5 == 4 {
+                // A new stream changes nothing of it.
+                collector.detach(&attachment, Departure::CutOff, at(50));
+                attachment = attach(&collector, &worker, 50).attachment;
+            }
+            let flush = &flushes[index];
+            if flush.seq > mark {
+                mark = flush.seq;
+                expected_ns += 1 << index;
+                applied += 1;
+            }
+            let answer = send(&collector, &attachment, &mut worker, flush);
+            prop_assert_eq!(answer, format!("ack {}", flush.seq));
+            prop_assert_eq!(total_ns(&collector), expected_ns);
+        }
+        let view = &collector.fleet(&[]).epochs[0];
+        prop_assert_eq!((view.acked_seq, view.stored_ns), (mark, expected_ns));
+        prop_assert_eq!((view.running, view.ticks), (applied, 99 * applied as u64));
+    }
+}
+
+#[test]
+fn a_cycle_is_stored_by_the_collectors_clock_with_the_raw_time_beside() {
+    let (collector, mut worker) = (collector(50), TestWorker::new("w", 1));
+    worker.offset_ns = -3 * SECOND_NS;
+    let attachment = attach(&collector, &worker, 0).attachment;
+    let tasks = vec![worker.task(1, "load", (10, Some(12)))];
+    let flush = worker.flush(10, tasks);
+    assert_eq!(flush.cycle.as_ref().unwrap().start_ns, at(13).unix_ns());
+    assert_eq!(send(&collector, &attachment, &mut worker, &flush), "ack 1");
+    let stored = &read(&collector.hot).starting_in(TimeRange::ALL)[0];
+    assert_eq!((stored.window.range, stored.raw_start), (range(10, 11), at(13)));
+    assert_eq!((stored.clock_error_ns, stored.ticks, stored.ticks_expected), (5, 99, 100));
+    assert_eq!(rows(&collector), ["w/1/1 ok 12"]);
+    let snapshot = read(&collector.ledger).snapshot(TimeRange::ALL);
+    let row = &snapshot.select(&Default::default(), 1).rows[0];
+    assert_eq!(row.record.start, at(10));
+}

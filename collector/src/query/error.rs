@@ -1,0 +1,79 @@
+//! What is wrong with a question, and what is allowed instead.
+
+use profiler_core::Timestamp;
+use profiler_core::limits::bounded;
+
+use super::time::format_time;
+
+/// Longest echo of what was given, in bytes.
+const ECHO_BYTES_MAX: usize = 200;
+
+/// A question that cannot be answered.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum QueryError {
+    #[error("there is no parameter {name:?}; allowed are: {}", allowed.join(", "))]
+    UnknownParameter { name: String, allowed: Vec<&'static str> },
+    #[error("the parameter {name} was given {count} times; at most {limit} is allowed")]
+    TooMany { name: &'static str, count: usize, limit: usize },
+    #[error("{name}={value:?} is not known; allowed are: {}", allowed.join(", "))]
+    Choice { name: &'static str, value: String, allowed: Vec<&'static str> },
+    #[error("{name}={value:?} is not understood; allowed are: {}", allowed.join("; "))]
+    Form { name: &'static str, value: String, allowed: Vec<&'static str> },
+    #[error("limit={value:?} is not a number from 1 to {limit}")]
+    Limit { value: String, limit: usize },
+    #[error("the range is empty: from={from} and to={to} are both {}", format_time(*at))]
+    Empty { from: String, to: String, at: Timestamp },
+    #[error(
+        "the range is reversed: from={from} ({}) is after to={to} ({})",
+        format_time(*from_at),
+        format_time(*to_at)
+    )]
+    Reversed { from: String, to: String, from_at: Timestamp, to_at: Timestamp },
+    #[error(
+        "step={step} would make {steps} steps; at most {limit} are allowed: take a larger step"
+    )]
+    Steps { step: String, steps: u64, limit: u64 },
+    #[error("format=collapsed has no lines; take by=function, or format=json or format=svg")]
+    CollapsedByLine,
+    #[error("no {kind} is called {name:?}{}", suggestion(nearest))]
+    UnknownName { kind: &'static str, name: String, nearest: Vec<String> },
+}
+
+impl QueryError {
+    /// Whether the question is well formed, but asks for what is not there.
+    pub(crate) fn is_unknown_name(&self) -> bool {
+        matches!(self, QueryError::UnknownName { .. })
+    }
+
+    /// What may be given instead.
+    pub(crate) fn allowed(&self) -> Option<&[&'static str]> {
+        match self {
+            QueryError::UnknownParameter { allowed, .. }
+            | QueryError::Choice { allowed, .. }
+            | QueryError::Form { allowed, .. } => Some(allowed),
+            _ => None,
+        }
+    }
+
+    /// The known names that are nearest to an unknown one.
+    pub(crate) fn nearest(&self) -> Option<&[String]> {
+        match self {
+            QueryError::UnknownName { nearest, .. } => Some(nearest),
+            _ => None,
+        }
+    }
+}
+
+/// What was given, short enough to be repeated.
+pub(crate) fn echo(text: &str) -> String {
+    bounded(text, ECHO_BYTES_MAX).into_owned()
+}
+
+fn suggestion(nearest: &[String]) -> String {
+    let quoted: Vec<String> = nearest.iter().map(|name| format!("{name:?}")).collect();
+    match quoted.is_empty() {
+        true => String::new(),
+        false => format!("; the nearest are: {}", quoted.join(", ")),
+    }
+}

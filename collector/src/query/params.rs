@@ -1,0 +1,171 @@
+//! Parameters as they were given, and the ones that several questions share.
+
+use profiler_core::{Filter, State, StateSet, ThreadKind, TimeRange, Timestamp};
+
+use super::QueryError;
+use super::error::echo;
+use super::nearest::nearest;
+use super::time::{TIME_ALLOWED, parse_time};
+use crate::collector::Collector;
+use crate::limits::FILTER_VALUES_MAX;
+
+/// The parameters of one request, checked for names that do not exist.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Params<'a>(&'a [(String, String)]);
+
+impl<'a> Params<'a> {
+    /// Parameters of which each must be one of `allowed`.
+    pub(crate) fn new(
+        pairs: &'a [(String, String)],
+        allowed: &[&'static str],
+    ) -> Result<Params<'a>, QueryError> {
+        match pairs.iter().find(|(name, _)| !allowed.contains(&name.as_str())) {
+            Some((name, _)) => {
+                let allowed = allowed.to_vec();
+                Err(QueryError::UnknownParameter { name: echo(name), allowed })
+            }
+            None => Ok(Params(pairs)),
+        }
+    }
+
+    /// The value of a parameter that may be given once.
+    pub(crate) fn one(&self, name: &'static str) -> Result<Option<&'a str>, QueryError> {
+        Ok(self.values(name, 1)?.pop())
+    }
+
+    /// The values of a parameter that may be repeated.
+    pub(crate) fn many(&self, name: &'static str) -> Result<Vec<&'a str>, QueryError> {
+        self.values(name, FILTER_VALUES_MAX)
+    }
+
+    fn values(&self, name: &'static str, limit: usize) -> Result<Vec<&'a str>, QueryError> {
+        let values = self.0.iter().filter(|(given, _)| given == name);
+        let values: Vec<&str> = values.map(|(_, value)| value.as_str()).collect();
+        match values.len() {
+            count if count > limit => Err(QueryError::TooMany { name, count, limit }),
+            _ => Ok(values),
+        }
+    }
+
+    /// The choice that a parameter names among `choices`; the first if it was not given.
+    pub(crate) fn choice<T: Copy>(
+        &self,
+        name: &'static str,
+        choices: &[(&'static str, T)],
+    ) -> Result<T, QueryError> {
+        match self.one(name)? {
+            Some(value) => choose(name, value, choices),
+            None => Ok(choices[0].1),
+        }
+    }
+}
+
+/// The choice called `value`.
+pub(crate) fn choose<T: Copy>(
+    name: &'static str,
+    value: &str,
+    choices: &[(&'static str, T)],
+) -> Result<T, QueryError> {
+    let found = choices.iter().find(|(choice, _)| *choice == value);
+    found.map(|(_, choice)| *choice).ok_or_else(|| QueryError::Choice {
+        name,
+        value: echo(value),
+        allowed: choices.iter().map(|(choice, _)| *choice).collect(),
+    })
+}
+
+/// A range as it was given; what was not is from 5 minutes ago to now.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RangeText<'a> {
+    pub(crate) from: &'a str,
+    pub(crate) to: &'a str,
+}
+
+impl<'a> RangeText<'a> {
+    pub(crate) const NAMES: [&'static str; 2] = ["from", "to"];
+
+    /// What was given, and whether anything was.
+    pub(crate) fn parse(params: &Params<'a>) -> Result<(RangeText<'a>, bool), QueryError> {
+        let (from, to) = (params.one("from")?, params.one("to")?);
+        let text = RangeText { from: from.unwrap_or("-5m"), to: to.unwrap_or("now") };
+        Ok((text, from.is_some() || to.is_some()))
+    }
+
+    /// The range by the collector's clock.
+    pub(crate) fn resolve(&self, now: Timestamp) -> Result<TimeRange, QueryError> {
+        let time = |name, text| {
+            parse_time(text, now).ok_or_else(|| QueryError::Form {
+                name,
+                value: echo(text),
+                allowed: TIME_ALLOWED.to_vec(),
+            })
+        };
+        let (from_at, to_at) = (time("from", self.from)?, time("to", self.to)?);
+        TimeRange::new(from_at, to_at).ok_or_else(|| {
+            let (from, to) = (echo(self.from), echo(self.to));
+            match from_at == to_at {
+                true => QueryError::Empty { from, to, at: from_at },
+                false => QueryError::Reversed { from, to, from_at, to_at },
+            }
+        })
+    }
+}
+
+/// What to keep of the samples.
+pub(crate) struct Filters;
+
+impl Filters {
+    pub(crate) const NAMES: [&'static str; 4] = ["task", "worker", "state", "threads"];
+
+    pub(crate) const THREADS: [(&'static str, ThreadKind); 3] =
+        [("program", ThreadKind::Program), ("agent", ThreadKind::Agent), ("all", ThreadKind::All)];
+
+    /// The filter of samples; its tasks and workers must be known.
+    pub(crate) fn parse(params: &Params<'_>, collector: &Collector) -> Result<Filter, QueryError> {
+        let states = State::ALL.map(|state| (state.name(), state));
+        let states = params.many("state")?.into_iter().map(|name| choose("state", name, &states));
+        let states: Vec<State> = states.collect::<Result<_, _>>()?;
+        let states = if states.is_empty() { StateSet::ALL } else { states.into_iter().collect() };
+        Ok(Filter {
+            threads: params.choice("threads", &Filters::THREADS)?,
+            tasks: known_tasks(params, collector)?,
+            workers: known_workers(params, collector)?,
+            states,
+        })
+    }
+}
+
+/// The tasks that were asked for, all known.
+pub(crate) fn known_tasks(
+    params: &Params<'_>,
+    collector: &Collector,
+) -> Result<Vec<String>, QueryError> {
+    let asked = params.many("task")?;
+    if let Some(name) = asked.iter().find(|name| !collector.knows_task(name)) {
+        let known = collector.task_names();
+        return Err(unknown("task", name, known.iter().map(|known| &**known)));
+    }
+    Ok(asked.into_iter().map(str::to_owned).collect())
+}
+
+/// The workers that were asked for, all known.
+pub(crate) fn known_workers(
+    params: &Params<'_>,
+    collector: &Collector,
+) -> Result<Vec<String>, QueryError> {
+    let asked = params.many("worker")?;
+    if asked.is_empty() {
+        return Ok(Vec::new());
+    }
+    let known = collector.workers();
+    let known_name = |name: &str| known.iter().any(|known| *known.0 == *name);
+    if let Some(name) = asked.iter().find(|name| !known_name(name)) {
+        return Err(unknown("worker", name, known.iter().map(|known| &*known.0)));
+    }
+    Ok(asked.into_iter().map(str::to_owned).collect())
+}
+
+fn unknown<'k>(kind: &'static str, name: &str, known: impl Iterator<Item = &'k str>) -> QueryError {
+    let nearest = nearest(name, known).iter().map(|name| echo(name)).collect();
+    QueryError::UnknownName { kind, name: echo(name), nearest }
+}

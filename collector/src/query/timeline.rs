@@ -1,0 +1,230 @@
+//! How the time of each task went on, step by step.
+
+use std::cmp::Reverse;
+
+use profiler_core::{Filter, FrameKind, NodeId, TimeRange, Timestamp, Weight};
+
+use super::QueryError;
+use super::error::echo;
+use super::params::{Filters, Params, RangeText};
+use super::profile::{Sampling, Taken};
+use super::time::{SPAN_ALLOWED, parse_span_ns};
+use crate::collector::Collector;
+use crate::limits::{TIMELINE_SERIES_MAX, TIMELINE_STEPS_MAX};
+use crate::tree::Excerpt;
+
+/// Steps that are chosen when none is given, the first that is not too small.
+const STEPS_S: [u64; 14] =
+    [1, 2, 5, 10, 30, 60, 120, 300, 600, 1_800, 3_600, 7_200, 21_600, 86_400];
+
+/// A question for a timeline.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct TimelineQuery {
+    pub(crate) range: TimeRange,
+    pub(crate) filter: Filter,
+    pub(crate) step_ns: u64,
+}
+
+impl TimelineQuery {
+    /// The question that the parameters ask at `now`.
+    pub(crate) fn parse(
+        pairs: &[(String, String)],
+        collector: &Collector,
+        now: Timestamp,
+    ) -> Result<TimelineQuery, QueryError> {
+        let names = [&RangeText::NAMES[..], &Filters::NAMES, &["step"]].concat();
+        let params = Params::new(pairs, &names)?;
+        let (range, _) = RangeText::parse(&params)?;
+        let range = range.resolve(now)?;
+        let step_ns = match params.one("step")? {
+            Some(text) => given_step_ns(text, range)?,
+            None => chosen_step_ns(range),
+        };
+        Ok(TimelineQuery { range, step_ns, filter: Filters::parse(&params, collector)? })
+    }
+}
+
+fn given_step_ns(text: &str, range: TimeRange) -> Result<u64, QueryError> {
+    let step_ns = parse_span_ns(text).filter(|step_ns| *step_ns > 0);
+    let step_ns = step_ns.ok_or_else(|| QueryError::Form {
+        name: "step",
+        value: echo(text),
+        allowed: SPAN_ALLOWED.to_vec(),
+    })?;
+    match Steps::new(range, step_ns).count {
+        steps if steps > TIMELINE_STEPS_MAX => {
+            Err(QueryError::Steps { step: echo(text), steps, limit: TIMELINE_STEPS_MAX })
+        }
+        _ => Ok(step_ns),
+    }
+}
+
+fn chosen_step_ns(range: TimeRange) -> u64 {
+    let fits = |step_ns: &u64| Steps::new(range, *step_ns).count <= TIMELINE_STEPS_MAX;
+    let steps = STEPS_S.into_iter().map(|seconds| seconds * 1_000_000_000);
+    // Two steps fewer than the most, for the parts of steps at both ends.
+    steps.clone().find(fits).unwrap_or(range.length_ns() / (TIMELINE_STEPS_MAX - 2) + 1)
+}
+
+/// Steps that cover a range. They begin at multiples of their length since the Unix epoch, so that
+/// a moving range keeps its steps; the first and the last may lie in the range in part only.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Steps {
+    first: Timestamp,
+    step_ns: u64,
+    count: u64,
+}
+
+impl Steps {
+    fn new(range: TimeRange, step_ns: u64) -> Steps {
+        let step = i128::from(step_ns);
+        let start = i128::from(range.start().unix_ns()).div_euclid(step) * step;
+        let length = i128::from(range.stop().unix_ns()) - start;
+        let count = u64::try_from((length + step - 1) / step).unwrap_or(u64::MAX);
+        let first = i64::try_from(start).unwrap_or(i64::MIN);
+        Steps { first: Timestamp::from_unix_ns(first), step_ns, count }
+    }
+
+    fn index(&self, time: Timestamp) -> usize {
+        let index = time.since_ns(self.first) / self.step_ns;
+        usize::try_from(index.min(self.count - 1)).expect("there are few steps")
+    }
+}
+
+/// One line of a timeline.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Series {
+    /// `None` for the sum of the series that are too many to be told apart.
+    pub(crate) kind: Option<FrameKind>,
+    pub(crate) name: String,
+    /// One for each step.
+    pub(crate) weights: Vec<Weight>,
+}
+
+/// A timeline, the heaviest series first.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct TimelineAnswer {
+    pub(crate) first: Timestamp,
+    pub(crate) step_ns: u64,
+    pub(crate) steps: u64,
+    pub(crate) series: Vec<Series>,
+    /// How many series the last one sums, if some were too many.
+    pub(crate) others: usize,
+    pub(crate) sampling: Sampling,
+    pub(crate) data: Option<TimeRange>,
+}
+
+impl Collector {
+    /// Sums, for each step, the windows that start in it and in the range, by first-level node.
+    pub(crate) fn timeline(&self, query: &TimelineQuery) -> TimelineAnswer {
+        let taken = Taken::of(self, query.range, &query.filter);
+        let excerpt = taken.excerpt(self);
+        let tops = Tops::of(&excerpt, &query.filter);
+        let weighed = |visit: &mut dyn FnMut(Timestamp, usize, Weight)| {
+            for stored in &taken.windows {
+                for (node, weight) in stored.window.delta.pairs() {
+                    if let Some(top) = tops.of_node[excerpt.node(*node).index()] {
+                        visit(stored.window.range.start(), top, weight.keep(query.filter.states));
+                    }
+                }
+            }
+        };
+        // First how heavy each is, so that only the series that are shown take memory.
+        let mut totals = vec![Weight::ZERO; tops.frames.len()];
+        weighed(&mut |_, top, weight| totals[top] += weight);
+        let (mut series, line_of, others) = lines(&tops, &totals);
+        let steps = Steps::new(query.range, query.step_ns);
+        for line in &mut series {
+            line.weights = vec![Weight::ZERO; steps.count as usize];
+        }
+        weighed(&mut |start, top, weight| {
+            if let Some(line) = line_of[top] {
+                series[line].weights[steps.index(start)] += weight;
+            }
+        });
+        TimelineAnswer {
+            first: steps.first,
+            step_ns: steps.step_ns,
+            steps: steps.count,
+            series,
+            others,
+            sampling: Sampling::of(&taken.windows),
+            data: taken.data,
+        }
+    }
+}
+
+/// First-level nodes that a filter keeps, and which of them each node is below.
+struct Tops {
+    frames: Vec<(FrameKind, String)>,
+    of_node: Vec<Option<usize>>,
+}
+
+impl Tops {
+    fn of(excerpt: &Excerpt, filter: &Filter) -> Tops {
+        let mut tops = Tops { frames: Vec::new(), of_node: vec![None] };
+        for id in 1..excerpt.trie.node_count() {
+            let (parent, frame) = excerpt.trie.node(NodeId(id)).expect("only node 0 is the root");
+            let top = if parent == NodeId::ROOT {
+                let frame = excerpt.symbols.frame(frame);
+                filter.keeps_top(&frame).then(|| {
+                    tops.frames.push((frame.kind, frame.label()));
+                    tops.frames.len() - 1
+                })
+            } else {
+                tops.of_node[parent.index()]
+            };
+            tops.of_node.push(top);
+        }
+        tops
+    }
+}
+
+/// Lines for the heaviest first-level nodes and one for the rest; which line each node goes to, if
+/// it has weight; and how many share the last line.
+fn lines(tops: &Tops, totals: &[Weight]) -> (Vec<Series>, Vec<Option<usize>>, usize) {
+    let mut order: Vec<usize> = (0..totals.len()).filter(|top| !totals[*top].is_zero()).collect();
+    order.sort_by_key(|top| (Reverse(totals[*top].total_ns()), &tops.frames[*top]));
+    let mut line_of = vec![None; totals.len()];
+    for (line, top) in order.iter().enumerate() {
+        line_of[*top] = Some(line.min(TIMELINE_SERIES_MAX));
+    }
+    let shown = order.iter().take(TIMELINE_SERIES_MAX).map(|top| {
+        let (kind, name) = tops.frames[*top].clone();
+        Series { kind: Some(kind), name, weights: Vec::new() }
+    });
+    let mut series: Vec<Series> = shown.collect();
+    let others = order.len() - series.len();
+    if others > 0 {
+        series.push(Series { kind: None, name: "[other]".to_owned(), weights: Vec::new() });
+    }
+    (series, line_of, others)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chosen_step_is_the_smallest_that_fits() {
+        const SECOND_NS: i64 = 1_000_000_000;
+        let check = |from_ns: i64, to_ns: i64, expected: u64| {
+            let [from, to] = [from_ns, to_ns].map(Timestamp::from_unix_ns);
+            let range = TimeRange::new(from, to).unwrap();
+            let step_ns = chosen_step_ns(range);
+            let steps = Steps::new(range, step_ns);
+            assert!((1..=TIMELINE_STEPS_MAX).contains(&steps.count), "{steps:?}");
+            assert_eq!(step_ns / 1_000_000_000, expected);
+            assert!(steps.first <= from && from.since_ns(steps.first) < step_ns, "{steps:?}");
+            let last = steps.index(to.shifted(-1)) as u64;
+            assert_eq!((steps.index(from), last), (0, steps.count - 1));
+        };
+        check(0, 1, 1);
+        check(999_999_999, SECOND_NS + 1, 1);
+        check(0, 4_000 * SECOND_NS, 1);
+        check(-1, 3_999 * SECOND_NS, 1);
+        check(-1, 4_000 * SECOND_NS, 2);
+        check(0, 86_400 * SECOND_NS, 30);
+        check(0, 1_769_860_800 * SECOND_NS, 442_686);
+    }
+}

@@ -1,0 +1,113 @@
+//! Who is there, and whether nothing of theirs was lost unseen.
+
+use profiler_core::wire::v1;
+use profiler_core::{Epoch, TimeRange, Timestamp, WorkerId};
+
+use super::QueryError;
+use super::params::{Params, known_workers};
+use crate::collector::Collector;
+use crate::hot::Evicted;
+use crate::session::{Greeting, Presence, Session, SessionCell};
+use crate::sync::{lock, read};
+
+/// The workers that the parameters ask for; empty for all.
+pub(crate) fn parse_workers(
+    pairs: &[(String, String)],
+    collector: &Collector,
+) -> Result<Vec<String>, QueryError> {
+    known_workers(&Params::new(pairs, &["worker"])?, collector)
+}
+
+/// One life of one worker.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct EpochView {
+    pub(crate) worker: WorkerId,
+    pub(crate) epoch: Epoch,
+    pub(crate) greeting: Greeting,
+    pub(crate) presence: Presence,
+    pub(crate) first_seen: Timestamp,
+    pub(crate) last_seen: Timestamp,
+    pub(crate) clock: Option<v1::Clock>,
+    pub(crate) ticks: u64,
+    pub(crate) ticks_expected: u64,
+    pub(crate) acked_seq: u64,
+    pub(crate) stored_ns: u64,
+    pub(crate) account: v1::Account,
+    pub(crate) refused: u64,
+    pub(crate) last_refusal: Option<String>,
+    pub(crate) running: usize,
+}
+
+impl EpochView {
+    /// Accepted weight that is neither stored nor counted as lost; negative if more is stored than
+    /// was accepted. 0 is balanced.
+    pub(crate) fn unaccounted_ns(&self) -> i128 {
+        let account = &self.account;
+        let lost = [account.lost_refused_ns, account.lost_forgotten_ns, account.lost_queue_ns];
+        let lost: i128 = lost.into_iter().map(i128::from).sum();
+        i128::from(account.accepted_ns) - i128::from(self.stored_ns) - lost
+    }
+}
+
+/// All workers, and what the collector holds.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct FleetView {
+    /// By worker, then by epoch.
+    pub(crate) epochs: Vec<EpochView>,
+    pub(crate) data: Option<TimeRange>,
+    pub(crate) windows: usize,
+    pub(crate) window_bytes: usize,
+    pub(crate) evicted: Evicted,
+    pub(crate) nodes: u32,
+    pub(crate) task_rows: usize,
+    pub(crate) task_rows_thinned: u64,
+}
+
+impl Collector {
+    /// What is known of the sessions of some workers (none: of all). Each session's lock is held for
+    /// a copy of its facts.
+    pub(crate) fn fleet(&self, workers: &[String]) -> FleetView {
+        let mut sessions = lock(&self.registry).all();
+        sessions.retain(|cell| workers.is_empty() || workers.iter().any(|w| **w == *cell.worker.0));
+        let mut epochs: Vec<EpochView> =
+            sessions.iter().map(|cell| view(cell, &lock(&cell.state))).collect();
+        let ledger = read(&self.ledger);
+        for epoch in &mut epochs {
+            epoch.running = ledger.running_count(&epoch.worker, epoch.epoch);
+        }
+        let (task_rows, task_rows_thinned) = (ledger.row_count(), ledger.thinned());
+        drop(ledger);
+        let nodes = read(&self.tree).node_count();
+        let hot = read(&self.hot);
+        FleetView {
+            epochs,
+            data: hot.span(),
+            windows: hot.count(),
+            window_bytes: hot.bytes(),
+            evicted: hot.evicted(),
+            nodes,
+            task_rows,
+            task_rows_thinned,
+        }
+    }
+}
+
+fn view(cell: &SessionCell, session: &Session) -> EpochView {
+    EpochView {
+        worker: cell.worker.clone(),
+        epoch: cell.epoch,
+        greeting: session.greeting.clone(),
+        presence: session.presence,
+        first_seen: session.first_seen,
+        last_seen: session.last_seen,
+        clock: session.clock,
+        ticks: session.ticks,
+        ticks_expected: session.ticks_expected,
+        acked_seq: session.acked_seq,
+        stored_ns: session.stored_ns,
+        account: session.account.unwrap_or_default(),
+        refused: session.refused,
+        last_refusal: session.last_refusal.clone(),
+        running: 0,
+    }
+}

@@ -1,0 +1,159 @@
+//! Workers, and what the collector holds.
+
+use std::collections::BTreeMap;
+
+use profiler_core::Timestamp;
+use serde::Serialize;
+
+use super::RangeBody;
+use crate::query::{EpochView, FleetView, format_time};
+use crate::session::Presence;
+
+/// Answer of `/api/v1/workers`.
+#[derive(Serialize)]
+pub(crate) struct WorkersBody {
+    now: String,
+    now_ns: i64,
+    workers: Vec<WorkerBody>,
+    held: HeldBody,
+}
+
+#[derive(Serialize)]
+struct WorkerBody {
+    worker: String,
+    epochs: Vec<EpochBody>,
+}
+
+#[derive(Serialize)]
+struct EpochBody {
+    epoch: String,
+    labels: BTreeMap<String, String>,
+    host: String,
+    pid: u32,
+    agent_version: String,
+    sampler_mode: String,
+    interval_ns: u64,
+    started_at: String,
+    state: &'static str,
+    connected: bool,
+    first_seen: String,
+    last_seen: String,
+    clock: Option<ClockBody>,
+    ticks: u64,
+    ticks_expected: u64,
+    acked_seq: u64,
+    account: AccountBody,
+    refused: u64,
+    last_refusal: Option<String>,
+    running_tasks: usize,
+}
+
+#[derive(Serialize)]
+struct ClockBody {
+    offset_ns: i64,
+    error_ns: u64,
+}
+
+#[derive(Serialize)]
+struct AccountBody {
+    accepted_ns: u64,
+    stored_ns: u64,
+    lost_refused_ns: u64,
+    lost_forgotten_ns: u64,
+    lost_queue_ns: u64,
+    lost_tasks: u64,
+    unaccounted_ns: i128,
+    balanced: bool,
+}
+
+/// What the collector holds.
+#[derive(Serialize)]
+struct HeldBody {
+    data: Option<RangeBody>,
+    windows: usize,
+    window_bytes: usize,
+    evicted_windows: u64,
+    evicted_ns: u64,
+    nodes: u32,
+    task_rows: usize,
+    task_rows_thinned: u64,
+}
+
+impl EpochBody {
+    fn new(view: &EpochView) -> EpochBody {
+        let greeting = &view.greeting;
+        EpochBody {
+            epoch: view.epoch.to_string(),
+            labels: greeting.labels.clone(),
+            host: greeting.host.clone(),
+            pid: greeting.pid,
+            agent_version: greeting.agent_version.clone(),
+            sampler_mode: greeting.sampler_mode.clone(),
+            interval_ns: greeting.interval_ns,
+            started_at: format_time(greeting.started_at),
+            state: match view.presence {
+                Presence::Connected => "connected",
+                Presence::Away(_) => "away",
+                Presence::Gone(_) => "gone",
+            },
+            connected: view.presence == Presence::Connected,
+            first_seen: format_time(view.first_seen),
+            last_seen: format_time(view.last_seen),
+            clock: view
+                .clock
+                .map(|clock| ClockBody { offset_ns: clock.offset_ns, error_ns: clock.error_ns }),
+            ticks: view.ticks,
+            ticks_expected: view.ticks_expected,
+            acked_seq: view.acked_seq,
+            account: AccountBody::new(view),
+            refused: view.refused,
+            last_refusal: view.last_refusal.clone(),
+            running_tasks: view.running,
+        }
+    }
+}
+
+impl AccountBody {
+    fn new(view: &EpochView) -> AccountBody {
+        let account = &view.account;
+        AccountBody {
+            accepted_ns: account.accepted_ns,
+            stored_ns: view.stored_ns,
+            lost_refused_ns: account.lost_refused_ns,
+            lost_forgotten_ns: account.lost_forgotten_ns,
+            lost_queue_ns: account.lost_queue_ns,
+            lost_tasks: account.lost_tasks,
+            unaccounted_ns: view.unaccounted_ns(),
+            balanced: view.unaccounted_ns() == 0,
+        }
+    }
+}
+
+impl WorkersBody {
+    pub(crate) fn new(fleet: &FleetView, now: Timestamp) -> WorkersBody {
+        let mut workers: Vec<WorkerBody> = Vec::new();
+        for view in &fleet.epochs {
+            let epoch = EpochBody::new(view);
+            match workers.last_mut() {
+                Some(last) if *last.worker == *view.worker.0 => last.epochs.push(epoch),
+                _ => workers
+                    .push(WorkerBody { worker: view.worker.to_string(), epochs: vec![epoch] }),
+            }
+        }
+        WorkersBody {
+            now: format_time(now),
+            now_ns: now.unix_ns(),
+            workers,
+            held: HeldBody {
+                data: fleet.data.map(RangeBody::from),
+                windows: fleet.windows,
+                window_bytes: fleet.window_bytes,
+                evicted_windows: fleet.evicted.windows,
+                evicted_ns: fleet.evicted.weight_ns,
+                nodes: fleet.nodes,
+                task_rows: fleet.task_rows,
+                task_rows_thinned: fleet.task_rows_thinned,
+            },
+        }
+    }
+}

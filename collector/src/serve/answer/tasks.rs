@@ -1,0 +1,136 @@
+//! Rows of the ledger, and their summary.
+
+use std::collections::BTreeMap;
+
+use profiler_core::{Outcome, Timestamp};
+use serde::Serialize;
+
+use super::RangeBody;
+use crate::ledger::{OutcomeCounts, Spread, TaskRow};
+use crate::query::{SummaryRow, TaskAnswer, TaskQuery, TaskSummary, format_time};
+
+/// Answer of `/api/v1/tasks`.
+#[derive(Serialize)]
+pub(crate) struct TasksBody {
+    range: RangeBody,
+    total: u64,
+    truncated: bool,
+    thinned: u64,
+    tasks: Vec<TaskBody>,
+}
+
+#[derive(Serialize)]
+struct TaskBody {
+    worker: String,
+    epoch: String,
+    id: u64,
+    name: String,
+    key: String,
+    thread_id: u32,
+    thread_name: String,
+    parent: Option<u64>,
+    start: String,
+    start_ns: i64,
+    stop: Option<String>,
+    stop_ns: Option<i64>,
+    duration_ns: u64,
+    outcome: &'static str,
+    cause: String,
+}
+
+impl TaskBody {
+    fn new(row: &TaskRow, now: Timestamp) -> TaskBody {
+        let record = &row.record;
+        TaskBody {
+            worker: row.worker.to_string(),
+            epoch: row.epoch.to_string(),
+            id: record.id.0,
+            name: record.name.to_string(),
+            key: record.key.to_string(),
+            thread_id: record.thread_id,
+            thread_name: record.thread_name.to_string(),
+            parent: record.parent.map(|parent| parent.0),
+            start: format_time(record.start),
+            start_ns: record.start.unix_ns(),
+            stop: record.stop.map(format_time),
+            stop_ns: record.stop.map(Timestamp::unix_ns),
+            duration_ns: row.duration_ns().unwrap_or(now.since_ns(record.start)),
+            outcome: record.outcome.name(),
+            cause: record.cause.to_string(),
+        }
+    }
+}
+
+impl TasksBody {
+    pub(crate) fn new(query: &TaskQuery, answer: &TaskAnswer, now: Timestamp) -> TasksBody {
+        let rows = &answer.selection.rows;
+        TasksBody {
+            range: query.range.into(),
+            total: answer.selection.total,
+            truncated: answer.selection.total > rows.len() as u64,
+            thinned: answer.thinned,
+            tasks: rows.iter().map(|row| TaskBody::new(row, now)).collect(),
+        }
+    }
+}
+
+/// Answer of `/api/v1/tasks?summary=true`.
+#[derive(Serialize)]
+pub(crate) struct SummaryBody {
+    range: Option<RangeBody>,
+    thinned: u64,
+    names: Vec<SummaryRowBody>,
+}
+
+#[derive(Serialize)]
+struct SummaryRowBody {
+    name: String,
+    running: u64,
+    outcomes: BTreeMap<&'static str, u64>,
+    durations: Option<SpreadBody>,
+}
+
+#[derive(Serialize)]
+struct SpreadBody {
+    count: u64,
+    min_ns: u64,
+    p50_ns: u64,
+    p90_ns: u64,
+    p99_ns: u64,
+    max_ns: u64,
+    mean_ns: u64,
+    total_ns: u64,
+}
+
+impl From<Spread> for SpreadBody {
+    fn from(spread: Spread) -> Self {
+        let Spread { count, min_ns, p50_ns, p90_ns, p99_ns, max_ns, mean_ns, total_ns } = spread;
+        SpreadBody { count, min_ns, p50_ns, p90_ns, p99_ns, max_ns, mean_ns, total_ns }
+    }
+}
+
+impl From<&SummaryRow> for SummaryRowBody {
+    fn from(row: &SummaryRow) -> Self {
+        SummaryRowBody {
+            name: row.name.to_string(),
+            running: row.running,
+            outcomes: ended(&row.outcomes),
+            durations: row.spread.map(SpreadBody::from),
+        }
+    }
+}
+
+fn ended(outcomes: &OutcomeCounts) -> BTreeMap<&'static str, u64> {
+    let ended = Outcome::ALL.into_iter().filter(|outcome| *outcome != Outcome::Running);
+    ended.map(|outcome| (outcome.name(), outcomes.get(outcome))).collect()
+}
+
+impl SummaryBody {
+    pub(crate) fn new(answer: &TaskSummary) -> SummaryBody {
+        SummaryBody {
+            range: answer.range.map(RangeBody::from),
+            thinned: answer.thinned,
+            names: answer.rows.iter().map(SummaryRowBody::from).collect(),
+        }
+    }
+}

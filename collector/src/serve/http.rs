@@ -1,0 +1,191 @@
+//! The HTTP API's routes. Each question is parsed, answered on a thread that may block, and written
+//! in the form that was asked for.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query as Parameters, Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::middleware::map_response;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use profiler_core::limits::bounded;
+use profiler_core::{TimeRange, Timestamp};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use super::answer;
+use super::error::ErrorAnswer;
+use crate::collector::Collector;
+use crate::limits::{QUERIES_MAX, QUERIES_WAITING_MAX, QUERY_WAIT_MAX};
+use crate::query::{
+    Format, ProfileAnswer, ProfileQuery, TaskQuery, TimelineQuery, format_time, parse_workers,
+};
+
+/// What exists, for who asks for what does not.
+const PATHS: [&str; 5] =
+    ["/livez", "/api/v1/profile", "/api/v1/timeline", "/api/v1/tasks", "/api/v1/workers"];
+
+/// Lets a flame graph's own script run, and nothing else: nothing is loaded, nothing is sent.
+const SVG_POLICY: HeaderValue = HeaderValue::from_static(
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'",
+);
+
+/// Everything but a flame graph: nothing runs at all.
+const PLAIN_POLICY: HeaderValue = HeaderValue::from_static("default-src 'none'");
+
+type Pairs = Result<Parameters<Vec<(String, String)>>, QueryRejection>;
+
+/// Parses a question asked at a time, and answers it.
+type Answerer = fn(&Collector, &[(String, String)], Timestamp) -> Result<Response, ErrorAnswer>;
+
+/// What handlers share.
+#[derive(Clone)]
+struct Reader {
+    collector: Arc<Collector>,
+    /// One for each question that is answered.
+    turns: Arc<Semaphore>,
+    /// One for each question that is answered or waits for its turn.
+    places: Arc<Semaphore>,
+}
+
+/// The routes of the HTTP API.
+pub(crate) fn router(collector: Arc<Collector>) -> Router {
+    Router::new()
+        .route("/livez", get(async || "ok"))
+        .route("/api/v1/profile", get(profile))
+        .route("/api/v1/timeline", get(timeline))
+        .route("/api/v1/tasks", get(tasks))
+        .route("/api/v1/workers", get(workers))
+        .method_not_allowed_fallback(not_allowed)
+        .fallback(not_found)
+        .layer(map_response(harden))
+        .with_state(Reader {
+            collector,
+            turns: Arc::new(Semaphore::new(QUERIES_MAX)),
+            places: Arc::new(Semaphore::new(QUERIES_MAX + QUERIES_WAITING_MAX)),
+        })
+}
+
+/// Headers of every answer.
+async fn harden(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    let nosniff = HeaderValue::from_static("nosniff");
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.entry(header::CONTENT_SECURITY_POLICY).or_insert(PLAIN_POLICY);
+    response
+}
+
+async fn not_found(request: Request) -> ErrorAnswer {
+    let path = bounded(request.uri().path(), 200).into_owned();
+    let error = format!("there is nothing at {path}");
+    ErrorAnswer::new(StatusCode::NOT_FOUND, error).with_allowed(&PATHS)
+}
+
+async fn not_allowed(request: Request) -> ErrorAnswer {
+    let error = format!("{} is not a method of this path", request.method());
+    ErrorAnswer::new(StatusCode::METHOD_NOT_ALLOWED, error).with_allowed(&["GET", "HEAD"])
+}
+
+impl Reader {
+    /// Answers a question away from the threads that serve agents: at most [`QUERIES_MAX`] at once,
+    /// so that readers together can take neither all processors nor all memory.
+    async fn answer(&self, pairs: Pairs, answer: Answerer) -> Result<Response, ErrorAnswer> {
+        let Parameters(pairs) =
+            pairs.map_err(|error| ErrorAnswer::new(StatusCode::BAD_REQUEST, error.body_text()))?;
+        let _place = self.places.try_acquire().map_err(|_| ErrorAnswer::busy())?;
+        let turn = timeout(QUERY_WAIT_MAX, self.turns.clone().acquire_owned()).await;
+        let turn = turn.map_err(|_| ErrorAnswer::busy())?;
+        let collector = self.collector.clone();
+        let work = move || {
+            // Held to the end of the work, even if the reader goes away before.
+            let _turn = turn;
+            answer(&collector, &pairs, collector.clock.now())
+        };
+        let done = tokio::task::spawn_blocking(work).await;
+        done.unwrap_or_else(|error| Err(ErrorAnswer::internal(&error)))
+    }
+}
+
+async fn profile(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
+    let answer = reader.answer(pairs, |collector, pairs, now| {
+        let query = ProfileQuery::parse(pairs, collector, now)?;
+        let answer = collector.profile(&query);
+        let mut response = written(&query, &answer)?;
+        note_sampling(response.headers_mut(), &query, &answer);
+        Ok(response)
+    });
+    answer.await
+}
+
+/// The profile in the form that was asked for.
+fn written(query: &ProfileQuery, answer: &ProfileAnswer) -> Result<Response, ErrorAnswer> {
+    match query.format {
+        Format::Json => answer::json(&answer::ProfileBody::new(query, answer)),
+        Format::Collapsed => {
+            let text_plain = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
+            Ok((text_plain, flamegraph::collapsed(&answer.profile)).into_response())
+        }
+        Format::Svg => {
+            let options = answer::svg_options(query, answer);
+            let svg = flamegraph::svg(&answer.profile, &options);
+            let svg = svg.map_err(|error| ErrorAnswer::internal(&error))?;
+            let image_svg = (header::CONTENT_TYPE, HeaderValue::from_static("image/svg+xml"));
+            let policy = (header::CONTENT_SECURITY_POLICY, SVG_POLICY);
+            Ok(([image_svg, policy], svg).into_response())
+        }
+    }
+}
+
+/// Says in headers, for forms without room for it, the range, how much there is in it, how well it
+/// was sampled, and where there is data.
+fn note_sampling(headers: &mut HeaderMap, query: &ProfileQuery, answer: &ProfileAnswer) {
+    let mut note = |name: &'static str, value: String| {
+        let value = HeaderValue::try_from(value).expect("numbers and times are plain ASCII");
+        headers.insert(HeaderName::from_static(name), value);
+    };
+    let sampling = &answer.sampling;
+    note("x-emberline-empty", answer.profile.is_empty().to_string());
+    note("x-emberline-workers", answer.workers.len().to_string());
+    note("x-emberline-ticks", sampling.ticks.to_string());
+    note("x-emberline-ticks-expected", sampling.ticks_expected.to_string());
+    note("x-emberline-ticks-missed", sampling.missed().to_string());
+    if let Some(rate_hz) = sampling.rate_hz() {
+        note("x-emberline-rate-hz", format!("{rate_hz:.3}"));
+    }
+    let span =
+        |range: TimeRange| format!("{}/{}", format_time(range.start()), format_time(range.stop()));
+    note("x-emberline-range", span(query.range));
+    note("x-emberline-total-ns", answer.profile.total().total_ns().to_string());
+    note("x-emberline-data", answer.data.map(span).unwrap_or_default());
+}
+
+async fn timeline(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
+    let answer = reader.answer(pairs, |collector, pairs, now| {
+        let query = TimelineQuery::parse(pairs, collector, now)?;
+        answer::json(&answer::TimelineBody::new(&query, &collector.timeline(&query)))
+    });
+    answer.await
+}
+
+async fn tasks(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
+    let answer = reader.answer(pairs, |collector, pairs, now| {
+        let query = TaskQuery::parse(pairs, collector, now)?;
+        if query.summary {
+            answer::json(&answer::SummaryBody::new(&collector.task_summary(&query)))
+        } else {
+            answer::json(&answer::TasksBody::new(&query, &collector.tasks(&query), now))
+        }
+    });
+    answer.await
+}
+
+async fn workers(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
+    let answer = reader.answer(pairs, |collector, pairs, now| {
+        let kept = parse_workers(pairs, collector)?;
+        answer::json(&answer::WorkersBody::new(&collector.fleet(&kept), now))
+    });
+    answer.await
+}

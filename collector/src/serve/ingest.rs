@@ -1,0 +1,154 @@
+//! Agents' streams: each message goes to the collector, each answer back in order.
+
+use std::sync::Arc;
+
+use profiler_core::limits::bounded;
+use profiler_core::wire::v1::collector_message::Kind;
+use profiler_core::wire::v1::{AgentMessage, CollectorMessage, agent_message};
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::server::ingest_server;
+use crate::collector::{AttachError, Attached, Attachment, Collector, Departure, TakenOver};
+use crate::limits::{ANSWERS_MAX, HELLO_MAX, SILENCE_MAX};
+
+/// Longest text of a status, in bytes: it travels as a header.
+const STATUS_BYTES_MAX: usize = 1_024;
+
+type Answer = Result<CollectorMessage, Status>;
+
+/// The gRPC service.
+pub(crate) struct Ingest {
+    collector: Arc<Collector>,
+    stopping: watch::Receiver<bool>,
+}
+
+impl Ingest {
+    pub(crate) fn new(collector: Arc<Collector>, stopping: watch::Receiver<bool>) -> Ingest {
+        Ingest { collector, stopping }
+    }
+}
+
+#[tonic::async_trait]
+impl ingest_server::Ingest for Ingest {
+    type AttachStream = ReceiverStream<Answer>;
+
+    async fn attach(
+        &self,
+        request: Request<Streaming<AgentMessage>>,
+    ) -> Result<Response<Self::AttachStream>, Status> {
+        let (answers, receiver) = mpsc::channel(ANSWERS_MAX);
+        let collector = self.collector.clone();
+        let stream = Stream { collector, messages: request.into_inner(), answers };
+        tokio::spawn(stream.run(self.stopping.clone()));
+        Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+}
+
+/// One agent's stream.
+struct Stream {
+    collector: Arc<Collector>,
+    messages: Streaming<AgentMessage>,
+    answers: mpsc::Sender<Answer>,
+}
+
+impl Stream {
+    /// Serves the stream to its end, whatever ends it, and lets its session know.
+    async fn run(mut self, mut stopping: watch::Receiver<bool>) {
+        let Attached { attachment, taken_over, welcome } = match self.hello().await {
+            Ok(attached) => attached,
+            Err(status) => {
+                tracing::warn!(reason = status.message(), "a stream without a good Hello");
+                return self.finish(status);
+            }
+        };
+        // As a string the name is escaped where it is logged; it is not ours.
+        let (worker, epoch) = (&*attachment.cell.worker.0, attachment.cell.epoch);
+        tracing::info!(worker, %epoch, "agent attached");
+        // What ends a stream from outside waits for the message that is being taken in: nothing
+        // is awaited between a message and what it does.
+        let ended = tokio::select! {
+            ended = self.converse(&attachment, welcome) => ended,
+            _ = taken_over => Err(taken_over_status()),
+            _ = stopping.wait_for(|stop| *stop) => {
+                Err(Status::unavailable("the collector is shutting down"))
+            }
+        };
+        let departure = if ended.is_ok() { Departure::Goodbye } else { Departure::CutOff };
+        self.collector.detach(&attachment, departure, self.collector.clock.now());
+        match ended {
+            Ok(()) => tracing::info!(worker, %epoch, "agent said goodbye"),
+            Err(status) => {
+                tracing::info!(worker, %epoch, reason = status.message(), "agent's stream ended");
+                self.finish(status);
+            }
+        }
+    }
+
+    /// Awaits Hello, which must come first and soon.
+    async fn hello(&mut self) -> Result<Attached, Status> {
+        let message = timeout(HELLO_MAX, self.messages.message()).await.map_err(|_| {
+            Status::deadline_exceeded(format!("no Hello came within {HELLO_MAX:?}"))
+        })??;
+        let received_at = self.collector.clock.now();
+        match message.and_then(|message| message.kind) {
+            Some(agent_message::Kind::Hello(hello)) => {
+                self.collector.attach(hello, received_at).map_err(|error| match error {
+                    AttachError::Hello(_) => Status::invalid_argument(error.to_string()),
+                    AttachError::NoRoom(_) => Status::resource_exhausted(error.to_string()),
+                })
+            }
+            _ => Err(Status::invalid_argument("the first message of a stream must be Hello")),
+        }
+    }
+
+    /// Answers messages until the agent says Goodbye (`Ok`) or the stream ends otherwise.
+    async fn converse(&mut self, attachment: &Attachment, welcome: Kind) -> Result<(), Status> {
+        self.answer(welcome).await?;
+        loop {
+            let message = timeout(SILENCE_MAX, self.messages.message()).await.map_err(|_| {
+                Status::deadline_exceeded(format!("nothing came for {SILENCE_MAX:?}"))
+            })??;
+            let received_at = self.collector.clock.now();
+            let message = message.ok_or_else(|| Status::cancelled("the agent hung up"))?;
+            let answer = match message.kind {
+                Some(agent_message::Kind::Flush(flush)) => {
+                    let answer = self.collector.flush(attachment, &flush, received_at);
+                    Some(answer.map_err(|TakenOver| taken_over_status())?)
+                }
+                Some(agent_message::Kind::Dictionary(dictionary)) => {
+                    let answer = self.collector.dictionary(attachment, &dictionary, received_at);
+                    answer.map_err(|TakenOver| taken_over_status())?
+                }
+                Some(agent_message::Kind::Goodbye(_)) => return Ok(()),
+                Some(agent_message::Kind::Hello(_)) => {
+                    return Err(Status::invalid_argument("Hello may come only once in a stream"));
+                }
+                // A kind of message of a later version: this protocol's agents send none.
+                None => return Err(Status::invalid_argument("a message of no known kind")),
+            };
+            if let Some(answer) = answer {
+                self.answer(answer).await?;
+            }
+        }
+    }
+
+    /// Queues an answer; waits while [`ANSWERS_MAX`] wait to be read.
+    async fn answer(&self, kind: Kind) -> Result<(), Status> {
+        let message = CollectorMessage { kind: Some(kind) };
+        let sent = self.answers.send(Ok(message)).await;
+        sent.map_err(|_| Status::cancelled("the agent no longer reads answers"))
+    }
+
+    /// Ends the stream with a reason. An agent that leaves its answers unread does not get it.
+    fn finish(self, status: Status) {
+        let text = bounded(status.message(), STATUS_BYTES_MAX).into_owned();
+        let _ = self.answers.try_send(Err(Status::new(status.code(), text)));
+    }
+}
+
+fn taken_over_status() -> Status {
+    Status::aborted(TakenOver.to_string())
+}

@@ -1,0 +1,203 @@
+//! One port for everything: gRPC for agents (`ingest`), HTTP for readers (`http`).
+//!
+//! What the HTTP API takes and answers is in `docs/API.md`.
+
+mod answer;
+mod error;
+mod http;
+mod ingest;
+#[allow(missing_docs, unreachable_pub, clippy::all)]
+#[rustfmt::skip]
+mod server;
+
+use std::future::Future;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::serve::ListenerExt as _;
+use profiler_core::limits::MESSAGE_BYTES_MAX;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use self::ingest::Ingest;
+use self::server::ingest_server::IngestServer;
+use crate::Limits;
+use crate::clock::Clock;
+use crate::collector::{Collector, Settings};
+use crate::limits::{GRACE, SHUTDOWN_MAX, SWEEP_EVERY};
+
+/// The port that agents and readers try first.
+pub const PORT_DEFAULT: u16 = 4747;
+
+/// How a collector is served.
+#[derive(Clone, Debug)]
+pub struct ServeOptions {
+    /// Where to listen; port 0 is any free one. Default: `127.0.0.1:4747`.
+    pub listen: SocketAddr,
+    /// Whether an address that other machines can reach is allowed, although there are neither TLS
+    /// nor tokens: whoever reaches it can read everything and write anything.
+    pub insecure_listen: bool,
+    /// How long an agent that did not say Goodbye may be away before its running tasks end as lost.
+    pub grace: Duration,
+    /// How much is held.
+    pub limits: Limits,
+    /// The fleet's clock.
+    pub clock: Clock,
+}
+
+impl Default for ServeOptions {
+    fn default() -> Self {
+        ServeOptions {
+            listen: (Ipv4Addr::LOCALHOST, PORT_DEFAULT).into(),
+            insecure_listen: false,
+            grace: GRACE,
+            limits: Limits::default(),
+            clock: Clock::default(),
+        }
+    }
+}
+
+/// Why a collector cannot be served.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// Something else listens there.
+    #[error(
+        "{address} is in use, perhaps by another collector; choose another address with \
+         `--listen`, such as `--listen 127.0.0.1:0` for any free port"
+    )]
+    InUse {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}; choose another address with `--listen`")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// Other machines could reach the address.
+    #[error(
+        "{address} can be reached from other machines, and there are neither TLS nor tokens yet: \
+         anyone who reaches it could read and write everything. Listen on 127.0.0.1 and reach it \
+         through a tunnel (`ssh -L`), or say `--insecure-listen` if the network itself is trusted"
+    )]
+    Insecure {
+        /// The address.
+        address: SocketAddr,
+    },
+    /// The listener failed while it served.
+    #[error("serving failed")]
+    Serve(#[source] io::Error),
+}
+
+/// A collector with its port open; it answers once [`Server::serve`] runs.
+#[derive(Debug)]
+pub struct Server {
+    collector: Arc<Collector>,
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl Collector {
+    /// Makes an empty collector and opens its port, so that what connects from now on is served.
+    ///
+    /// # Errors
+    /// [`ServeError`] if the address is taken, cannot be had, or is open to other machines without
+    /// [`ServeOptions::insecure_listen`].
+    pub async fn bind(options: ServeOptions) -> Result<Server, ServeError> {
+        let ServeOptions { listen: address, insecure_listen, grace, limits, clock } = options;
+        if !address.ip().to_canonical().is_loopback() && !insecure_listen {
+            return Err(ServeError::Insecure { address });
+        }
+        let listener = TcpListener::bind(address).await.map_err(|source| match source.kind() {
+            io::ErrorKind::AddrInUse => ServeError::InUse { address, source },
+            _ => ServeError::Bind { address, source },
+        })?;
+        let address =
+            listener.local_addr().map_err(|source| ServeError::Bind { address, source })?;
+        let collector = Arc::new(Collector::new(Settings { clock, limits, grace }));
+        Ok(Server { collector, listener, address })
+    }
+}
+
+impl Server {
+    /// Where it listens, with the port that was found if any was asked for.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until `shutdown` resolves; then ends the agents' streams, lets requests finish, and
+    /// returns after at most [`SHUTDOWN_MAX`].
+    ///
+    /// # Errors
+    /// [`ServeError::Serve`] if the listener fails.
+    pub async fn serve(
+        self,
+        shutdown: impl Future<Output = ()> + Send + 'static,
+    ) -> Result<(), ServeError> {
+        let (stop, stopping) = watch::channel(false);
+        let sweeper = tokio::spawn(sweep(self.collector.clone(), stopping.clone()));
+        let listener = self.listener.tap_io(|stream| {
+            // Acks are small and awaited.
+            if let Err(error) = stream.set_nodelay(true) {
+                tracing::debug!(%error, "a connection without TCP_NODELAY");
+            }
+        });
+        let serving = axum::serve(listener, router(&self.collector, &stopping))
+            .with_graceful_shutdown(async move {
+                shutdown.await;
+                // Fails only if nobody listens any more, and then nobody need know.
+                let _ = stop.send(true);
+            });
+        let result = tokio::select! {
+            result = serving => result.map_err(ServeError::Serve),
+            () = deadline(stopping) => {
+                tracing::warn!("connections were still open {SHUTDOWN_MAX:?} after the stop");
+                Ok(())
+            }
+        };
+        sweeper.abort();
+        result
+    }
+}
+
+/// All routes: the gRPC service, and the HTTP API with its own answer to what does not exist.
+fn router(collector: &Arc<Collector>, stopping: &watch::Receiver<bool>) -> Router {
+    let ingest = Ingest::new(collector.clone(), stopping.clone());
+    let ingest = IngestServer::new(ingest).max_decoding_message_size(MESSAGE_BYTES_MAX);
+    let grpc = tonic::service::Routes::new(ingest).into_axum_router().reset_fallback();
+    grpc.merge(http::router(collector.clone()))
+}
+
+/// Looks after what time alone changes.
+async fn sweep(collector: Arc<Collector>, mut stopping: watch::Receiver<bool>) {
+    let mut ticks = tokio::time::interval(SWEEP_EVERY);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => collector.sweep(collector.clock.now()),
+            _ = stopping.changed() => return,
+        }
+    }
+}
+
+/// Resolves [`SHUTDOWN_MAX`] after the stop.
+async fn deadline(mut stopping: watch::Receiver<bool>) {
+    // An error means that the server is gone, which is a stop too.
+    let _ = stopping.wait_for(|stop| *stop).await;
+    tokio::time::sleep(SHUTDOWN_MAX).await;
+}
+
+#[cfg(test)]
+mod tests;

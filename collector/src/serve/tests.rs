@@ -1,0 +1,267 @@
+//! The real protocols over real sockets: a hand-made gRPC client and plain HTTP against a bound
+//! server on loopback, with a clock of our own.
+
+mod client;
+mod questions;
+mod readers;
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Instant;
+
+use profiler_core::State;
+use profiler_core::wire::v1::{self, agent_message, collector_message};
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tonic::Code;
+
+use self::client::{Client, Malformed, get};
+use super::*;
+use crate::testing::{TestWorker, at};
+
+/// A served collector whose clock stands still until it is moved.
+struct Running {
+    address: SocketAddr,
+    now_ns: Arc<AtomicI64>,
+    stop: oneshot::Sender<()>,
+    served: JoinHandle<Result<(), ServeError>>,
+}
+
+/// Serves at 60 s after the tests' start, without a grace.
+async fn serve() -> Running {
+    let now_ns = Arc::new(AtomicI64::new(at(60).unix_ns()));
+    let clock = {
+        let now_ns = now_ns.clone();
+        Clock::from_fn(move || {
+            profiler_core::Timestamp::from_unix_ns(now_ns.load(Ordering::SeqCst))
+        })
+    };
+    let options = ServeOptions {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        grace: Duration::ZERO,
+        clock,
+        ..ServeOptions::default()
+    };
+    let server = Collector::bind(options).await.unwrap();
+    let address = server.local_addr();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let served = tokio::spawn(server.serve(async {
+        let _ = stopped.await;
+    }));
+    Running { address, now_ns, stop, served }
+}
+
+impl Running {
+    async fn json(&self, path: &str) -> Value {
+        let answer = get(self.address, path).await;
+        assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+        assert_eq!(answer.header("content-type"), Some("application/json"));
+        serde_json::from_str(&answer.body).unwrap()
+    }
+
+    /// Asks until the answer is as expected; the collector learns of a closed connection when its
+    /// system tells it.
+    async fn until(&self, path: &str, pointer: &str, expected: Value) {
+        let begun = Instant::now();
+        loop {
+            let answer = self.json(path).await;
+            if answer.pointer(pointer) == Some(&expected) {
+                return;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(20), "{pointer} of {answer:#}");
+        }
+    }
+}
+
+/// A worker with a stack and a running task, attached; its first flush is stored.
+async fn attached(running: &Running, id: &str) -> (TestWorker, Client) {
+    let mut worker = TestWorker::new(id, 1);
+    let mut client = Client::attach(running.address, worker.hello()).await;
+    worker.count("load;main;parse:3", State::Cpu, 5);
+    worker.count("load;main;parse:4", State::Wait, 2);
+    worker.count("[agent];sampler", State::Cpu, 1);
+    let tasks = vec![worker.task(1, "load", (10, Some(12))), worker.task(2, "load", (20, None))];
+    let flush = worker.flush(30, tasks);
+    client.tell(agent_message::Kind::Dictionary(worker.dictionary().unwrap())).await;
+    assert_eq!(client.ask(agent_message::Kind::Flush(flush)).await, "ack 1");
+    (worker, client)
+}
+
+/// A path that asks about everything.
+const ALL: &str = "from=1000000&to=now";
+
+#[tokio::test]
+async fn a_worker_is_welcomed_and_its_flushes_are_answered_in_order() {
+    let running = serve().await;
+    let mut worker = TestWorker::new("w", 1);
+    let mut client = Client::attach(running.address, worker.hello()).await;
+    let receipt = v1::Receipt {
+        agent_sent_at_ns: 77,
+        received_at_ns: at(60).unix_ns(),
+        sent_at_ns: at(60).unix_ns(),
+    };
+    let welcome =
+        v1::Welcome { strings: 1, nodes: 1, receipt: Some(receipt), ..Default::default() };
+    assert_eq!(client.welcome, welcome);
+
+    worker.count("load;main", State::Cpu, 5);
+    let first = worker.flush(30, vec![]);
+    client.tell(agent_message::Kind::Dictionary(worker.dictionary().unwrap())).await;
+    client.tell(agent_message::Kind::Flush(first.clone())).await;
+    let answer = client.hear().await.unwrap();
+    let receipt = v1::Receipt { agent_sent_at_ns: 78, ..receipt };
+    let ack = v1::Ack { seq: 1, receipt: Some(receipt) };
+    assert_eq!(answer, collector_message::Kind::Ack(ack));
+
+    assert_eq!(client.ask(agent_message::Kind::Flush(first)).await, "ack 1");
+    worker.count("load;main", State::Cpu, 4);
+    let wrong = v1::Flush { clock: None, ..worker.flush(31, vec![]) };
+    let refused = "refused 2: the flush's clock is missing";
+    assert_eq!(client.ask(agent_message::Kind::Flush(wrong)).await, refused);
+    worker.note_refused(4);
+    let gap = v1::Dictionary { string_base: 99, ..Default::default() };
+    let refused = "refused 0: the dictionary's strings start at 99, but the receiver holds only 4";
+    assert_eq!(client.ask(agent_message::Kind::Dictionary(gap)).await, refused);
+    worker.count("load;main", State::Cpu, 2);
+    let third = worker.flush(32, vec![]);
+    assert_eq!(client.ask(agent_message::Kind::Flush(third)).await, "ack 3");
+
+    // A new stream hears what the collector holds.
+    drop(client);
+    let client = Client::attach(running.address, worker.hello()).await;
+    let v1::Welcome { acked_seq, stored_ns, strings, frames, nodes, .. } = client.welcome;
+    assert_eq!((acked_seq, stored_ns, strings, frames, nodes), (3, 7, 4, 2, 3));
+    let workers = running.json("/api/v1/workers").await;
+    let epoch = &workers["workers"][0]["epochs"][0];
+    let expected = json!({
+        "accepted_ns": 11, "stored_ns": 7, "lost_refused_ns": 4, "lost_forgotten_ns": 0,
+        "lost_queue_ns": 0, "lost_tasks": 0, "unaccounted_ns": 0, "balanced": true,
+    });
+    assert_eq!(epoch["account"], expected);
+    assert_eq!((&epoch["refused"], &epoch["acked_seq"]), (&json!(2), &json!(3)));
+}
+
+#[tokio::test]
+async fn a_stream_that_breaks_the_protocol_ends_with_a_reason_and_harms_no_other() {
+    let running = serve().await;
+    let (mut worker, mut other) = attached(&running, "other").await;
+    let address = running.address;
+    let hello = || TestWorker::new("w", 1).hello();
+    let check = async |messages: Vec<v1::AgentMessage>, code: Code, reason: &str| {
+        let status = Client::refused(address, messages).await;
+        assert_eq!((status.code(), status.message()), (code, reason));
+    };
+    let message = |kind| v1::AgentMessage { kind: Some(kind) };
+    let greet = |hello| message(agent_message::Kind::Hello(hello));
+    let reason = "the agent speaks protocol 9; this collector speaks protocol 1 only";
+    let wrong = greet(v1::Hello { protocol: 9, ..hello() });
+    check(vec![wrong], Code::InvalidArgument, reason).await;
+    let reason = "the worker's id is empty; it must have 1 to 4096 bytes";
+    let wrong = greet(v1::Hello { worker: String::new(), ..hello() });
+    check(vec![wrong], Code::InvalidArgument, reason).await;
+    let reason = "the first message of a stream must be Hello";
+    let goodbye = message(agent_message::Kind::Goodbye(v1::Goodbye {}));
+    check(vec![goodbye], Code::InvalidArgument, reason).await;
+    let reason = "Hello may come only once in a stream";
+    check(vec![greet(hello()), greet(hello())], Code::InvalidArgument, reason).await;
+    let reason = "a message of no known kind";
+    check(vec![greet(hello()), v1::AgentMessage { kind: None }], Code::InvalidArgument, reason)
+        .await;
+
+    let strings = vec!["x".repeat(4_000); 1_100];
+    let large = v1::Dictionary { string_base: 1, strings, ..Default::default() };
+    let large = message(agent_message::Kind::Dictionary(large));
+    let reason = "Error, decoded message length too large: found 4403307 bytes, the limit is: \
+                  4194304 bytes";
+    check(vec![greet(hello()), large], Code::OutOfRange, reason).await;
+    let status = client::attach(address, vec![Malformed { hello: 5 }]).await.unwrap_err();
+    assert_eq!(status.code(), Code::Internal, "{status:?}");
+    assert!(status.message().contains("invalid wire type"), "{status:?}");
+
+    worker.count("load;main;parse:3", State::Cpu, 5);
+    let flush = worker.flush(31, vec![]);
+    assert_eq!(other.ask(agent_message::Kind::Flush(flush)).await, "ack 2");
+    let profile = running.json(&format!("/api/v1/profile?{ALL}")).await;
+    assert_eq!(profile["totals"]["total_ns"], 12);
+}
+
+#[tokio::test]
+async fn tasks_of_a_worker_that_is_cut_off_or_says_goodbye_are_lost() {
+    let running = serve().await;
+    for goodbye in [false, true] {
+        let id = format!("w{goodbye}");
+        let (mut worker, mut client) = attached(&running, &id).await;
+        let tasks = format!("/api/v1/tasks?{ALL}&worker={id}");
+        assert_eq!(running.json(&tasks).await["tasks"][0]["outcome"], "running");
+        if goodbye {
+            client.tell(agent_message::Kind::Goodbye(v1::Goodbye {})).await;
+            assert!(client.hear().await.is_none(), "a goodbye ends the stream in good order");
+        }
+        drop(client);
+        running.until(&tasks, "/tasks/0/outcome", json!("lost")).await;
+        let row = &running.json(&tasks).await["tasks"][0];
+        assert_eq!(row["stop_ns"], at(60).unix_ns());
+        running.until("/api/v1/workers", "/workers/0/epochs/0/state", json!("gone")).await;
+
+        // It was there all along, and tells how the task ended.
+        let mut client = Client::attach(running.address, worker.hello()).await;
+        assert_eq!(running.json(&tasks).await["tasks"][0]["outcome"], "running");
+        let end = vec![worker.task(2, "load", (20, Some(21)))];
+        let flush = worker.flush(31, end);
+        assert_eq!(client.ask(agent_message::Kind::Flush(flush)).await, "ack 2");
+        assert_eq!(running.json(&tasks).await["tasks"][0]["outcome"], "ok");
+    }
+}
+
+#[tokio::test]
+async fn a_second_stream_of_a_life_ends_the_first() {
+    let running = serve().await;
+    let (worker, mut first) = attached(&running, "w").await;
+    let second = Client::attach(running.address, worker.hello()).await;
+    let status = first.status().await;
+    assert_eq!(status.code(), Code::Aborted);
+    assert_eq!(status.message(), "another stream of the same worker and epoch took over");
+    assert_eq!(second.welcome.acked_seq, 1);
+    let workers = running.json("/api/v1/workers").await;
+    assert_eq!(workers["workers"][0]["epochs"][0]["state"], "connected");
+}
+
+#[tokio::test]
+async fn stopping_ends_streams_and_idle_connections() {
+    let running = serve().await;
+    let (_, mut client) = attached(&running, "w").await;
+    let idle = tokio::net::TcpStream::connect(running.address).await.unwrap();
+    running.stop.send(()).unwrap();
+    let served = tokio::time::timeout(SHUTDOWN_MAX / 2, running.served).await;
+    served.expect("it does not wait for connections").unwrap().unwrap();
+    let status = client.status().await;
+    assert_eq!(status.message(), "the collector is shutting down");
+    drop(idle);
+}
+
+#[tokio::test]
+async fn an_address_that_cannot_be_had_is_named_with_a_way_out() {
+    let running = serve().await;
+    let check = async |listen: SocketAddr, expected: &str| {
+        let options = ServeOptions { listen, ..ServeOptions::default() };
+        assert_eq!(Collector::bind(options).await.unwrap_err().to_string(), expected);
+    };
+    let expected = format!(
+        "{} is in use, perhaps by another collector; choose another address with `--listen`, such \
+         as `--listen 127.0.0.1:0` for any free port",
+        running.address
+    );
+    check(running.address, &expected).await;
+    for address in ["0.0.0.0:0", "[::]:0", "[::ffff:10.0.0.1]:0"] {
+        let expected = format!(
+            "{address} can be reached from other machines, and there are neither TLS nor tokens \
+             yet: anyone who reaches it could read and write everything. Listen on 127.0.0.1 and \
+             reach it through a tunnel (`ssh -L`), or say `--insecure-listen` if the network \
+             itself is trusted"
+        );
+        check(address.parse().unwrap(), &expected).await;
+    }
+    let listen = "0.0.0.0:0".parse().unwrap();
+    let options = ServeOptions { listen, insecure_listen: true, ..ServeOptions::default() };
+    assert_ne!(Collector::bind(options).await.unwrap().local_addr().port(), 0);
+}

@@ -1,0 +1,131 @@
+//! Clients of both protocols, by hand: this crate has no generated gRPC client, and wants to see
+//! HTTP as it is on the wire.
+
+use std::net::SocketAddr;
+
+use profiler_core::wire::v1::collector_message::Kind;
+use profiler_core::wire::v1::{self, AgentMessage, CollectorMessage, agent_message};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{Stream, StreamExt as _};
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Status, Streaming};
+use tonic_prost::ProstCodec;
+
+/// One agent's stream.
+pub(super) struct Client {
+    pub(super) welcome: v1::Welcome,
+    messages: mpsc::Sender<AgentMessage>,
+    answers: Streaming<CollectorMessage>,
+}
+
+impl Client {
+    /// Says Hello and hears Welcome.
+    pub(super) async fn attach(address: SocketAddr, hello: v1::Hello) -> Client {
+        let (messages, receiver) = mpsc::channel(16);
+        let hello = AgentMessage { kind: Some(agent_message::Kind::Hello(hello)) };
+        messages.send(hello).await.unwrap();
+        let mut answers = open(address, ReceiverStream::new(receiver)).await.unwrap();
+        let first = answers.message().await.unwrap().unwrap().kind;
+        let Some(Kind::Welcome(welcome)) = first else { panic!("{first:?}") };
+        Client { welcome, messages, answers }
+    }
+
+    /// How a stream of these messages ends.
+    pub(super) async fn refused(address: SocketAddr, messages: Vec<AgentMessage>) -> Status {
+        attach(address, messages).await.unwrap_err()
+    }
+
+    pub(super) async fn tell(&mut self, kind: agent_message::Kind) {
+        self.messages.send(AgentMessage { kind: Some(kind) }).await.unwrap();
+    }
+
+    /// The next answer; `None` at the end of the stream.
+    pub(super) async fn hear(&mut self) -> Option<Kind> {
+        self.answers.message().await.unwrap().map(|message| message.kind.unwrap())
+    }
+
+    /// Sends a message, and gives the answer in words.
+    pub(super) async fn ask(&mut self, kind: agent_message::Kind) -> String {
+        self.tell(kind).await;
+        match self.hear().await {
+            Some(Kind::Ack(ack)) => format!("ack {}", ack.seq),
+            Some(Kind::Refusal(refusal)) => format!("refused {}: {}", refusal.seq, refusal.reason),
+            other => format!("{other:?}"),
+        }
+    }
+
+    /// How the stream ends, when it ends badly.
+    pub(super) async fn status(&mut self) -> Status {
+        loop {
+            match self.answers.message().await {
+                Ok(Some(_)) => {}
+                Ok(None) => panic!("the stream ended in good order"),
+                Err(status) => return status,
+            }
+        }
+    }
+}
+
+/// Another message on the wire: its first field is a number, where an agent's is a Hello.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Malformed {
+    #[prost(uint64, tag = "1")]
+    pub(super) hello: u64,
+}
+
+/// Sends messages of any form and leaves the stream open; ends when the collector ends it.
+pub(super) async fn attach<M: prost::Message + Default + 'static>(
+    address: SocketAddr,
+    messages: Vec<M>,
+) -> Result<(), Status> {
+    let messages = tokio_stream::iter(messages).chain(tokio_stream::pending());
+    let mut answers = open(address, messages).await?;
+    while answers.message().await?.is_some() {}
+    Ok(())
+}
+
+async fn open<M: prost::Message + Default + 'static>(
+    address: SocketAddr,
+    messages: impl Stream<Item = M> + Send + 'static,
+) -> Result<Streaming<CollectorMessage>, Status> {
+    let endpoint: Endpoint = Channel::from_shared(format!("http://{address}")).unwrap();
+    let mut grpc = tonic::client::Grpc::new(endpoint.connect().await.unwrap());
+    grpc.ready().await.unwrap();
+    let path = PathAndQuery::from_static("/emberline.v1.Ingest/Attach");
+    let codec = ProstCodec::<M, CollectorMessage>::default();
+    Ok(grpc.streaming(Request::new(messages), path, codec).await?.into_inner())
+}
+
+/// An HTTP answer as it came.
+pub(super) struct Answer {
+    pub(super) status: u16,
+    head: String,
+    pub(super) body: String,
+}
+
+impl Answer {
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        let fields = self.head.lines().filter_map(|line| line.split_once(": "));
+        fields.into_iter().find(|(field, _)| *field == name).map(|(_, value)| value)
+    }
+}
+
+pub(super) async fn get(address: SocketAddr, path: &str) -> Answer {
+    request(address, "GET", path).await
+}
+
+/// Asks on a connection of its own.
+pub(super) async fn request(address: SocketAddr, method: &str, path: &str) -> Answer {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let head = format!("{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    Answer { status, head: head.to_owned(), body: body.to_owned() }
+}

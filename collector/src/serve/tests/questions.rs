@@ -1,0 +1,117 @@
+//! Questions that cannot be answered, and what is said instead.
+
+use serde_json::{Value, json};
+
+use super::client::{get, request};
+use super::{Running, attached, serve};
+
+impl Running {
+    /// Asks, and expects this error with this list of what is allowed or nearest.
+    async fn check(&self, path: &str, status: u16, error: &str, list: Value) {
+        let answer = get(self.address, path).await;
+        let body: Value = serde_json::from_str(&answer.body).unwrap();
+        let lists = [&body["allowed"], &body["nearest"]].into_iter().find(|list| !list.is_null());
+        assert_eq!(answer.status, status, "{path}: {body}");
+        assert_eq!(body["error"], error, "{path}");
+        assert_eq!(lists.unwrap_or(&Value::Null), &list, "{path}");
+        assert_eq!(answer.header("x-content-type-options"), Some("nosniff"));
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_choice_is_answered_with_all_choices() {
+    let running = serve().await;
+    let (_, _client) = attached(&running, "worker-1").await;
+    let states = json!(["cpu", "runnable", "wait"]);
+    let error = "state=\"CPU\" is not known; allowed are: cpu, runnable, wait";
+    running.check("/api/v1/profile?state=cpu&state=CPU", 400, error, states).await;
+    let error = "threads=\"\" is not known; allowed are: program, agent, all";
+    let threads = json!(["program", "agent", "all"]);
+    running.check("/api/v1/profile?threads=", 400, error, threads).await;
+    let error = "format=\"pdf\" is not known; allowed are: json, collapsed, svg";
+    running
+        .check("/api/v1/profile?format=pdf", 400, error, json!(["json", "collapsed", "svg"]))
+        .await;
+    let error = "by=\"file\" is not known; allowed are: function, line";
+    running.check("/api/v1/profile?by=file", 400, error, json!(["function", "line"])).await;
+    let error = "format=collapsed has no lines; take by=function, or format=json or format=svg";
+    running.check("/api/v1/profile?by=line&format=collapsed", 400, error, Value::Null).await;
+    let error = "outcome=\"done\" is not known; allowed are: running, ok, erred, cancelled, \
+                 panicked, lost";
+    let outcomes = json!(["running", "ok", "erred", "cancelled", "panicked", "lost"]);
+    running.check("/api/v1/tasks?outcome=done", 400, error, outcomes).await;
+    let error = "summary=\"yes\" is not known; allowed are: false, true";
+    running.check("/api/v1/tasks?summary=yes", 400, error, json!(["false", "true"])).await;
+}
+
+#[tokio::test]
+async fn an_unknown_name_is_answered_with_the_nearest() {
+    let running = serve().await;
+    let (_, _client) = attached(&running, "worker-1").await;
+    let error = "no task is called \"LAOD\"; the nearest are: \"load\"";
+    running.check("/api/v1/profile?task=LAOD", 404, error, json!(["load"])).await;
+    running.check("/api/v1/tasks?task=LAOD", 404, error, json!(["load"])).await;
+    let error = "no worker is called \"work\"; the nearest are: \"worker-1\"";
+    running.check("/api/v1/timeline?worker=work", 404, error, json!(["worker-1"])).await;
+    running.check("/api/v1/workers?worker=work", 404, error, json!(["worker-1"])).await;
+    let error = "no worker is called \"zzz\"";
+    running.check("/api/v1/tasks?worker=zzz", 404, error, json!([])).await;
+}
+
+#[tokio::test]
+async fn a_wrong_time_span_or_number_is_answered_with_what_is_allowed() {
+    let running = serve().await;
+    let (_, _client) = attached(&running, "worker-1").await;
+    let times = json!([
+        "now",
+        "a time ago: -5m, -90s, -1h30m, -2d",
+        "RFC 3339: 2026-01-31T12:00:00Z",
+        "Unix seconds: 1769860800.5",
+    ]);
+    let error = "from=\"5m\" is not understood; allowed are: now; a time ago: -5m, -90s, -1h30m, \
+                 -2d; RFC 3339: 2026-01-31T12:00:00Z; Unix seconds: 1769860800.5";
+    running.check("/api/v1/profile?from=5m", 400, error, times).await;
+    let error = "the range is empty: from=now and to=now are both 1970-01-12T13:47:40.000000000Z";
+    running.check("/api/v1/profile?from=now", 400, error, Value::Null).await;
+    let error = "the range is reversed: from=-1m (1970-01-12T13:46:40.000000000Z) is after \
+                 to=-2m (1970-01-12T13:45:40.000000000Z)";
+    running.check("/api/v1/tasks?from=-1m&to=-2m", 400, error, Value::Null).await;
+    let units = json!(["numbers with the units w, d, h, m, s, ms: 1s, 1h30m"]);
+    let error = "step=\"0s\" is not understood; allowed are: numbers with the units w, d, h, m, s, \
+                 ms: 1s, 1h30m";
+    running.check("/api/v1/timeline?step=0s", 400, error, units).await;
+    let error = "step=1ms would make 300000 steps; at most 4000 are allowed: take a larger step";
+    running.check("/api/v1/timeline?step=1ms", 400, error, Value::Null).await;
+    for limit in ["0", "100001", "-1", "ten"] {
+        let error = format!("limit={limit:?} is not a number from 1 to 100000");
+        running.check(&format!("/api/v1/tasks?limit={limit}"), 400, &error, Value::Null).await;
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_or_repeated_parameter_path_or_method_is_refused() {
+    let running = serve().await;
+    let (_, _client) = attached(&running, "worker-1").await;
+    let error = "there is no parameter \"tsak\"; allowed are: from, to, task, worker, state, \
+                 threads, by, format";
+    let names = json!(["from", "to", "task", "worker", "state", "threads", "by", "format"]);
+    running.check("/api/v1/profile?tsak=load", 400, error, names).await;
+    let error = "the parameter from was given 2 times; at most 1 is allowed";
+    running.check("/api/v1/profile?from=-1m&from=-2m", 400, error, Value::Null).await;
+    let many = "task=load&".repeat(101);
+    let error = "the parameter task was given 101 times; at most 100 is allowed";
+    running.check(&format!("/api/v1/profile?{many}"), 400, error, Value::Null).await;
+    let paths = json!([
+        "/livez",
+        "/api/v1/profile",
+        "/api/v1/timeline",
+        "/api/v1/tasks",
+        "/api/v1/workers"
+    ]);
+    running
+        .check("/api/v2/%3Cscript%3E", 404, "there is nothing at /api/v2/%3Cscript%3E", paths)
+        .await;
+    let posted = request(running.address, "POST", "/api/v1/profile").await;
+    assert_eq!(posted.status, 405, "{}", posted.body);
+    assert!(posted.body.contains("POST is not a method of this path"), "{}", posted.body);
+}

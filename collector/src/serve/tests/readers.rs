@@ -1,0 +1,117 @@
+//! What readers get.
+
+use std::sync::atomic::Ordering;
+
+use serde_json::{Value, json};
+
+use super::client::get;
+use super::{ALL, attached, serve};
+use crate::testing::{SECOND_NS, at};
+
+#[tokio::test]
+async fn a_profile_says_where_the_time_went_and_how_well_it_was_sampled() {
+    let running = serve().await;
+    let (_, _client) = attached(&running, "w").await;
+    let profile =
+        running.json(&format!("/api/v1/profile?{ALL}&task=load&worker=w&state=cpu")).await;
+    assert_eq!(
+        profile["totals"],
+        json!({"cpu_ns": 5, "runnable_ns": 0, "wait_ns": 0, "total_ns": 5})
+    );
+    assert_eq!(profile["profile"]["nodes"].as_array().unwrap().len(), 3);
+    assert_eq!(profile["workers"], json!(["w"]));
+    assert_eq!(
+        (&profile["ticks"], &profile["ticks_missed"], &profile["achieved_share"]),
+        (&json!(99), &json!(1), &json!(0.99))
+    );
+    assert_eq!((&profile["empty"], &profile["achieved_rate_hz"]), (&json!(false), &json!(99.0)));
+    let lines = running.json(&format!("/api/v1/profile?{ALL}&by=line&threads=all")).await;
+    assert_eq!(lines["profile"]["nodes"].as_array().unwrap().len(), 6);
+}
+
+#[tokio::test]
+async fn a_profile_is_written_in_each_form_with_its_headers() {
+    let running = serve().await;
+    let (_, _client) = attached(&running, "w").await;
+    let collapsed = get(running.address, &format!("/api/v1/profile?{ALL}&format=collapsed")).await;
+    assert_eq!(collapsed.body, "load;main;parse 7\n");
+    assert_eq!(collapsed.header("content-type"), Some("text/plain; charset=utf-8"));
+    assert_eq!(collapsed.header("x-emberline-rate-hz"), Some("99.000"));
+    assert_eq!(collapsed.header("x-emberline-ticks-missed"), Some("1"));
+    assert_eq!(collapsed.header("content-security-policy"), Some("default-src 'none'"));
+    let svg = get(running.address, &format!("/api/v1/profile?{ALL}&format=svg")).await;
+    assert!(svg.body.contains("<svg") && svg.body.contains("parse"), "{}", svg.body);
+    assert_eq!(svg.header("content-type"), Some("image/svg+xml"));
+    assert_eq!(svg.header("x-content-type-options"), Some("nosniff"));
+    let policy = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'";
+    assert_eq!(svg.header("content-security-policy"), Some(policy));
+}
+
+#[tokio::test]
+async fn a_timeline_has_the_time_of_each_step() {
+    let running = serve().await;
+    let (_, _client) = attached(&running, "w").await;
+    let timeline = running.json("/api/v1/timeline?from=1000029&to=1000032&threads=all").await;
+    assert_eq!((&timeline["steps"], &timeline["step_ns"]), (&json!(3), &json!(SECOND_NS)));
+    assert_eq!(timeline["series"][0]["name"], "load");
+    assert_eq!(timeline["series"][0]["cpu_ns"], json!([0, 5, 0]));
+    assert_eq!(timeline["series"][0]["wait_ns"], json!([0, 2, 0]));
+    assert_eq!(timeline["series"][1]["kind"], "agent");
+}
+
+#[tokio::test]
+async fn the_ledger_has_rows_and_a_summary() {
+    let running = serve().await;
+    let (_, _client) = attached(&running, "w").await;
+    let tasks = running.json(&format!("/api/v1/tasks?{ALL}&limit=1")).await;
+    let expected = json!([{
+        "worker": "w", "epoch": "0000000000000001", "id": 2, "name": "load", "key": "load-2",
+        "thread_id": 12, "thread_name": "pool-1", "parent": null,
+        "start": "1970-01-12T13:47:00.000000000Z", "start_ns": at(20).unix_ns(),
+        "stop": null, "stop_ns": null, "duration_ns": 40 * SECOND_NS,
+        "outcome": "running", "cause": "",
+    }]);
+    assert_eq!(tasks["tasks"], expected);
+    assert_eq!((&tasks["total"], &tasks["truncated"]), (&json!(2), &json!(true)));
+    for path in ["summary=true", "summary=true&worker=w", "summary=true&from=1000000"] {
+        let summary = running.json(&format!("/api/v1/tasks?{path}")).await;
+        let load = &summary["names"][0];
+        assert_eq!((&load["name"], &load["running"]), (&json!("load"), &json!(1)), "{path}");
+        assert_eq!((&load["outcomes"]["ok"], &load["outcomes"]["lost"]), (&json!(1), &json!(0)));
+        assert_eq!(load["durations"]["p99_ns"], 2 * SECOND_NS, "{path}");
+        assert_eq!(summary["range"].is_null(), !path.contains("from"), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn workers_are_listed_and_the_collector_lives() {
+    let running = serve().await;
+    let (_, _client) = attached(&running, "w").await;
+    assert_eq!(get(running.address, "/livez").await.body, "ok");
+    let workers = running.json("/api/v1/workers?worker=w").await;
+    let epoch = &workers["workers"][0]["epochs"][0];
+    assert_eq!(epoch["labels"], json!({"zone": "a"}));
+    assert_eq!((&epoch["state"], &epoch["running_tasks"]), (&json!("connected"), &json!(1)));
+    assert_eq!(epoch["clock"], json!({"offset_ns": 0, "error_ns": 5}));
+    assert_eq!(workers["held"]["windows"], 1);
+}
+
+#[tokio::test]
+async fn a_known_task_without_samples_is_an_empty_profile_that_says_where_data_is() {
+    let running = serve().await;
+    let (_, _client) = attached(&running, "w").await;
+    let path = "/api/v1/profile?from=1000040&task=load";
+    let empty = running.json(path).await;
+    assert_eq!((&empty["empty"], &empty["achieved_rate_hz"]), (&json!(true), &Value::Null));
+    assert_eq!(empty["profile"]["nodes"], json!([]));
+    assert_eq!(empty["data"]["from_ns"], at(30).unix_ns());
+    for format in ["collapsed", "svg"] {
+        let answer = get(running.address, &format!("{path}&format={format}")).await;
+        assert_eq!((answer.status, answer.header("x-emberline-empty")), (200, Some("true")));
+        let data = "1970-01-12T13:47:10.000000000Z/1970-01-12T13:47:11.000000000Z";
+        assert_eq!(answer.header("x-emberline-data"), Some(data));
+    }
+    // `now` is the collector's.
+    running.now_ns.store(at(31).unix_ns(), Ordering::SeqCst);
+    assert_eq!(running.json("/api/v1/profile?from=-1s").await["empty"], false);
+}

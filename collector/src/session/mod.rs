@@ -1,0 +1,110 @@
+//! One life of one agent: what it said of itself, what of its data was taken in, and whether its
+//! stream is there.
+//!
+//! What a message claims is checked whole ([`Checks::check`]) before anything of it is applied.
+//! Between the two is where a log will make a flush durable.
+
+mod flush;
+mod hello;
+mod registry;
+
+use std::sync::Mutex;
+
+use profiler_core::wire::{Translation, v1};
+use profiler_core::{Epoch, Timestamp, WorkerId};
+use tokio::sync::oneshot;
+
+pub(crate) use flush::{Checked, Checks};
+pub(crate) use hello::{Greeting, HelloError};
+pub(crate) use registry::{NoRoom, Registry};
+
+/// A session with what never changes of it.
+#[derive(Debug)]
+pub(crate) struct SessionCell {
+    pub(crate) worker: WorkerId,
+    pub(crate) epoch: Epoch,
+    pub(crate) state: Mutex<Session>,
+}
+
+/// What is known of one (worker, epoch).
+#[derive(Debug, Default)]
+pub(crate) struct Session {
+    pub(crate) greeting: Greeting,
+    pub(crate) translation: Translation,
+    /// Highest sequence number that was applied or refused.
+    pub(crate) acked_seq: u64,
+    /// Weight that was applied.
+    pub(crate) stored_ns: u64,
+    pub(crate) account: Option<v1::Account>,
+    pub(crate) clock: Option<v1::Clock>,
+    pub(crate) ticks: u64,
+    pub(crate) ticks_expected: u64,
+    /// Flushes and dictionaries that were refused, and why the last one was.
+    pub(crate) refused: u64,
+    pub(crate) last_refusal: Option<String>,
+    pub(crate) first_seen: Timestamp,
+    pub(crate) last_seen: Timestamp,
+    pub(crate) presence: Presence,
+    /// Counts the streams of this session, so that an older one knows that it is.
+    generation: u64,
+    /// Dropped to end the stream that holds the other end.
+    stream: Option<oneshot::Sender<()>>,
+}
+
+/// Whether an agent is there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Presence {
+    /// Its stream is open.
+    #[default]
+    Connected,
+    /// Its stream ended without Goodbye, at this time; it may come back and find its tasks running.
+    Away(Timestamp),
+    /// It said Goodbye, or was away for too long, or the worker lives on under another epoch: what
+    /// still ran has ended as lost.
+    Gone(Timestamp),
+}
+
+impl Session {
+    /// A stream takes the session; the one before it is told to end. Gives the new one's number, and
+    /// what resolves when it is taken over itself.
+    pub(crate) fn take(
+        &mut self,
+        greeting: Greeting,
+        now: Timestamp,
+    ) -> (u64, oneshot::Receiver<()>) {
+        let (sender, taken_over) = oneshot::channel();
+        if self.generation == 0 {
+            self.first_seen = now;
+        }
+        self.generation += 1;
+        self.stream = Some(sender);
+        self.greeting = greeting;
+        self.presence = Presence::Connected;
+        self.last_seen = now;
+        (self.generation, taken_over)
+    }
+
+    /// Whether the stream of that generation still holds the session.
+    pub(crate) fn is_held_by(&self, generation: u64) -> bool {
+        self.generation == generation && self.presence == Presence::Connected
+    }
+
+    /// Records a refusal, for people to read.
+    pub(crate) fn note_refusal(&mut self, reason: &str) {
+        self.refused += 1;
+        self.last_refusal = Some(reason.to_owned());
+    }
+
+    /// Records a flush that is being stored.
+    pub(crate) fn note_applied(&mut self, checked: &Checked) {
+        self.acked_seq = checked.seq;
+        self.account = Some(checked.account);
+        self.clock = Some(checked.clock);
+        if let Some(stored) = &checked.window {
+            let weight_ns = stored.window.delta.total().total_ns();
+            self.stored_ns = self.stored_ns.saturating_add(weight_ns);
+            self.ticks = self.ticks.saturating_add(stored.ticks);
+            self.ticks_expected = self.ticks_expected.saturating_add(stored.ticks_expected);
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! All sessions, by worker and epoch.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use profiler_core::{Epoch, WorkerId};
+
+use super::{Presence, Session, SessionCell};
+use crate::sync::lock;
+
+/// No room for another agent: no session that is kept is gone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{sessions_max} agents are connected, which is as many as this collector takes")]
+#[non_exhaustive]
+pub(crate) struct NoRoom {
+    pub(crate) sessions_max: usize,
+}
+
+/// The sessions, at most `sessions_max`; so also at most that many workers.
+#[derive(Debug)]
+pub(crate) struct Registry {
+    sessions: BTreeMap<(WorkerId, Epoch), Arc<SessionCell>>,
+    sessions_max: usize,
+}
+
+impl Registry {
+    pub(crate) fn new(sessions_max: usize) -> Registry {
+        Registry { sessions: BTreeMap::new(), sessions_max }
+    }
+
+    /// The session of that worker's life; a new one takes the place of the one that is gone for
+    /// longest if there is no room.
+    pub(crate) fn open(
+        &mut self,
+        worker: &WorkerId,
+        epoch: Epoch,
+    ) -> Result<Arc<SessionCell>, NoRoom> {
+        let key = (worker.clone(), epoch);
+        if let Some(session) = self.sessions.get(&key) {
+            return Ok(session.clone());
+        }
+        while self.sessions.len() >= self.sessions_max {
+            let oldest = self.gone_longest().ok_or(NoRoom { sessions_max: self.sessions_max })?;
+            self.sessions.remove(&oldest);
+        }
+        let state = Mutex::new(Session::default());
+        let session = Arc::new(SessionCell { worker: worker.clone(), epoch, state });
+        self.sessions.insert(key, session.clone());
+        Ok(session)
+    }
+
+    /// All sessions, by worker, then by epoch.
+    pub(crate) fn all(&self) -> Vec<Arc<SessionCell>> {
+        self.sessions.values().cloned().collect()
+    }
+
+    /// Sessions of one worker.
+    pub(crate) fn of_worker(&self, worker: &WorkerId) -> Vec<Arc<SessionCell>> {
+        let keys = (worker.clone(), Epoch(0))..=(worker.clone(), Epoch(u64::MAX));
+        self.sessions.range(keys).map(|(_, session)| session.clone()).collect()
+    }
+
+    /// Ids of all workers.
+    pub(crate) fn workers(&self) -> Vec<WorkerId> {
+        let mut workers: Vec<_> = self.sessions.keys().map(|(worker, _)| worker.clone()).collect();
+        workers.dedup();
+        workers
+    }
+
+    fn gone_longest(&self) -> Option<(WorkerId, Epoch)> {
+        let gone = self.sessions.iter().filter_map(|(key, session)| {
+            match lock(&session.state).presence {
+                Presence::Gone(since) => Some((since, key)),
+                // Its tasks may yet run on; a grace is short.
+                Presence::Away(_) | Presence::Connected => None,
+            }
+        });
+        gone.min().map(|(_, key)| key.clone())
+    }
+}

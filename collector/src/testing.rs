@@ -1,0 +1,149 @@
+//! A worker for tests: counts stacks as an agent does and makes the messages that it would send.
+
+use profiler_core::limits::MESSAGE_BYTES_TARGET;
+use profiler_core::wire::{Marks, PROTOCOL, dictionary_since, encode_cycle, encode_task, v1};
+use profiler_core::{
+    CallTrie, Epoch, Frame, FrameId, Outcome, State, SymbolTable, TaskId, TaskRecord, TimeRange,
+    Timestamp, WorkerId,
+};
+
+/// When tests begin, by the collector's clock: Unix second 1,000,000.
+pub(crate) const START_S: i64 = 1_000_000;
+
+pub(crate) const SECOND_NS: i64 = 1_000_000_000;
+
+/// `seconds` after the tests' start.
+pub(crate) fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_unix_ns((START_S + seconds) * SECOND_NS)
+}
+
+/// From `from` to `to` seconds after the tests' start.
+pub(crate) fn range(from: i64, to: i64) -> TimeRange {
+    TimeRange::new(at(from), at(to)).unwrap()
+}
+
+/// One worker whose clock is `offset_ns` behind the collector's.
+#[derive(Clone)]
+pub(crate) struct TestWorker {
+    pub(crate) id: WorkerId,
+    pub(crate) epoch: Epoch,
+    pub(crate) offset_ns: i64,
+    symbols: SymbolTable,
+    trie: CallTrie,
+    held: Marks,
+    seq: u64,
+    account: v1::Account,
+}
+
+impl TestWorker {
+    pub(crate) fn new(id: &str, epoch: u64) -> TestWorker {
+        TestWorker {
+            id: WorkerId(id.into()),
+            epoch: Epoch(epoch),
+            offset_ns: 0,
+            symbols: SymbolTable::new(),
+            trie: CallTrie::new(10_000),
+            held: Marks::default(),
+            seq: 0,
+            account: v1::Account::default(),
+        }
+    }
+
+    pub(crate) fn hello(&self) -> v1::Hello {
+        v1::Hello {
+            protocol: PROTOCOL,
+            worker: self.id.to_string(),
+            epoch: self.epoch.0,
+            labels: [("zone".to_owned(), "a".to_owned())].into(),
+            host: "host-1".into(),
+            pid: 4711,
+            agent_version: "0.1.0".into(),
+            sampler_mode: "signals".into(),
+            interval_ns: 10_000_000,
+            started_at_ns: at(0).unix_ns() - self.offset_ns,
+            sent_at_ns: 77,
+        }
+    }
+
+    /// Counts a stack, `task;function;function`, in the second that the next flush is about.
+    pub(crate) fn count(&mut self, stack: &str, state: State, nanoseconds: u64) {
+        let frames: Vec<FrameId> = stack
+            .split(';')
+            .enumerate()
+            .map(|(depth, name)| {
+                let frame = match (depth, name) {
+                    (0, "[no task]") => Frame::no_task(),
+                    (0, "[agent]") => Frame::agent(),
+                    (0, name) => Frame::task(name),
+                    // A line in the name makes two lines of one function.
+                    (_, name) => match name.split_once(':') {
+                        Some((name, line)) => {
+                            Frame::function(name, "src/x.rs", line.parse().unwrap())
+                        }
+                        None => Frame::function(name, "src/x.rs", 1),
+                    },
+                };
+                self.symbols.intern(&frame)
+            })
+            .collect();
+        let node = self.trie.insert_path(frames).unwrap();
+        self.trie.add(node, state, nanoseconds);
+    }
+
+    /// What the collector does not hold yet.
+    pub(crate) fn dictionary(&mut self) -> Option<v1::Dictionary> {
+        dictionary_since(&self.symbols, &self.trie, &mut self.held, MESSAGE_BYTES_TARGET)
+    }
+
+    /// Takes the name of a task into the dictionary.
+    pub(crate) fn name(&mut self, name: &str) -> u32 {
+        self.symbols.intern_string(name).0
+    }
+
+    /// The next flush: the second that begins `start_s` after the tests' start, and `tasks`.
+    pub(crate) fn flush(&mut self, start_s: i64, tasks: Vec<v1::Task>) -> v1::Flush {
+        let delta = self.trie.take_delta();
+        self.seq += 1;
+        self.account.accepted_ns += delta.total().total_ns();
+        let range = range(start_s, start_s + 1).shifted(-self.offset_ns).unwrap();
+        let cycle = encode_cycle(&delta, range, 1);
+        v1::Flush {
+            seq: self.seq,
+            sent_at_ns: 78,
+            clock: Some(v1::Clock { offset_ns: self.offset_ns, error_ns: 5 }),
+            cycle: Some(v1::Cycle { ticks: 99, ticks_expected: 100, ..cycle }),
+            tasks,
+            account: Some(self.account),
+        }
+    }
+
+    /// A task of this worker; `stop_s` and its outcome if it has ended.
+    pub(crate) fn task(&mut self, id: u64, name: &str, span_s: (i64, Option<i64>)) -> v1::Task {
+        let index = self.name(name);
+        let raw = |seconds| at(seconds).shifted(-self.offset_ns);
+        let outcome = if span_s.1.is_some() { Outcome::Ok } else { Outcome::Running };
+        let record = TaskRecord {
+            id: TaskId(id),
+            name: name.into(),
+            key: format!("{name}-{id}").into(),
+            thread_id: 12,
+            thread_name: "pool-1".into(),
+            parent: None,
+            start: raw(span_s.0),
+            stop: span_s.1.map(raw),
+            outcome,
+            cause: "".into(),
+        };
+        encode_task(&record, index)
+    }
+
+    /// Tells the account what the collector refused.
+    pub(crate) fn note_refused(&mut self, nanoseconds: u64) {
+        self.account.lost_refused_ns += nanoseconds;
+    }
+
+    /// The collector said how much it holds.
+    pub(crate) fn resume(&mut self, strings: u32, frames: u32, nodes: u32) {
+        self.held = Marks { strings, frames, nodes };
+    }
+}
