@@ -1,0 +1,172 @@
+//! A profile from the JSON that [`json()`](crate::json()) writes, for those who ask over HTTP.
+
+use std::borrow::Cow;
+
+use profiler_core::{
+    CallTrie, Filter, Frame, FrameId, FrameKind, NodeId, Profile, SymbolTable, ThreadKind, Weight,
+};
+use serde::Deserialize;
+
+/// A profile as it is deserialised from the form of [`ProfileJson`](crate::ProfileJson): what was
+/// written reads back as an equal profile. Fields that are not known are passed over.
+///
+/// ```
+/// let text = r#"{"unit":"ns","nodes":[{"parent":0,"name":"load","kind":"task","self":{"cpu":5}}]}"#;
+/// let parsed: emberline_flamegraph::ParsedProfile = serde_json::from_str(text)?;
+/// assert_eq!(parsed.0.total().cpu_ns, 5);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(try_from = "Table")]
+pub struct ParsedProfile(pub Profile);
+
+/// Why JSON of the right form is no profile.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+enum ParseError {
+    #[error("weights are in {0:?}; only \"ns\" is known")]
+    Unit(String),
+    #[error("node {node} has the parent {parent}; a parent's number is smaller")]
+    Order { node: u32, parent: u32 },
+    #[error("node {0} is of a kind that is not known; a newer Emberline may know it")]
+    Kind(u32),
+    #[error("{0} nodes are more than a profile may have")]
+    Size(usize),
+}
+
+#[derive(Deserialize)]
+struct Table<'a> {
+    #[serde(borrow)]
+    unit: Cow<'a, str>,
+    #[serde(borrow)]
+    nodes: Vec<Node<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Node<'a> {
+    parent: u32,
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    #[serde(borrow)]
+    kind: Cow<'a, str>,
+    #[serde(borrow, default)]
+    file: Cow<'a, str>,
+    #[serde(default)]
+    line: u32,
+    #[serde(borrow, default)]
+    module: Cow<'a, str>,
+    #[serde(borrow, default)]
+    build_id: Cow<'a, str>,
+    #[serde(default)]
+    offset: u64,
+    #[serde(default)]
+    inlined: bool,
+    #[serde(rename = "self", default)]
+    own: States,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct States {
+    cpu: u64,
+    runnable: u64,
+    wait: u64,
+}
+
+impl Node<'_> {
+    fn frame(&self, kind: FrameKind) -> Frame<&str> {
+        Frame {
+            kind,
+            // The name of an unresolved address is made from its module and offset.
+            function: match kind {
+                FrameKind::Unresolved => "",
+                _ => &self.name,
+            },
+            file: &self.file,
+            line: self.line,
+            module: &self.module,
+            build_id: &self.build_id,
+            offset: self.offset,
+            inlined: self.inlined,
+        }
+    }
+
+    fn own(&self) -> Weight {
+        Weight { cpu_ns: self.own.cpu, runnable_ns: self.own.runnable, wait_ns: self.own.wait }
+    }
+}
+
+impl TryFrom<Table<'_>> for ParsedProfile {
+    type Error = ParseError;
+
+    fn try_from(table: Table<'_>) -> Result<Self, ParseError> {
+        if table.unit != "ns" {
+            return Err(ParseError::Unit(table.unit.chars().take(40).collect()));
+        }
+        let count = table.nodes.len();
+        let count = u32::try_from(count).map_err(|_| ParseError::Size(count))?;
+        let mut symbols = SymbolTable::new();
+        let mut trie = CallTrie::new(count as usize);
+        let mut ids = vec![NodeId::ROOT];
+        for (number, node) in (1..=count).zip(&table.nodes) {
+            let parent = node.parent;
+            let place = ids.get(parent as usize);
+            let place = *place.ok_or(ParseError::Order { node: number, parent })?;
+            let kind = kind_of(&node.kind).ok_or(ParseError::Kind(number))?;
+            let frame: FrameId = symbols.intern(&node.frame(kind));
+            let id = trie.insert_past_limit(place, frame);
+            trie.add_weight(id, node.own());
+            ids.push(id);
+        }
+        let all = Filter { threads: ThreadKind::All, ..Filter::default() };
+        let delta = trie.take_delta();
+        Ok(ParsedProfile(Profile::collect(&symbols, &trie, [&delta], &all)))
+    }
+}
+
+/// The kind of a name that [`kind_name`](crate::json::kind_name) gives.
+fn kind_of(name: &str) -> Option<FrameKind> {
+    const KINDS: [FrameKind; 7] = [
+        FrameKind::Task,
+        FrameKind::NoTask,
+        FrameKind::Agent,
+        FrameKind::Truncated,
+        FrameKind::Overflow,
+        FrameKind::Function,
+        FrameKind::Unresolved,
+    ];
+    KINDS.into_iter().find(|kind| crate::json::kind_name(*kind) == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::json;
+    use crate::testing::hostile_profiles;
+
+    fn check_refused(nodes: &str, why: &str) {
+        let text = format!(r#"{{"unit":"ns","nodes":[{nodes}]}}"#);
+        let error = serde_json::from_str::<ParsedProfile>(&text).unwrap_err();
+        assert!(error.to_string().contains(why), "{error}");
+    }
+
+    #[test]
+    fn what_is_no_tree_is_refused() {
+        check_refused(r#"{"parent":1,"name":"a","kind":"task"}"#, "node 1 has the parent 1");
+        check_refused(r#"{"parent":9,"name":"a","kind":"task"}"#, "node 1 has the parent 9");
+        check_refused(r#"{"parent":0,"name":"a","kind":"colour"}"#, "kind that is not known");
+        check_refused(r#"{"parent":-1,"name":"a","kind":"task"}"#, "invalid value");
+        let error = serde_json::from_str::<ParsedProfile>(r#"{"unit":"s","nodes":[]}"#);
+        assert!(error.unwrap_err().to_string().contains("only \"ns\" is known"));
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_written_reads_back_equal(profile in hostile_profiles()) {
+            let parsed: ParsedProfile = serde_json::from_str(&json(&profile)).unwrap();
+            prop_assert_eq!(parsed.0, profile);
+        }
+    }
+}

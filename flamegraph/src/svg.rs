@@ -1,0 +1,195 @@
+//! Flame graphs, laid out by inferno.
+//!
+//! inferno is given each node's number for its name, so that no name can be mistaken for its syntax
+//! and deep stacks stay small; [`label`] then writes names and figures into its output.
+
+mod label;
+
+use std::io;
+
+use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
+use inferno::flamegraph::{Direction, Options, from_lines};
+use profiler_core::{Profile, Weight};
+
+use crate::palette::{ROOT, Rgb, color};
+use crate::prune::{NODES_MAX, bounded, depths, own_ns};
+use crate::text::{cell, push_xml};
+
+/// Narrower frames are not drawn, in per cent of the width: a tenth of a pixel of 1,180.
+const WIDTH_MIN_PERCENT: f64 = 100.0 * 0.1 / 1_180.0;
+
+/// Width where no script makes it that of the window, in pixels; inferno's own.
+const IMAGE_WIDTH: usize = 1_200;
+
+/// Size of text in pixels, and a character's width as a share of it.
+const FONT_SIZE: usize = 12;
+const FONT_WIDTH: f64 = 0.59;
+
+/// Most bytes handed to inferno; beyond it small subtrees become `[pruned]`.
+const LINES_BYTES_MAX: u64 = 64 << 20;
+
+/// Most characters of a title or subtitle, which have one line.
+const TITLE_CHARS_MAX: usize = 140;
+
+/// How a flame graph looks.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SvgOptions {
+    /// First line.
+    pub title: String,
+    /// Second line, such as the range, the workers and the achieved rate; none if `None`.
+    pub subtitle: Option<String>,
+    /// Whether tasks are at the top and stacks hang down (an icicle graph): the default, for a page
+    /// opens at its top, and stacks of 80 frames are common.
+    pub inverted: bool,
+    /// Whether each line of a function has its own frame; else they are folded.
+    pub by_line: bool,
+}
+
+impl Default for SvgOptions {
+    fn default() -> Self {
+        SvgOptions { title: "Emberline".to_owned(), subtitle: None, inverted: true, by_line: false }
+    }
+}
+
+/// Why a flame graph could not be drawn. No profile causes it; it tells of a defect.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SvgError {
+    /// inferno refused the stacks.
+    #[error("the flame graph could not be laid out")]
+    Layout(#[source] io::Error),
+    /// inferno's output is not of the form that this version of Emberline knows.
+    #[error("the flame graph's layout lacks {missing} where it is expected")]
+    Form {
+        /// What is missing.
+        missing: &'static str,
+    },
+}
+
+/// A flame graph that zooms and searches in a browser; needs no other file. The first level is the
+/// tasks. Width is thread time over all states; colour tells the crate, and the paler a frame, the
+/// more of its time is waiting. A frame's tooltip has its name, time, share of the whole, time of
+/// its own, states and file; a name with long generic arguments is shortened, and stands in full
+/// behind the file.
+///
+/// An empty profile gives a picture that says so. A profile of more than 100,000 nodes has subtrees
+/// below 1/100,000 of the whole drawn as `[pruned]`. Names are cut at 1,024 bytes.
+///
+/// # Errors
+/// [`SvgError`] if inferno does not do what this crate was tested with; never because of `profile`.
+pub fn svg(profile: &Profile, options: &SvgOptions) -> Result<String, SvgError> {
+    if profile.total().is_zero() {
+        return Ok(empty(options));
+    }
+    let folded = if options.by_line { profile.clone() } else { profile.by_function() };
+    let key_bytes = Keys::new(folded.nodes().len()).width + 1;
+    let drawn = bounded(&folded, NODES_MAX, LINES_BYTES_MAX, |_| key_bytes);
+    let totals = drawn.totals();
+    let layout = lay_out(&drawn, &totals, options)?;
+    label::write(&layout, &drawn, &totals)
+}
+
+/// Numbers of nodes, all of one width: then the order of nodes is the order of their stacks' text,
+/// which inferno insists on.
+#[derive(Clone, Copy)]
+struct Keys {
+    width: usize,
+}
+
+impl Keys {
+    fn new(nodes: usize) -> Self {
+        Keys { width: nodes.to_string().len() }
+    }
+
+    fn key(self, id: usize) -> String {
+        format!("{id:0width$}", width = self.width)
+    }
+}
+
+/// inferno's picture, with numbers for names.
+fn lay_out(profile: &Profile, totals: &[Weight], options: &SvgOptions) -> Result<String, SvgError> {
+    let keys = Keys::new(profile.nodes().len());
+    let mut palette = PaletteMap::default();
+    palette.insert("", rgb(ROOT));
+    for (id, node) in (1..).zip(profile.nodes()) {
+        let color = color(&profile.frame(node.frame), totals[id]);
+        palette.insert(keys.key(id), rgb(color));
+    }
+
+    let mut look = Options::default();
+    look.title = title(&options.title);
+    look.subtitle = options.subtitle.as_deref().map(title);
+    look.direction = if options.inverted { Direction::Inverted } else { Direction::Straight };
+    look.deterministic = true;
+    look.no_sort = true;
+    look.palette_map = Some(&mut palette);
+    look.bgcolors = Some(BackgroundColor::Flat(rgb(Rgb(252, 252, 252))));
+    look.min_width = WIDTH_MIN_PERCENT;
+    look.font_size = FONT_SIZE;
+    look.font_width = FONT_WIDTH;
+    // The first level are tasks, so "Function:" before each name would be wrong.
+    look.name_type = String::new();
+
+    let lines = lines(profile, keys);
+    let mut svg = Vec::new();
+    from_lines(&mut look, lines.iter().map(String::as_str), &mut svg).map_err(SvgError::Layout)?;
+    String::from_utf8(svg)
+        .map_err(|error| SvgError::Layout(io::Error::new(io::ErrorKind::InvalidData, error)))
+}
+
+/// Stacks of numbers with their weights, in the order of nodes.
+fn lines(profile: &Profile, keys: Keys) -> Vec<String> {
+    // A browser counts exactly up to 2^53: 104 days of thread time in nanoseconds. Beyond, low bits
+    // go; figures are written from the exact weights all the same.
+    let exact: u128 = profile.nodes().iter().map(|node| u128::from(own_ns(node))).sum();
+    let shift = (128 - exact.leading_zeros()).saturating_sub(53);
+    let mut path = String::new();
+    let mut lines = Vec::new();
+    let depths = depths(profile);
+    for (id, node) in (1..).zip(profile.nodes()) {
+        // Nodes come depth first and keys have one width, so the parent's path is a prefix.
+        path.truncate((depths[id] as usize - 1) * (keys.width + 1));
+        path.push_str(&keys.key(id));
+        let weight = own_ns(node) >> shift;
+        if weight > 0 {
+            lines.push(format!("{path} {weight}"));
+        }
+        path.push(';');
+    }
+    lines
+}
+
+fn rgb(Rgb(r, g, b): Rgb) -> Color {
+    Color { r, g, b }
+}
+
+/// One line for a title.
+fn title(text: &str) -> String {
+    cell(text, TITLE_CHARS_MAX)
+}
+
+/// The picture of no samples.
+fn empty(options: &SvgOptions) -> String {
+    let mut svg = String::from(concat!(
+        r#"<?xml version="1.0" encoding="UTF-8"?>"#,
+        "\n",
+        r#"<svg xmlns="http://www.w3.org/2000/svg" width="1200" height="120" viewBox="0 0 1200 120">"#,
+        r##"<rect width="100%" height="100%" fill="#fcfcfc"/>"##,
+        r#"<g font-family="monospace" font-size="12" text-anchor="middle">"#,
+    ));
+    let lines = [
+        (24, 17, options.title.as_str()),
+        (48, 12, options.subtitle.as_deref().unwrap_or("")),
+        (84, 12, "no samples in this range"),
+    ];
+    for (y, size, text) in lines {
+        svg.push_str(&format!(r#"<text x="50%" y="{y}" font-size="{size}">"#));
+        push_xml(&mut svg, &title(text));
+        svg.push_str("</text>");
+    }
+    svg.push_str("</g></svg>\n");
+    svg
+}
+
+#[cfg(test)]
+mod tests;

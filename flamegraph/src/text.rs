@@ -1,0 +1,234 @@
+//! Text for people: names that cannot misbehave, durations and shares.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+/// `name` with everything escaped that could act on a terminal, reorder a line or be illegal in
+/// XML: control characters, marks of writing direction, invisible separators. Escaped as in Rust,
+/// such as `\n` and `\u{202e}`; letters of every script stay.
+///
+/// ```
+/// assert_eq!(emberline_flamegraph::text::printable("a\u{1b}[31mb"), "a\\u{1b}[31mb");
+/// assert_eq!(emberline_flamegraph::text::printable("größe"), "größe");
+/// ```
+#[must_use]
+pub fn printable(name: &str) -> Cow<'_, str> {
+    if !name.contains(misbehaves) {
+        return name.into();
+    }
+    let mut escaped = String::with_capacity(name.len() + 16);
+    for character in name.chars() {
+        match character {
+            '\n' | '\r' | '\t' => escaped.extend(character.escape_default()),
+            _ if misbehaves(character) => escaped.extend(character.escape_unicode()),
+            _ => escaped.push(character),
+        }
+    }
+    escaped.into()
+}
+
+/// Whether a character shows nothing of its own or changes how others are shown.
+fn misbehaves(character: char) -> bool {
+    character.is_control()
+        || matches!(
+            character,
+            '\u{61c}'
+                | '\u{200b}'
+                | '\u{200e}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{feff}'
+                | '\u{fff9}'..='\u{fffb}'
+                | '\u{fffe}'..='\u{ffff}'
+                | '\u{e0000}'..='\u{e007f}'
+        )
+}
+
+/// A function's name without long generic arguments: they tell apart for compilers what people know
+/// as one function, and hide its name. Inside a name they become `…`. What is unbalanced stays.
+///
+/// ```
+/// use emberline_flamegraph::text::short_name;
+/// assert_eq!(short_name("call_once<std::thread::spawn::{closure#0}, ()>"), "call_once");
+/// assert_eq!(short_name("write<f64>"), "write<f64>");
+/// ```
+#[must_use]
+pub fn short_name(name: &str) -> Cow<'_, str> {
+    /// Longest argument list that stays, in bytes.
+    const ARGUMENTS_BYTES_MAX: usize = 16;
+    let mut short = String::new();
+    // Where lists started in `short`, innermost last; and whether each is `<Type as Trait>`.
+    let mut open: Vec<(usize, bool)> = Vec::new();
+    let mut last = ' ';
+    for character in name.chars() {
+        short.push(character);
+        match character {
+            '<' => open.push((short.len(), " (,&*[<".contains(last))),
+            '>' if last == '-' => {}
+            '>' => {
+                let Some((start, is_type)) = open.pop() else {
+                    return name.into();
+                };
+                let end = short.len() - 1;
+                if !is_type && end - start > ARGUMENTS_BYTES_MAX {
+                    short.replace_range(start..end, "…");
+                }
+            }
+            _ => {}
+        }
+        last = character;
+    }
+    if !open.is_empty() || short.len() == name.len() {
+        return name.into();
+    }
+    if let Some(end) = short.strip_suffix("<…>").map(str::len) {
+        short.truncate(end);
+    }
+    short.trim_end_matches("::").to_owned().into()
+}
+
+/// `nanoseconds` in three significant digits, or in whole seconds from a minute on.
+///
+/// ```
+/// use emberline_flamegraph::text::duration;
+/// assert_eq!(duration(1_240_000), "1.24 ms");
+/// assert_eq!(duration(125_000_000_000), "2 m 05 s");
+/// ```
+#[must_use]
+pub fn duration(nanoseconds: u64) -> String {
+    const SECOND: u64 = 1_000_000_000;
+    // Saturating keeps the largest weight there is from wrapping to nothing.
+    let seconds = nanoseconds.saturating_add(SECOND / 2) / SECOND;
+    match seconds {
+        0..60 => short_duration(nanoseconds),
+        60..3_600 => format!("{} m {:02} s", seconds / 60, seconds % 60),
+        3_600..86_400 => format!("{} h {:02} m", seconds / 3_600, seconds / 60 % 60),
+        _ => format!("{} d {:02} h", seconds / 86_400, seconds / 3_600 % 24),
+    }
+}
+
+fn short_duration(nanoseconds: u64) -> String {
+    const UNITS: [(f64, &str); 3] = [(1e9, "s"), (1e6, "ms"), (1e3, "µs")];
+    // From 0.9995 on, three digits round up to 1.00 of the larger unit.
+    let fits = |unit: &(f64, &str)| nanoseconds as f64 / unit.0 >= 0.9995;
+    let Some((unit, name)) = UNITS.into_iter().find(fits) else {
+        return format!("{nanoseconds} ns");
+    };
+    let value = nanoseconds as f64 / unit;
+    let decimals = match value {
+        ..9.995 => 2,
+        ..99.95 => 1,
+        _ => 0,
+    };
+    format!("{value:.decimals$} {name}")
+}
+
+/// The share of `part` in `whole` in per cent; 0 if there is no whole.
+#[must_use]
+pub fn percent(part: u64, whole: u64) -> f64 {
+    if whole == 0 {
+        return 0.0;
+    }
+    100.0 * part as f64 / whole as f64
+}
+
+/// Appends `text` with the characters escaped that XML gives a meaning to.
+pub(crate) fn push_xml(out: &mut String, text: &str) {
+    for character in text.chars() {
+        match character {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            _ => out.push(character),
+        }
+    }
+}
+
+/// `text` in a table's cell: printable, and cut in its middle to `columns` characters, for the
+/// start says whose code it is and the end what it does.
+///
+/// ```
+/// assert_eq!(emberline_flamegraph::text::cell("faer::linalg::qr::solve", 15), "faer::l…::solve");
+/// ```
+#[must_use]
+pub fn cell(text: &str, columns: usize) -> String {
+    let text = printable(text);
+    let length = text.chars().count();
+    if length <= columns {
+        return text.into_owned();
+    }
+    let start = columns / 2;
+    let end = columns.saturating_sub(start + 1);
+    let mut short: String = text.chars().take(start).collect();
+    let _ = write!(short, "…");
+    short.extend(text.chars().skip(length - end));
+    short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hostile_names_are_escaped_and_others_stay() {
+        for (name, expected) in [
+            ("plain::name<T>", "plain::name<T>"),
+            ("שלום", "שלום"),
+            ("a\nb\tc", "a\\nb\\tc"),
+            ("\u{1b}[2J", "\\u{1b}[2J"),
+            ("x\u{202e}y", "x\\u{202e}y"),
+            ("\u{0}\u{7f}\u{9b}", "\\u{0}\\u{7f}\\u{9b}"),
+            ("\u{feff}\u{ffff}", "\\u{feff}\\u{ffff}"),
+        ] {
+            assert_eq!(printable(name), expected);
+        }
+    }
+
+    #[test]
+    fn long_arguments_are_elided_and_names_stay() {
+        for (name, expected) in [
+            ("core::ptr::drop_in_place<alloc::vec::Vec<u8>>", "core::ptr::drop_in_place"),
+            (
+                "<core::iter::adapters::map::Map<std::fs::ReadDir, list::{closure#0}> as Iterator>::next",
+                "<core::iter::adapters::map::Map<…> as Iterator>::next",
+            ),
+            ("{closure#0}<f64, usize, usize, form_q::{closure_env#0}>", "{closure#0}"),
+            ("collect::<alloc::vec::Vec<usize>>", "collect"),
+            ("call<fn(usize) -> alloc::string::String, ()>", "call"),
+            ("std::operator<< <char, std::traits>", "std::operator<< <char, std::traits>"),
+            ("operator->", "operator->"),
+            ("a>b", "a>b"),
+            ("epoll_wait", "epoll_wait"),
+        ] {
+            assert_eq!(short_name(name), expected);
+        }
+    }
+
+    #[test]
+    fn durations_have_three_digits_and_the_right_unit() {
+        for (nanoseconds, expected) in [
+            (0, "0 ns"),
+            (999, "999 ns"),
+            (1_000, "1.00 µs"),
+            (999_600, "1.00 ms"),
+            (9_996, "10.0 µs"),
+            (12_345_678, "12.3 ms"),
+            (59_400_000_000, "59.4 s"),
+            (59_960_000_000, "1 m 00 s"),
+            (3_599_700_000_000, "1 h 00 m"),
+            (90_000_000_000_000, "1 d 01 h"),
+            (u64::MAX, "213503 d 23 h"),
+        ] {
+            assert_eq!(duration(nanoseconds), expected, "{nanoseconds}");
+        }
+    }
+
+    #[test]
+    fn cells_are_as_wide_as_asked() {
+        assert_eq!(cell("short", 5), "short");
+        assert_eq!(cell("sixsix", 5), "si…ix");
+        assert_eq!(cell("abc", 1), "…");
+        assert_eq!(cell("äöüäöü", 4), "äö…ü");
+    }
+}
