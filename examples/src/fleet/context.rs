@@ -1,0 +1,108 @@
+//! What every role of a worker shares: the request to stop, the record, and how work is cut short.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::record::{Recorder, Task};
+use crate::wire::WireError;
+
+/// All workers are asked to stop at nearly the same time, but one may close its connections before
+/// another has heard of it. So long a broken connection may turn out to be a stop and no loss.
+const STOP_GRACE: Duration = Duration::from_millis(500);
+
+/// A request that can be made once and is never taken back.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Stop {
+    state: Arc<(Mutex<bool>, Condvar)>,
+}
+
+impl Stop {
+    pub(crate) fn set(&self) {
+        *self.state.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.state.1.notify_all();
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        *self.state.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sleeps until the stop or for `timeout`; returns whether to stop.
+    pub(crate) fn wait_for(&self, timeout: Duration) -> bool {
+        let guard = self.state.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.state.1.wait_timeout_while(guard, timeout, |stopped| !*stopped);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Sleeps until the stop.
+    pub(crate) fn wait(&self) {
+        let guard = self.state.0.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.state.1.wait_while(guard, |stopped| !*stopped));
+    }
+}
+
+/// Why a step of a role did not come to its end.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Interrupt {
+    /// The fleet is stopping: no fault.
+    #[error("asked to stop")]
+    Stopped,
+    /// A peer is gone; the role goes on without it or idles.
+    #[error("worker-{peer} is gone: {cause}")]
+    Lost { peer: usize, cause: WireError },
+    /// The role itself is wrong, and the worker must not pretend to be well.
+    #[error(transparent)]
+    Failed(#[from] anyhow::Error),
+}
+
+/// A step of a role.
+pub(crate) type Step<T> = Result<T, Interrupt>;
+
+/// One worker, as its roles see it.
+#[derive(Debug, Clone)]
+pub(crate) struct Context {
+    pub(crate) index: usize,
+    pub(crate) seed: u64,
+    pub(crate) stop: Stop,
+    pub(crate) recorder: Arc<Recorder>,
+}
+
+impl Context {
+    pub(crate) fn new(index: usize, seed: u64) -> Self {
+        let recorder = Arc::new(Recorder::new(format!("worker-{index}")));
+        Self { index, seed, stop: Stop::default(), recorder }
+    }
+
+    pub(crate) fn task(&self, name: &'static str, key: String) -> Task {
+        Task::start(&self.recorder, name, key)
+    }
+
+    pub(crate) fn note(&self, line: impl Into<String>) {
+        self.recorder.note(line.into());
+    }
+
+    /// Says so if the fleet is stopping; called between any two pieces of work.
+    pub(crate) fn check_stop(&self) -> Step<()> {
+        match self.stop.is_set() {
+            true => Err(Interrupt::Stopped),
+            false => Ok(()),
+        }
+    }
+
+    /// What a broken exchange with `peer` means: a stop under way, or the loss of the peer.
+    pub(crate) fn lost(&self, peer: usize, cause: WireError) -> Interrupt {
+        match self.stop.wait_for(STOP_GRACE) {
+            true => Interrupt::Stopped,
+            false => Interrupt::Lost { peer, cause },
+        }
+    }
+
+    /// [`Context::lost`] for an exchange inside `task`, which ends with it.
+    pub(crate) fn lost_in(&self, task: Task, peer: usize, cause: WireError) -> Interrupt {
+        let interrupt = self.lost(peer, cause);
+        match &interrupt {
+            Interrupt::Stopped => task.cancel(),
+            other => task.fail(other),
+        }
+        interrupt
+    }
+}

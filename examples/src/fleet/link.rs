@@ -1,0 +1,185 @@
+//! Connections between workers that end when the fleet stops or the peer falls silent.
+
+use std::collections::BTreeSet;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use super::context::Context;
+use crate::wire::{Message, WireError, read_message, write_message};
+
+/// How often a blocked read or write looks at the stop flag.
+const STOP_POLL: Duration = Duration::from_millis(50);
+/// No worker works for so long without a word, even on a crowded machine.
+const SILENCE_MAX: Duration = Duration::from_secs(120);
+/// For the first message of whoever dialled; a stranger that says nothing holds us up no longer.
+const HELLO_WAIT: Duration = Duration::from_secs(2);
+/// For all workers of a group to dial in; they have all bound their sockets before the first dials.
+const JOIN_WAIT: Duration = Duration::from_secs(10);
+
+/// A connection to one other worker.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) peer: usize,
+    stream: TcpStream,
+    context: Context,
+    patience: Duration,
+}
+
+impl Link {
+    /// Dials `peer`.
+    pub(crate) fn dial(context: &Context, peer: usize, address: SocketAddr) -> io::Result<Self> {
+        Self::new(context, peer, TcpStream::connect_timeout(&address, JOIN_WAIT)?)
+    }
+
+    fn new(context: &Context, peer: usize, stream: TcpStream) -> io::Result<Self> {
+        stream.set_nonblocking(false)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(STOP_POLL))?;
+        stream.set_write_timeout(Some(STOP_POLL))?;
+        Ok(Self { peer, stream, context: context.clone(), patience: SILENCE_MAX })
+    }
+
+    /// Repeats an operation of the socket that timed out, until the stop or the end of patience.
+    fn patiently(
+        &mut self,
+        mut operation: impl FnMut(&mut TcpStream) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        let begun = Instant::now();
+        loop {
+            match operation(&mut self.stream) {
+                Err(error) if is_retryable(error.kind()) => {}
+                result => return result,
+            }
+            if self.context.stop.is_set() {
+                return Err(io::Error::new(ErrorKind::ConnectionAborted, "asked to stop"));
+            }
+            if begun.elapsed() > self.patience {
+                return Err(io::Error::new(ErrorKind::TimedOut, "silent for too long"));
+            }
+        }
+    }
+}
+
+fn is_retryable(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+}
+
+impl Read for Link {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let bytes = self.patiently(|stream| stream.read(buffer))?;
+        self.context.recorder.received(bytes);
+        Ok(bytes)
+    }
+}
+
+impl Write for Link {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        let bytes = self.patiently(|stream| stream.write(buffer))?;
+        self.context.recorder.sent(bytes);
+        Ok(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Dials the peers in `dialled` and waits for those in `awaited` to dial us; returns the links in the
+/// order of their peers. A peer that does not come is noted and left out.
+pub(crate) fn join(
+    context: &Context,
+    listener: &TcpListener,
+    dialled: &[(usize, SocketAddr)],
+    awaited: impl IntoIterator<Item = usize>,
+) -> io::Result<Vec<Link>> {
+    let mut links = Vec::new();
+    for &(peer, address) in dialled {
+        match introduce(context, peer, address) {
+            Ok(link) => links.push(link),
+            Err(error) => context.note(format!("worker-{peer} can't be reached: {error}")),
+        }
+    }
+    let mut awaited: BTreeSet<usize> = awaited.into_iter().collect();
+    listener.set_nonblocking(true)?;
+    let begun = Instant::now();
+    while !awaited.is_empty() && begun.elapsed() < JOIN_WAIT && !context.stop.is_set() {
+        match listener.accept() {
+            Ok((stream, _)) => links.extend(admit(context, stream, &mut awaited)?),
+            Err(error) if is_retryable(error.kind()) => {
+                context.stop.wait_for(STOP_POLL);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    if !context.stop.is_set() {
+        awaited.iter().for_each(|peer| context.note(format!("worker-{peer} did not dial in")));
+    }
+    links.sort_by_key(|link| link.peer);
+    Ok(links)
+}
+
+fn introduce(context: &Context, peer: usize, address: SocketAddr) -> Result<Link, WireError> {
+    let mut link = Link::dial(context, peer, address).map_err(WireError::Io)?;
+    write_message(&mut link, &Message::Hello { worker: context.index as u32 })?;
+    Ok(link)
+}
+
+/// Takes the connection if one that we wait for is at its other end: any local program can dial.
+fn admit(
+    context: &Context,
+    stream: TcpStream,
+    awaited: &mut BTreeSet<usize>,
+) -> io::Result<Option<Link>> {
+    let mut link = Link::new(context, usize::MAX, stream)?;
+    link.patience = HELLO_WAIT;
+    match read_message(&mut link) {
+        Ok(Message::Hello { worker }) if awaited.remove(&(worker as usize)) => {
+            let peer = worker as usize;
+            Ok(Some(Link { peer, patience: SILENCE_MAX, ..link }))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Two ends of one connection over the loopback, for tests of what runs over it.
+#[cfg(test)]
+pub(crate) fn pair(left: &Context, right: &Context) -> (Link, Link) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let dialled = Link::dial(left, right.index, listener.local_addr().unwrap()).unwrap();
+    let accepted = Link::new(right, left.index, listener.accept().unwrap().0).unwrap();
+    (dialled, accepted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever is not awaited is turned away, be it a stranger's bytes or a worker of another group;
+    /// the awaited one is admitted after them.
+    #[test]
+    fn only_awaited_workers_are_admitted() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (context, other) = (Context::new(0, 0), Context::new(9, 0));
+        let mut stranger = TcpStream::connect(address).unwrap();
+        stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+        let _uninvited = introduce(&other, 0, address).unwrap();
+        let _expected = introduce(&Context::new(1, 0), 0, address).unwrap();
+        let links = join(&context, &listener, &[], [1]).unwrap();
+        assert_eq!(links.iter().map(|link| link.peer).collect::<Vec<_>>(), [1]);
+    }
+
+    /// A stop ends a read that would wait for ever; a closed connection is no stop.
+    #[test]
+    fn a_stop_ends_a_blocked_read() {
+        let (left, right) = (Context::new(0, 0), Context::new(1, 0));
+        let (mut reading, writing) = pair(&left, &right);
+        drop(writing);
+        assert_eq!(reading.read(&mut [0; 8]).unwrap(), 0);
+        let (mut reading, _open) = pair(&left, &right);
+        left.stop.set();
+        let error = reading.read(&mut [0; 8]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionAborted);
+    }
+}

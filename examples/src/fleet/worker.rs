@@ -1,0 +1,197 @@
+//! One worker process: joins its group, plays its roles until its stdin ends, says what it did.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::ops::Range;
+use std::thread::{Builder, JoinHandle};
+
+use anyhow::{Context as _, anyhow, bail};
+use serde::{Deserialize, Serialize};
+
+use super::context::Context;
+use super::link::{Link, join};
+use crate::{pipeline, qr, service};
+
+/// The fewest workers that give two to each group.
+pub(super) const WORKERS_MIN: usize = 4;
+/// Each data worker has a connection to each other: 32 · 31 / 2 of them at this size.
+pub(super) const WORKERS_MAX: usize = 64;
+/// Addresses of all workers as JSON, at some 70 bytes each.
+const ROSTER_BYTES_MAX: u64 = 64 << 10;
+const CLIENTS: usize = 2;
+
+/// Where a worker can be reached: the line it prints when it is ready.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(super) struct Addresses {
+    /// For the other workers of its group.
+    pub(super) group: SocketAddr,
+    /// For the clients, if it is the worker that serves.
+    pub(super) service: Option<SocketAddr>,
+}
+
+/// What every worker is told when all are ready: one line on its stdin.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Roster {
+    pub(super) seed: u64,
+    pub(super) workers: Vec<Addresses>,
+}
+
+/// Runs worker `index` of `workers` until stdin ends: what the process started by
+/// [`Fleet::spawn`](super::Fleet::spawn) must call, on a thread that it can give away.
+///
+/// Stdin and stdout belong to the fleet meanwhile; the last line on stdout is a
+/// [`WorkerRecord`](super::WorkerRecord). The agent reports as `worker-<index>`.
+///
+/// # Errors
+/// If the numbers are out of range, if the worker could not start, or if a result was wrong. A lost
+/// peer or an unreachable collector is not an error.
+pub fn worker_main(index: usize, workers: usize, collector_url: &str) -> anyhow::Result<()> {
+    if !(WORKERS_MIN..=WORKERS_MAX).contains(&workers) || index >= workers {
+        bail!("worker {index} of {workers}: a fleet has {WORKERS_MIN} to {WORKERS_MAX} workers");
+    }
+    // Should any dependency turn on faer's thread pool, arithmetic stays on the task's thread.
+    faer::set_global_parallelism(faer::Par::Seq);
+    let group_listener = bind()?;
+    let service_listener = (index == workers - 1).then(bind).transpose()?;
+    say(&Addresses {
+        group: group_listener.local_addr()?,
+        service: service_listener.as_ref().map(TcpListener::local_addr).transpose()?,
+    })?;
+    let mut stdin = BufReader::new(io::stdin());
+    let Some(roster) = read_roster(&mut stdin)? else {
+        return Ok(());
+    };
+
+    let group = Group::of(index, workers);
+    let agent = agent::Agent::builder()
+        .collector(collector_url)
+        .worker(format!("worker-{index}"))
+        .label("role", group.role)
+        .start()?;
+    let context = Context::new(index, roster.seed);
+    let stop = context.stop.clone();
+    // Not joined: it ends with the process, should the roles fail before stdin does.
+    Builder::new().name("stdin".into()).spawn(move || {
+        let _ = io::copy(&mut stdin, &mut io::sink());
+        stop.set();
+    })?;
+    let roles = start_roles(&context, &group, &roster, group_listener, service_listener)?;
+    let ended = wait_for(&context, roles);
+    // The record first: a collector that is slow to take the last flush can't make us lose it.
+    let said = say(&context.recorder.snapshot());
+    drop(agent);
+    ended.and(said)
+}
+
+/// The workers that play the same role together.
+struct Group {
+    role: &'static str,
+    workers: Range<usize>,
+}
+
+impl Group {
+    fn of(index: usize, workers: usize) -> Self {
+        let half = workers / 2;
+        match index < half {
+            true => Self { role: "qr", workers: 0..half },
+            false => Self { role: "pipeline", workers: half..workers },
+        }
+    }
+}
+
+/// A role's thread under its name.
+type Role = (String, JoinHandle<anyhow::Result<()>>);
+
+fn start_roles(
+    context: &Context,
+    group: &Group,
+    roster: &Roster,
+    group_listener: TcpListener,
+    service_listener: Option<TcpListener>,
+) -> anyhow::Result<Vec<Role>> {
+    let peers: Vec<(usize, SocketAddr)> =
+        group.workers.clone().map(|index| (index, roster.workers[index].group)).collect();
+    let (first, index) = (group.workers.start, context.index);
+    let place = pipeline::Place {
+        member: index - first,
+        members: group.workers.len(),
+        first_worker: first,
+    };
+    let others = index + 1..group.workers.end;
+    let mut roles = vec![match (group.role, place.member) {
+        ("qr", 0) => role(context, "qr", move |context| {
+            qr::lead(context, join(context, &group_listener, &[], others)?)
+        })?,
+        ("qr", _) => role(context, "qr", move |context| {
+            let links: Vec<Link> = join(context, &group_listener, &peers[..1], [])?;
+            qr::follow(context, links.into_iter().next())
+        })?,
+        _ => role(context, "pipeline", move |context| {
+            let links = join(context, &group_listener, &peers[..place.member], others)?;
+            pipeline::run(context, place, links)
+        })?,
+    }];
+    if let Some(listener) = service_listener {
+        roles.push(role(context, "serve", move |context| service::serve(context, listener))?);
+    }
+    let server = roster.workers.len() - 1;
+    if let (0, Some(address)) = (index, roster.workers[server].service) {
+        for number in 0..CLIENTS {
+            roles.push(role(context, &format!("client-{number}"), move |context| {
+                service::client::run(context, number, server, address)
+            })?);
+        }
+    }
+    Ok(roles)
+}
+
+fn role(
+    context: &Context,
+    name: &str,
+    run: impl FnOnce(&Context) -> anyhow::Result<()> + Send + 'static,
+) -> anyhow::Result<Role> {
+    let context = context.clone();
+    let thread = Builder::new().name(name.into()).spawn(move || {
+        let ended = run(&context);
+        // Said at once, for the other roles go on and the worker's own end may be far.
+        if let Err(error) = &ended {
+            context.note(format!("{error:#}"));
+        }
+        ended
+    })?;
+    Ok((name.to_owned(), thread))
+}
+
+/// Waits for all roles and for the stop; the first failure is the worker's.
+fn wait_for(context: &Context, roles: Vec<Role>) -> anyhow::Result<()> {
+    context.stop.wait();
+    let mut worker = Ok(());
+    for (name, thread) in roles {
+        let ended = thread.join().unwrap_or_else(|_| Err(anyhow!("it panicked")));
+        worker = worker.and(ended.with_context(|| format!("role {name} failed")));
+    }
+    worker
+}
+
+fn bind() -> io::Result<TcpListener> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+}
+
+/// Prints one line of JSON for the parent; an error if it has gone, where `println` would panic.
+fn say(message: &impl Serialize) -> anyhow::Result<()> {
+    let mut line = serde_json::to_string(message)?;
+    line.push('\n');
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(line.as_bytes())?;
+    Ok(stdout.flush()?)
+}
+
+/// The roster, or nothing if the fleet was stopped before all workers were ready.
+fn read_roster(stdin: &mut impl BufRead) -> anyhow::Result<Option<Roster>> {
+    let mut line = String::new();
+    stdin.take(ROSTER_BYTES_MAX).read_line(&mut line)?;
+    match line.is_empty() {
+        true => Ok(None),
+        false => Ok(Some(serde_json::from_str(&line).context("the fleet's roster is broken")?)),
+    }
+}

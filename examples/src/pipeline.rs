@@ -1,0 +1,320 @@
+//! Real files, read, tokenised, counted, compressed and hashed; the counts are exchanged over TCP so
+//! that each worker of the data group owns some of the tokens, and merged there.
+//!
+//! The workers keep in step: batch `n` is exchanged with a peer when both have done it. A worker
+//! whose peer is lost goes on with the others; the tokens that the lost one owned are counted no more.
+
+mod corpus;
+mod text;
+
+use std::collections::HashSet;
+use std::fmt;
+
+use crate::fleet::context::{Context, Interrupt, Step};
+use crate::fleet::link::Link;
+use crate::fleet::pool::Pool;
+use crate::wire::{Message, WireError, read_message, write_message};
+use corpus::Chunk;
+use text::Counts;
+
+const COMPUTE_THREADS: usize = 2;
+/// Between two exchanges: enough work to make the exchange a small part, little enough to stop soon.
+const CHUNKS_PER_BATCH: usize = 4;
+
+/// A worker's place in the data group.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    /// This worker's number in the group, from 0.
+    pub(crate) member: usize,
+    pub(crate) members: usize,
+    /// The number in the fleet of the group's member 0.
+    pub(crate) first_worker: usize,
+}
+
+/// The group's work, as one of its workers sees it.
+struct Batches<'a> {
+    context: &'a Context,
+    place: Place,
+    pool: Pool,
+    links: Vec<Link>,
+    totals: Totals,
+}
+
+/// What this worker owns and has seen.
+#[derive(Debug, Default)]
+struct Totals {
+    batches: u64,
+    counts: Counts,
+    /// By the hash of the compressed text: the same text again would take no more room in a store.
+    distinct_chunks: HashSet<[u8; 32]>,
+    text_bytes: u64,
+    compressed_bytes: u64,
+}
+
+/// One chunk, worked through.
+struct Digested {
+    counts: Counts,
+    hash: [u8; 32],
+    text_bytes: u64,
+    compressed_bytes: u64,
+}
+
+/// Works through this member's share of the files, again and again until the stop.
+///
+/// # Errors
+/// If there are no files to work on; the loss of a peer is not an error.
+pub(crate) fn run(context: &Context, place: Place, links: Vec<Link>) -> anyhow::Result<()> {
+    let share = corpus::share_of(place.member, place.members)?;
+    let mut batches = Batches::new(context, place, links)?;
+    let mut chunks = share.into_iter().cycle();
+    let ended = loop {
+        match batches.run_one(chunks.by_ref().take(CHUNKS_PER_BATCH).collect()) {
+            Ok(()) => {}
+            Err(Interrupt::Failed(error)) => break Err(error),
+            Err(Interrupt::Stopped | Interrupt::Lost { .. }) => break Ok(()),
+        }
+    };
+    context.note(batches.totals.to_string());
+    ended
+}
+
+impl<'a> Batches<'a> {
+    fn new(context: &'a Context, place: Place, links: Vec<Link>) -> anyhow::Result<Self> {
+        let pool = Pool::new("pipeline", COMPUTE_THREADS)?;
+        Ok(Self { context, place, pool, links, totals: Totals::default() })
+    }
+
+    fn run_one(&mut self, chunks: Vec<Chunk>) -> Step<()> {
+        let batch = self.totals.batches;
+        let context = self.context.clone();
+        let digest = move |(number, chunk)| digest_chunk(&context, (batch, number), &chunk);
+        let chunks = chunks.into_iter().enumerate().collect();
+        let digested = self.pool.map(chunks, digest)?.into_iter().collect::<Step<Vec<_>>>()?;
+
+        let task = self.context.task("merge", format!("merge-{batch}-own"));
+        let mut counts = Counts::new();
+        for chunk in digested.into_iter().flatten() {
+            self.totals.distinct_chunks.insert(chunk.hash);
+            self.totals.text_bytes += chunk.text_bytes;
+            self.totals.compressed_bytes += chunk.compressed_bytes;
+            text::merge_counts(&mut counts, chunk.counts);
+        }
+        let mut parts = text::partition_counts(counts, self.place.members);
+        let own = std::mem::take(&mut parts[self.place.member]);
+        text::merge_counts(&mut self.totals.counts, own);
+        drop(task);
+
+        self.exchange_with_all(batch, parts)?;
+        self.totals.batches += 1;
+        Ok(())
+    }
+
+    /// Sends each peer its part and merges what it sends. The peers are taken in their order and of two
+    /// the first sends first: then the first of all pairs that are not yet done always finds both of
+    /// its workers ready for it, so nobody waits in a circle.
+    fn exchange_with_all(&mut self, batch: u64, mut parts: Vec<Vec<(String, u64)>>) -> Step<()> {
+        let mut lost = Vec::new();
+        for link in &mut self.links {
+            self.context.check_stop()?;
+            let part = std::mem::take(&mut parts[link.peer - self.place.first_worker]);
+            match exchange(self.context, link, batch, part) {
+                Ok(received) => {
+                    let key = format!("merge-{batch}-{}", link.peer);
+                    let _task = self.context.task("merge", key);
+                    text::merge_counts(&mut self.totals.counts, received);
+                }
+                Err(gone @ Interrupt::Lost { peer, .. }) => {
+                    self.context.note(format!("{gone}; its tokens are counted no more"));
+                    lost.push(peer);
+                }
+                Err(other) => return Err(other),
+            }
+        }
+        self.links.retain(|link| !lost.contains(&link.peer));
+        Ok(())
+    }
+}
+
+/// One chunk's way through all steps; nothing if its files have gone.
+fn digest_chunk(
+    context: &Context,
+    (batch, number): (u64, usize),
+    chunk: &Chunk,
+) -> Step<Option<Digested>> {
+    let begin = |name| {
+        context.check_stop().map(|()| context.task(name, format!("{name}-{batch}-{number}")))
+    };
+    let task = begin("read")?;
+    let text = match text::read_files(chunk) {
+        Ok(text) => text,
+        Err(error) => {
+            task.fail(error);
+            return Ok(None);
+        }
+    };
+    drop(task);
+
+    let task = begin("tokenise")?;
+    let tokens = text::tokenise(&text);
+    drop(task);
+
+    let task = begin("count")?;
+    let counts = text::count_tokens(&tokens);
+    drop(task);
+
+    let task = begin("compress")?;
+    let compressed = match text::compress_text(&text) {
+        Ok(compressed) => compressed,
+        Err(error) => {
+            task.fail(&error);
+            return Err(Interrupt::Failed(error.into()));
+        }
+    };
+    drop(task);
+
+    let _task = begin("hash")?;
+    let hash = text::hash_content(&compressed);
+    let (text_bytes, compressed_bytes) = (text.len() as u64, compressed.len() as u64);
+    Ok(Some(Digested { counts, hash, text_bytes, compressed_bytes }))
+}
+
+/// Gives the peer its part and takes ours, in one task: a peer that is late shows as waiting here.
+fn exchange(
+    context: &Context,
+    link: &mut Link,
+    batch: u64,
+    part: Vec<(String, u64)>,
+) -> Step<Vec<(String, u64)>> {
+    let task = context.task("exchange", format!("exchange-{batch}-{}", link.peer));
+    let outgoing = Message::Counts { batch, counts: part };
+    let swapped = match context.index < link.peer {
+        true => write_message(link, &outgoing).and_then(|()| read_message(link)),
+        false => read_message(link)
+            .and_then(|incoming| write_message(link, &outgoing).map(|()| incoming)),
+    };
+    match swapped {
+        Ok(Message::Counts { batch: of, counts }) if of == batch => Ok(counts),
+        Ok(_) => {
+            Err(context.lost_in(task, link.peer, WireError::Malformed("a message out of turn")))
+        }
+        Err(cause) => Err(context.lost_in(task, link.peer, cause)),
+    }
+}
+
+impl fmt::Display for Totals {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            formatter,
+            "{} batches, {} MB of text in {} distinct chunks, compressed to {} MB, {} tokens owned",
+            self.batches,
+            self.text_bytes / 1_000_000,
+            self.distinct_chunks.len(),
+            self.compressed_bytes / 1_000_000,
+            self.counts.len(),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+    use crate::fleet::link::pair;
+
+    /// Three workers, two batches each over their own files: every token ends on one of them, and all
+    /// of them together have what a slow count of the same files has.
+    #[test]
+    fn merged_counts_equal_a_direct_count() {
+        let folder = tempfile::tempdir().unwrap();
+        let files: Vec<PathBuf> = (0..6).map(|number| write_text(folder.path(), number)).collect();
+        let contexts = [2, 3, 4].map(|index| Context::new(index, 0));
+        let workers = mesh(&contexts).into_iter().zip(contexts).enumerate().map(|(member, at)| {
+            let (links, context) = at;
+            let own = [files[2 * member].clone(), files[2 * member + 1].clone()];
+            std::thread::spawn(move || {
+                let place = Place { member, members: 3, first_worker: 2 };
+                let mut batches = Batches::new(&context, place, links).unwrap();
+                own.into_iter().for_each(|file| batches.run_one(vec![vec![file]]).unwrap());
+                batches.totals.counts
+            })
+        });
+        let workers: Vec<_> = workers.collect();
+        let mut merged = Counts::new();
+        for worker in workers {
+            for (token, count) in worker.join().unwrap() {
+                assert!(merged.insert(token.clone(), count).is_none(), "{token} has two owners");
+            }
+        }
+        assert_eq!(merged, count_slowly(&files));
+    }
+
+    /// A worker whose peer has gone goes on with the other, and its part of that exchange has erred.
+    #[test]
+    fn the_loss_of_a_peer_is_no_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = write_text(folder.path(), 0);
+        let contexts = [0, 1, 2].map(|index| Context::new(index, 0));
+        let mut meshed = mesh(&contexts).into_iter();
+        let (first, second) = (meshed.next().unwrap(), meshed.next().unwrap());
+        drop(meshed);
+        let run = |context: Context, links: Vec<Link>, file: PathBuf| {
+            std::thread::spawn(move || {
+                let place = Place { member: context.index, members: 3, first_worker: 0 };
+                let mut batches = Batches::new(&context, place, links).unwrap();
+                batches.run_one(vec![vec![file.clone()]]).unwrap();
+                batches.run_one(vec![vec![file]]).unwrap();
+                context.recorder.snapshot()
+            })
+        };
+        let [first_context, second_context, _] = contexts;
+        let first = run(first_context, first, file.clone());
+        let second = run(second_context, second, file);
+        for record in [first.join().unwrap(), second.join().unwrap()] {
+            assert_eq!((record.tasks["exchange"].ok, record.tasks["exchange"].erred), (2, 1));
+            assert!(record.notes[0].starts_with("worker-2 is gone"), "{:?}", record.notes);
+        }
+    }
+
+    /// Files that went away after the search fail their `read` and nothing else.
+    #[test]
+    fn a_missing_file_fails_its_read_only() {
+        let context = Context::new(0, 0);
+        let place = Place { member: 0, members: 1, first_worker: 0 };
+        let mut batches = Batches::new(&context, place, vec![]).unwrap();
+        batches.run_one(vec![vec![PathBuf::from("/nowhere/gone.rs")]]).unwrap();
+        let tasks = context.recorder.snapshot().tasks;
+        assert_eq!((tasks["read"].erred, tasks["merge"].ok, tasks.len()), (1, 1, 2));
+    }
+
+    fn write_text(folder: &Path, number: u64) -> PathBuf {
+        let words = (0..20_000u64).map(|n| format!("word_{}", n * (number + 3) % (n % 997 + 1)));
+        let text: String = words.map(|word| word + " -> ").collect();
+        let path = folder.join(format!("{number}.txt"));
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// Each worker's links to all others, in the order of the peers.
+    fn mesh(contexts: &[Context; 3]) -> [Vec<Link>; 3] {
+        let [a, b, c] = contexts;
+        let ((ab, ba), (ac, ca), (bc, cb)) = (pair(a, b), pair(a, c), pair(b, c));
+        [vec![ab, ac], vec![ba, bc], vec![ca, cb]]
+    }
+
+    fn count_slowly(files: &[PathBuf]) -> HashMap<String, u64> {
+        let mut counts = HashMap::new();
+        for file in files {
+            let mut word = String::new();
+            for character in std::fs::read_to_string(file).unwrap().chars().chain([' ']) {
+                if character.is_alphanumeric() || character == '_' {
+                    word.push(character);
+                } else if !word.is_empty() {
+                    *counts.entry(std::mem::take(&mut word)).or_insert(0) += 1;
+                }
+            }
+        }
+        counts
+    }
+}
