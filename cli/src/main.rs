@@ -1,2 +1,45 @@
-//! x
-fn main() {}
+//! `emberline`: arguments in, text out.
+//!
+//! ```text
+//! args ─▶ command ─▶ client ─▶ HTTP API of a collector ─▶ view, grid ─▶ output
+//!            └─▶ collector, fleet (serve, demo)
+//! ```
+//!
+//! Data goes to stdout or a file, everything else to stderr. Exit codes: 0 done, 2 wrong input,
+//! 1 anything else that failed.
+
+mod args;
+mod client;
+mod command;
+mod exit;
+mod format;
+mod grid;
+mod logging;
+mod output;
+mod signals;
+mod view;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use args::{Cli, Command};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let done = logging::start(cli.command.is_service()).and_then(|()| run(cli));
+    exit::code(done)
+}
+
+fn run(cli: Cli) -> anyhow::Result<()> {
+    match cli.command {
+        Command::Demo(args) => command::demo::run(args),
+        Command::Serve(args) => command::serve::run(args),
+        Command::Profile(args) => command::profile::run(&args),
+        Command::Tasks(args) => command::tasks::run(&args),
+        Command::Workers(args) => command::workers::run(&args),
+        Command::FleetWorker(args) => {
+            examples::fleet::worker_main(args.index, args.workers, &args.collector)
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! The command line as it is typed; what it means is decided in [`crate::command`].
+
+mod client;
+mod service;
+
+use clap::{Parser, Subcommand};
+
+pub(crate) use client::{
+    ProfileArgs, ProfileFormat, RangeArgs, RowFormat, TasksArgs, WorkersArgs, word,
+};
+pub(crate) use service::{DemoArgs, FleetWorkerArgs, ServeArgs};
+
+/// Where a collector listens unless told otherwise.
+pub(crate) const LISTEN_DEFAULT: &str = "127.0.0.1:4747";
+
+/// See where the time of a fleet of worker processes goes.
+///
+/// Agents inside the workers sample every thread's stack 100 times a second and record every task's
+/// start and stop. A collector merges what they ship. The other commands ask it.
+#[derive(Parser, Debug)]
+#[command(
+    name = "emberline",
+    version,
+    propagate_version = true,
+    max_term_width = 100,
+    after_help = "Start here:\n  \
+        emberline demo --seconds 20     run a fleet for 20 s, then look at out/profile.svg\n\n\
+        Environment:\n  \
+        EMBERLINE_URL   collector that is asked, like --url\n  \
+        EMBERLINE_LOG   what is logged to stderr: error, warn, info, debug, trace, or a filter\n                  \
+        such as emberline_collector=debug\n  \
+        NO_COLOR        no colours on stderr, if set and not empty"
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Run a collector and a real fleet of workers, to see what Emberline does.
+    Demo(DemoArgs),
+    /// Run the collector: agents and readers share one port.
+    Serve(ServeArgs),
+    /// Where did the time go? A flame graph, stacks or a table of functions.
+    Profile(ProfileArgs),
+    /// The ledger: which task ran where, from when to when, and how it ended.
+    Tasks(TasksArgs),
+    /// The workers that have reported, and how well they are seen.
+    Workers(WorkersArgs),
+    /// A worker of the demo's fleet.
+    #[command(hide = true)]
+    FleetWorker(FleetWorkerArgs),
+}
+
+impl Command {
+    /// Whether the command's own progress is worth a log by default.
+    pub(crate) fn is_service(&self) -> bool {
+        matches!(self, Command::Serve(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    /// Every command teaches by example, and every flag says what it takes.
+    #[test]
+    fn help_teaches() {
+        let mut cli = Cli::command();
+        cli.build();
+        for command in cli.get_subcommands().filter(|c| !c.is_hide_set()) {
+            if command.get_name() == "help" {
+                continue;
+            }
+            let examples = command.get_after_help().map(ToString::to_string);
+            let examples = examples.unwrap_or_default();
+            assert!(examples.matches("  emberline ").count() >= 2, "{command}");
+            for argument in command.get_arguments() {
+                assert!(argument.get_help().is_some(), "{command}: {argument}");
+            }
+        }
+    }
+
+    #[test]
+    fn times_before_now_need_no_quoting() {
+        let cli = Cli::try_parse_from(["emberline", "profile", "--from", "-90s", "--to", "-1m"]);
+        let Command::Profile(args) = cli.unwrap().command else {
+            panic!("profile was typed");
+        };
+        assert_eq!(args.range.from.as_deref(), Some("-90s"));
+        assert_eq!(args.range.to.as_deref(), Some("-1m"));
+    }
+
+    #[test]
+    fn wrong_words_are_refused_with_the_right_ones() {
+        for (typed, hint) in [
+            ("profile --state idle", "[possible values: cpu, runnable, wait]"),
+            ("profile --format png", "[possible values: svg, collapsed, json, table]"),
+            ("demo --workers 3", "4..=64"),
+            ("demo --seconds 0", "0"),
+            ("serve --listen 4747", "invalid socket address"),
+            ("serve --data x", "unexpected argument '--data'"),
+        ] {
+            let words = ["emberline"].into_iter().chain(typed.split(' '));
+            let error = Cli::try_parse_from(words).unwrap_err();
+            assert_eq!(error.exit_code(), 2, "{typed}");
+            assert!(error.to_string().contains(hint), "{error}");
+        }
+    }
+}

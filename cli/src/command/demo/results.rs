@@ -1,0 +1,66 @@
+//! What a demo leaves behind, asked of its collector like any reader would.
+
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, bail};
+
+use crate::client::{Client, Query};
+use crate::command::profile::Body;
+use crate::output::{print, say, write_file};
+use crate::view::profile::{About, Sampling};
+use crate::view::tasks::{Summary, Tasks};
+
+/// Functions in the summary.
+const FUNCTIONS: usize = 12;
+/// Idle threads would take most of the picture: the profile is of time on a processor or ready for
+/// one.
+const STATES: [&str; 2] = ["cpu", "runnable"];
+/// Most tasks in the ledger's file: as many as a collector gives in one answer.
+const LEDGER_ROWS_MAX: &str = "100000";
+
+/// Writes the files into the folder `out` and a summary to stdout.
+///
+/// # Errors
+/// If the collector or the disk fails, or if there is nothing to show.
+pub(super) fn write(out: &Path, url: &str, started: SystemTime) -> anyhow::Result<()> {
+    std::fs::create_dir_all(out)
+        .with_context(|| format!("could not make the folder {}", out.display()))?;
+    let client = Client::new(url)?;
+    let since = started.duration_since(UNIX_EPOCH)?;
+    let whole = || {
+        let from = format!("{}.{:09}", since.as_secs(), since.subsec_nanos());
+        Query::default().with("from", from).with("to", "now")
+    };
+    let busy = || whole().with_each("state", STATES);
+
+    let mut written = Vec::new();
+    for (name, format) in [("profile.svg", "svg"), ("profile.collapsed", "collapsed")] {
+        let answer = client.get("profile", &busy().with("format", format))?;
+        written.push(file(out, name, &answer.body)?);
+    }
+    let ledger = client.get("tasks", &whole().with("limit", LEDGER_ROWS_MAX))?;
+    written.push(file(out, "ledger.json", &ledger.body)?);
+
+    let profile = client.get("profile", &busy().with("format", "json"))?;
+    let sampling = Sampling::of(&profile).with(client.parse::<About>(&profile.body)?);
+    let body: Body = client.parse(&profile.body)?;
+    let summary: Summary = client.get_json("tasks", &whole().with("summary", "true"))?;
+    let functions = flamegraph::table(&body.profile.0, FUNCTIONS);
+    say(&format!("\n{}", sampling.line("the whole demo")));
+    print(format!("{}\n{functions}", summary.table()).as_bytes())?;
+    say(&format!("\nwrote {}", written.join(", ")));
+    let tasks: Tasks = client.parse(&ledger.body)?;
+    tasks.cut().iter().for_each(|note| say(note));
+    if sampling.empty {
+        bail!("the profile is empty: {}", sampling.emptiness("the whole demo"));
+    }
+    Ok(())
+}
+
+/// Writes one file; gives its path.
+fn file(out: &Path, name: &str, data: &[u8]) -> anyhow::Result<String> {
+    let path = out.join(name);
+    write_file(&path, data)?;
+    Ok(path.display().to_string())
+}

@@ -1,0 +1,69 @@
+//! `emberline profile`
+
+use std::path::Path;
+
+use flamegraph::ParsedProfile;
+use serde::Deserialize;
+
+use super::{range_query, range_text};
+use crate::args::{ProfileArgs, ProfileFormat, word};
+use crate::client::{Client, Query};
+use crate::format;
+use crate::output::{print, say, write_file};
+use crate::view::profile::{About, Sampling};
+
+/// Functions in a table.
+pub(crate) const TABLE_ROWS: usize = 30;
+
+/// A profile's JSON, as far as a table needs it.
+#[derive(Deserialize)]
+pub(crate) struct Body {
+    pub(crate) profile: ParsedProfile,
+}
+
+pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<()> {
+    let file = args.output.as_deref().filter(|file| *file != Path::new("-"));
+    let format = format::choose(args.format, file)?;
+    let client = Client::new(&args.url.url)?;
+    let answer = client.get("profile", &query(args, format))?;
+
+    let mut sampling = Sampling::of(&answer);
+    if matches!(format, ProfileFormat::Json | ProfileFormat::Table) {
+        sampling = sampling.with(client.parse::<About>(&answer.body)?);
+    }
+    let data = match format {
+        ProfileFormat::Table => {
+            let body: Body = client.parse(&answer.body)?;
+            flamegraph::table(&body.profile.0, TABLE_ROWS).into_bytes()
+        }
+        ProfileFormat::Json => [&answer.body[..], b"\n"].concat(),
+        ProfileFormat::Svg | ProfileFormat::Collapsed => answer.body,
+    };
+    let asked = range_text(&args.range);
+    let line = if sampling.empty { sampling.emptiness(&asked) } else { sampling.line(&asked) };
+    match file {
+        Some(file) => {
+            write_file(file, &data)?;
+            say(&format!("wrote {}: {line}", file.display()));
+        }
+        None => {
+            say(&line);
+            print(&data)?;
+        }
+    }
+    Ok(())
+}
+
+fn query(args: &ProfileArgs, format: ProfileFormat) -> Query {
+    let asked = match format {
+        // A table is made here, from the nodes.
+        ProfileFormat::Table => ProfileFormat::Json,
+        format => format,
+    };
+    range_query(&args.range)
+        .with_each("task", &args.task)
+        .with_each("worker", &args.worker)
+        .with_each("state", args.state.iter().map(|state| word(*state)))
+        .with("threads", word(args.threads))
+        .with("format", word(asked))
+}

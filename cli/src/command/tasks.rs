@@ -1,0 +1,39 @@
+//! `emberline tasks`
+
+use super::range_query;
+use crate::args::{RowFormat, TasksArgs};
+use crate::client::{Client, Query};
+use crate::output::{print, say};
+use crate::view::tasks::{Summary, Tasks};
+
+/// Rows on a terminal, unless told otherwise.
+const ROWS_DEFAULT: u32 = 50;
+
+pub(crate) fn run(args: &TasksArgs) -> anyhow::Result<()> {
+    let client = Client::new(&args.url.url)?;
+    let mut body = client.get("tasks", &query(args))?.body;
+    if args.format == RowFormat::Json {
+        body.push(b'\n');
+        return print(&body);
+    }
+    let (notes, table) = if args.summary {
+        let summary: Summary = client.parse(&body)?;
+        (summary.notes(), summary.table())
+    } else {
+        let tasks: Tasks = client.parse(&body)?;
+        (tasks.notes(), tasks.table())
+    };
+    notes.iter().for_each(|note| say(note));
+    print(table.as_bytes())
+}
+
+fn query(args: &TasksArgs) -> Query {
+    let query =
+        range_query(&args.range).with_each("task", &args.task).with_each("worker", &args.worker);
+    if args.summary {
+        return query.with("summary", "true");
+    }
+    let shown = (args.format == RowFormat::Table).then_some(ROWS_DEFAULT);
+    let limit = args.limit.or(shown);
+    query.with_each("limit", limit.map(|limit| limit.to_string()))
+}

@@ -1,0 +1,88 @@
+//! Aligned columns of text.
+
+use flamegraph::text::cell;
+
+/// Widest cell, in characters; longer ones lose their middle.
+const CELL_COLUMNS_MAX: usize = 48;
+
+/// On which side a column is flush.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Align {
+    Left,
+    Right,
+}
+
+/// Rows under a header.
+#[derive(Debug)]
+pub(crate) struct Grid {
+    columns: Vec<(&'static str, Align)>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Grid {
+    /// A grid without rows.
+    pub(crate) fn new(columns: &[(&'static str, Align)]) -> Self {
+        Grid { columns: columns.to_vec(), rows: Vec::new() }
+    }
+
+    /// Adds a row, of as many cells as there are columns. Cells are shown safely whatever they hold.
+    pub(crate) fn push(&mut self, cells: impl IntoIterator<Item = String>) {
+        let row: Vec<String> =
+            cells.into_iter().map(|text| cell(&text, CELL_COLUMNS_MAX)).collect();
+        debug_assert_eq!(row.len(), self.columns.len(), "a cell for each column");
+        self.rows.push(row);
+    }
+
+    /// The text, a line a row, two spaces between columns, no space at a line's end.
+    pub(crate) fn text(&self) -> String {
+        let header: Vec<String> = self.columns.iter().map(|(name, _)| (*name).to_owned()).collect();
+        let lines = || std::iter::once(&header).chain(&self.rows);
+        let widths: Vec<usize> = (0..self.columns.len())
+            .map(|column| lines().map(|row| length(&row[column])).max().unwrap_or(0))
+            .collect();
+        let mut text = String::new();
+        for row in lines() {
+            let cells = row.iter().zip(&widths).zip(&self.columns);
+            let cells = cells.map(|((cell, width), (_, align))| pad(cell, *width, *align));
+            text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+            text.push('\n');
+        }
+        text
+    }
+}
+
+fn length(cell: &str) -> usize {
+    cell.chars().count()
+}
+
+fn pad(cell: &str, width: usize, align: Align) -> String {
+    match align {
+        Align::Left => format!("{cell:<width$}"),
+        Align::Right => format!("{cell:>width$}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned_and_hostile_cells_are_shown() {
+        let mut grid =
+            Grid::new(&[("NAME", Align::Left), ("TIME", Align::Right), ("CAUSE", Align::Left)]);
+        for (name, time) in [("größe", "1.24 ms"), ("a\u{1b}[2J\nb", "12 s"), ("", "")] {
+            grid.push([name.to_owned(), time.to_owned(), String::new()]);
+        }
+        grid.push(["x".repeat(100), String::new(), String::new()]);
+        expect![[r#"
+            NAME                                                 TIME  CAUSE
+            größe                                             1.24 ms
+            a\u{1b}[2J\nb                                        12 s
+
+            xxxxxxxxxxxxxxxxxxxxxxxx…xxxxxxxxxxxxxxxxxxxxxxx
+        "#]]
+        .assert_eq(&grid.text());
+    }
+}

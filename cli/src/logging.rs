@@ -1,0 +1,49 @@
+//! The log on stderr.
+
+use std::env::VarError;
+use std::io::{IsTerminal as _, stderr};
+
+use anyhow::Context as _;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
+
+use crate::exit::BadInput;
+
+const VARIABLE: &str = "EMBERLINE_LOG";
+
+/// Starts the log: what `EMBERLINE_LOG` asks for; else information of a service and warnings of the
+/// rest.
+pub(crate) fn start(is_service: bool) -> anyhow::Result<()> {
+    let default = if is_service { LevelFilter::INFO } else { LevelFilter::WARN };
+    let wanted = match std::env::var(VARIABLE) {
+        Ok(wanted) => wanted,
+        Err(VarError::NotPresent) => String::new(),
+        Err(error) => return Err(error).context(VARIABLE),
+    };
+    let filter = EnvFilter::builder()
+        .with_default_directive(default.into())
+        .parse(&wanted)
+        .map_err(|error| BadInput(format!("{VARIABLE}={wanted:?} is not understood: {error}")))?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(stderr)
+        .with_ansi(colours(stderr().is_terminal(), std::env::var_os("NO_COLOR")))
+        .init();
+    Ok(())
+}
+
+/// Colours are for terminals, unless `NO_COLOR` says otherwise (<https://no-color.org>).
+fn colours(is_terminal: bool, no_color: Option<std::ffi::OsString>) -> bool {
+    is_terminal && no_color.is_none_or(|value| value.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colours_are_for_terminals_without_no_color() {
+        assert!(colours(true, None) && colours(true, Some("".into())));
+        assert!(!colours(true, Some("1".into())) && !colours(false, None));
+    }
+}

@@ -1,0 +1,98 @@
+//! Where data goes: stdout, or a file that appears whole or not at all.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+
+/// Nobody reads our stdout any more.
+#[derive(Debug, thiserror::Error)]
+#[error("stdout was closed")]
+pub(crate) struct StdoutClosed;
+
+/// Writes to stdout.
+pub(crate) fn print(data: &[u8]) -> anyhow::Result<()> {
+    let mut stdout = io::stdout().lock();
+    let written = stdout.write_all(data).and_then(|()| stdout.flush());
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(StdoutClosed.into()),
+        written => written.context("could not write to stdout"),
+    }
+}
+
+/// A line for the person, on stderr; without one to see it, it is lost.
+pub(crate) fn say(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
+/// Puts `data` in place of the file at `path` in one step: a reader sees the old or the new file,
+/// and a failure leaves the old one. What is not a file, such as /dev/null, is written to.
+pub(crate) fn write_file(path: &Path, data: &[u8]) -> anyhow::Result<()> {
+    let other = fs::metadata(path).is_ok_and(|known| !known.is_file());
+    let written = if other {
+        File::options().write(true).open(path).and_then(|mut file| file.write_all(data))
+    } else {
+        // Through a link, the file that it leads to is replaced, not the link.
+        let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        replace(&target, data)
+    };
+    written.with_context(|| format!("could not write {}", path.display()))
+}
+
+fn replace(path: &Path, data: &[u8]) -> io::Result<()> {
+    let part = part_name(path)?;
+    let written = File::create_new(&part)
+        .and_then(|mut file| file.write_all(data))
+        .and_then(|()| fs::rename(&part, path));
+    if written.is_err() {
+        // What failed matters, not that the rest of it stays behind.
+        let _ = fs::remove_file(&part);
+    }
+    written
+}
+
+/// A name beside `path`, for the same file system, that no other run uses.
+fn part_name(path: &Path) -> io::Result<PathBuf> {
+    let name = path
+        .file_name()
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path names no file"))?;
+    let mut part = std::ffi::OsString::from(".");
+    part.push(name);
+    part.push(format!(".{}.part", std::process::id()));
+    Ok(path.with_file_name(part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_whole_and_nothing_stays_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("p.svg");
+        write_file(&path, b"old").unwrap();
+        write_file(&path, b"new").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn links_are_followed_and_devices_written_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("file"), folder.path().join("link"));
+        fs::write(&file, "old").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        write_file(&link, b"new").unwrap();
+        assert!(link.is_symlink() && fs::read(&file).unwrap() == b"new");
+        write_file(Path::new("/dev/null"), b"gone").unwrap();
+        assert!(!Path::new("/dev/null").is_file());
+    }
+
+    #[test]
+    fn a_failure_says_the_path() {
+        let error = write_file(Path::new("/no/such/folder/p.svg"), b"").unwrap_err();
+        assert_eq!(error.to_string(), "could not write /no/such/folder/p.svg");
+        assert!(write_file(Path::new("/"), b"").is_err());
+    }
+}

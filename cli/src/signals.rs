@@ -1,0 +1,40 @@
+//! Requests to end: Ctrl-C and SIGTERM.
+
+use std::io;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// What a shell reports for a program that Ctrl-C ended.
+const INTERRUPTED: i32 = 130;
+
+/// Listens from its making on, so that no request is missed.
+pub(crate) struct StopRequests {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl StopRequests {
+    /// Starts to listen; must be called inside a runtime.
+    pub(crate) fn listen() -> io::Result<Self> {
+        Ok(StopRequests {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+        })
+    }
+
+    /// Resolves at the first request; from then on a second one ends the process at once.
+    pub(crate) async fn first(mut self) {
+        self.next().await;
+        tokio::spawn(async move {
+            self.next().await;
+            std::process::exit(INTERRUPTED);
+        });
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Who has reported, and how well they are seen.
+
+use std::collections::BTreeMap;
+
+use flamegraph::text::{duration, percent};
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use crate::grid::Align::{Left, Right};
+use crate::grid::Grid;
+
+/// All workers, each with its lives.
+#[derive(Deserialize, Debug)]
+pub(crate) struct Workers {
+    now: String,
+    workers: Vec<Worker>,
+}
+
+#[derive(Deserialize, Debug)]
+struct Worker {
+    worker: String,
+    epochs: Vec<Epoch>,
+}
+
+#[derive(Deserialize, Debug)]
+struct Epoch {
+    labels: BTreeMap<String, String>,
+    host: String,
+    pid: u32,
+    state: String,
+    last_seen: String,
+    clock: Option<Clock>,
+    ticks: u64,
+    ticks_expected: u64,
+    account: Account,
+    running_tasks: u64,
+}
+
+#[derive(Deserialize, Debug)]
+struct Clock {
+    offset_ns: i64,
+    error_ns: u64,
+}
+
+#[derive(Deserialize, Debug)]
+struct Account {
+    lost_refused_ns: u64,
+    lost_forgotten_ns: u64,
+    lost_queue_ns: u64,
+    lost_tasks: u64,
+}
+
+impl Account {
+    /// Thread time that was lost, and rows of tasks if any were.
+    fn lost(&self) -> String {
+        let lost_ns = [self.lost_refused_ns, self.lost_forgotten_ns, self.lost_queue_ns];
+        let time = duration(lost_ns.into_iter().fold(0, u64::saturating_add));
+        match self.lost_tasks {
+            0 => time,
+            1 => format!("{time}, 1 task"),
+            tasks => format!("{time}, {tasks} tasks"),
+        }
+    }
+}
+
+impl Workers {
+    /// A row for each life of a worker.
+    pub(crate) fn table(&self) -> String {
+        let mut grid = Grid::new(&[
+            ("WORKER", Left),
+            ("STATE", Left),
+            ("SEEN", Right),
+            ("TICKS", Right),
+            ("LOST", Right),
+            ("CLOCK", Right),
+            ("RUNNING", Right),
+            ("PID", Right),
+            ("HOST", Left),
+            ("LABELS", Left),
+        ]);
+        for worker in &self.workers {
+            for epoch in &worker.epochs {
+                grid.push(epoch.cells(&worker.worker, &self.now));
+            }
+        }
+        grid.text()
+    }
+
+    /// What the columns mean, or that there is no row.
+    pub(crate) fn note(&self) -> &'static str {
+        if self.workers.is_empty() {
+            return "no worker has reported yet";
+        }
+        "SEEN: time since it last reported; TICKS: samples made of those due; LOST: thread time \
+         and tasks that were not stored; CLOCK: its offset from the collector's"
+    }
+}
+
+impl Epoch {
+    fn cells(&self, worker: &str, now: &str) -> [String; 10] {
+        let labels: Vec<String> =
+            self.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        [
+            worker.to_owned(),
+            self.state.clone(),
+            ago(&self.last_seen, now),
+            match self.ticks_expected {
+                0 => "-".to_owned(),
+                due => format!("{:.1} %", percent(self.ticks, due)),
+            },
+            self.account.lost(),
+            self.clock.as_ref().map_or("-".to_owned(), Clock::text),
+            self.running_tasks.to_string(),
+            self.pid.to_string(),
+            self.host.clone(),
+            labels.join(" "),
+        ]
+    }
+}
+
+impl Clock {
+    fn text(&self) -> String {
+        let sign = if self.offset_ns < 0 { "-" } else { "+" };
+        let offset = duration(self.offset_ns.unsigned_abs());
+        format!("{sign}{offset} ±{}", duration(self.error_ns))
+    }
+}
+
+/// Time from `then` to `now`, both in RFC 3339.
+fn ago(then: &str, now: &str) -> String {
+    let parse = |text: &str| text.parse::<Timestamp>().map(Timestamp::as_nanosecond);
+    match (parse(then), parse(now)) {
+        (Ok(then), Ok(now)) => duration(u64::try_from(now - then).unwrap_or(0)),
+        _ => then.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn each_life_has_a_row() {
+        let epoch = |state: &str, clock: serde_json::Value, lost_tasks: u64| {
+            json!({"epoch": "0a", "labels": {"role": "qr", "x": "\u{1b}]0;"}, "host": "h", "pid": 17,
+                "agent_version": "0.1.0", "state": state, "connected": true,
+                "last_seen": "2026-01-31T12:00:00Z", "clock": clock, "ticks": 997,
+                "ticks_expected": 1_000, "running_tasks": 3,
+                "account": {"accepted_ns": 9, "stored_ns": 9, "lost_refused_ns": 0,
+                    "lost_forgotten_ns": 2_000_000, "lost_queue_ns": 0, "lost_tasks": lost_tasks}})
+        };
+        let workers: Workers = serde_json::from_value(json!({
+            "now": "2026-01-31T12:00:00.5Z", "now_ns": 1,
+            "workers": [{"worker": "worker-0", "epochs": [
+                epoch("gone", json!(null), 0),
+                epoch("connected", json!({"offset_ns": -1_500_000, "error_ns": 40_000}), 7),
+            ]}],
+            "held": {}
+        }))
+        .unwrap();
+        expect![[r#"
+            WORKER    STATE        SEEN   TICKS              LOST              CLOCK  RUNNING  PID  HOST  LABELS
+            worker-0  gone       500 ms  99.7 %           2.00 ms                  -        3   17  h     role=qr x=\u{1b}]0;
+            worker-0  connected  500 ms  99.7 %  2.00 ms, 7 tasks  -1.50 ms ±40.0 µs        3   17  h     role=qr x=\u{1b}]0;
+        "#]]
+        .assert_eq(&workers.table());
+    }
+}
