@@ -1,26 +1,31 @@
 //! Generates the wire's Rust code from its `.proto` file. The result is committed, so that users
 //! need neither this nor protoc; the test below fails when the two differ.
 
-use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use anyhow::{Context, Result};
 
+use crate::root;
+
 const PACKAGE: &str = "emberline.v1";
 
+/// Where the generated files are committed: messages, the agent's client, the collector's server.
+pub(crate) const GENERATED_PATHS: [&str; 3] =
+    ["profiler-core/src/wire/v1.rs", "agent/src/ship/client.rs", "collector/src/serve/server.rs"];
+
 /// One generated file: where it is committed and what it must contain.
-pub struct Generated {
+struct Generated {
     /// Path from the workspace's root.
-    pub path: &'static str,
+    path: &'static str,
     /// The Rust source.
-    pub source: String,
+    source: String,
 }
 
 /// Writes every generated file into the work tree.
 ///
 /// # Errors
 /// If the `.proto` file does not compile or a file cannot be written.
-pub fn write() -> Result<()> {
+pub(crate) fn write() -> Result<()> {
     for file in generate()? {
         let path = root().join(file.path);
         fs::write(&path, file.source).with_context(|| format!("writing {}", path.display()))?;
@@ -51,16 +56,12 @@ fn generate() -> Result<Vec<Generated>> {
     let server = make(|builder| {
         builder.build_client(false).extern_path(".emberline.v1", "::profiler_core::wire::v1")
     })?;
-    Ok(vec![
-        Generated { path: "profiler-core/src/wire/v1.rs", source: messages },
-        Generated { path: "agent/src/ship/client.rs", source: client },
-        Generated { path: "collector/src/serve/server.rs", source: server },
-    ])
-}
-
-/// The workspace's root.
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a folder of the workspace").into()
+    let sources = [messages, client, server];
+    Ok(GENERATED_PATHS
+        .into_iter()
+        .zip(sources)
+        .map(|(path, source)| Generated { path, source })
+        .collect())
 }
 
 #[cfg(test)]

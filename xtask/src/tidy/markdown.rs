@@ -1,0 +1,112 @@
+//! Rules on the documentation: links lead somewhere, and the README needs two commands.
+
+use super::Finding;
+
+/// What a new user types, and nothing else.
+const SET_UP: [&str; 2] = ["cargo run --release -- demo", "cargo xtask test"];
+
+/// Checks that what the document at `path` links to exists. `exists` is asked for paths from the
+/// root. Headings inside a file are not checked.
+pub(super) fn check_links(path: &str, text: &str, exists: impl Fn(&str) -> bool) -> Vec<Finding> {
+    let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let mut findings = Vec::new();
+    for (line, number) in lines_outside_code(text) {
+        for target in targets(&line) {
+            let file = target.split(['#', '?']).next().unwrap_or_default();
+            let is_elsewhere = file.is_empty() || file.contains("://") || file.contains(':');
+            if !is_elsewhere && !exists(&join(folder, file)) {
+                findings.push(Finding {
+                    rule: "links",
+                    path: path.into(),
+                    line: number,
+                    text: format!("links to `{target}`, which does not exist"),
+                });
+            }
+        }
+    }
+    findings
+}
+
+/// Checks that the first block of commands holds the two of [`SET_UP`] and no other, but for getting
+/// the source.
+pub(super) fn check_readme(text: &str) -> Vec<Finding> {
+    let commands = first_commands(text);
+    let mut wanted: Vec<&str> = SET_UP.to_vec();
+    let mut surplus = Vec::new();
+    for command in &commands {
+        match wanted.iter().position(|wanted| wanted == command) {
+            Some(index) => drop(wanted.remove(index)),
+            None => surplus.push(*command),
+        }
+    }
+    let finding = |text| Finding { rule: "readme", path: "README.md".into(), line: 0, text };
+    let missing =
+        wanted.iter().map(|command| format!("the first block of commands lacks `{command}`"));
+    let surplus = surplus
+        .iter()
+        .map(|command| format!("`{command}` is a third command to set up; two must do"));
+    missing.chain(surplus).map(finding).collect()
+}
+
+/// The commands in the first shell block.
+fn first_commands(text: &str) -> Vec<&str> {
+    let is_start = |line: &&str| {
+        line.strip_prefix("```")
+            .is_some_and(|language| ["sh", "bash", "shell", "console"].contains(&language))
+    };
+    let mut lines = text.lines().map(str::trim);
+    lines.find(is_start);
+    lines
+        .take_while(|line| !line.starts_with("```"))
+        .map(|line| line.trim_start_matches("$ "))
+        .map(|line| line.split('#').next().unwrap_or(line).trim())
+        .filter(|command| !command.is_empty())
+        .filter(|command| !command.starts_with("git clone ") && !command.starts_with("cd "))
+        .collect()
+}
+
+/// Lines outside fenced blocks, without `code`, with their numbers.
+fn lines_outside_code(text: &str) -> impl Iterator<Item = (String, usize)> {
+    let mut in_code = false;
+    text.lines().zip(1..).filter_map(move |(line, number)| {
+        let is_fence = line.trim_start().starts_with("```");
+        in_code ^= is_fence;
+        let prose = line.split('`').step_by(2).collect();
+        (!in_code && !is_fence).then_some((prose, number))
+    })
+}
+
+/// What a line links to: `[text](target)`, `[name]: target`, `src="target"`, `href="target"`.
+fn targets(line: &str) -> Vec<&str> {
+    let between = |open: &str, close: &[char]| -> Vec<&str> {
+        line.split(open).skip(1).filter_map(|rest| rest.split(close).next()).collect()
+    };
+    let mut targets = between("](", &[')', ' ']);
+    targets.extend(between("src=\"", &['"']));
+    targets.extend(between("href=\"", &['"']));
+    if line.starts_with('[')
+        && let Some((_, target)) = line.split_once("]: ")
+    {
+        targets.push(target.trim());
+    }
+    targets
+}
+
+/// `file` as seen from `folder`, as a path from the root.
+fn join(folder: &str, file: &str) -> String {
+    let (start, file) = match file.strip_prefix('/') {
+        Some(file) => ("", file),
+        None => (folder, file),
+    };
+    let mut parts: Vec<&str> = start.split('/').filter(|part| !part.is_empty()).collect();
+    for part in file.split('/') {
+        match part {
+            "." | "" => {}
+            // A path that leaves the root exists on no other machine.
+            ".." if parts.is_empty() => return format!("outside the root: {file}"),
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
+}

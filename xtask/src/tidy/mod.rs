@@ -1,0 +1,170 @@
+//! `cargo xtask tidy`: the rules of the house that no compiler checks.
+//!
+//! [`edges`] reads cargo's own account of our crates; [`source`] reads every file of ours, Rust as
+//! [`tokens`]; [`markdown`] reads the documentation. What must stand in spite of a rule is on the
+//! list [`ALLOWED`], with its reason.
+
+mod edges;
+mod markdown;
+mod source;
+mod tokens;
+
+use std::path::Path;
+use std::{fmt, fs};
+
+use anyhow::{Context, Result, bail};
+
+use crate::{cargo, root};
+
+/// What one rule may overlook in one place.
+struct Allowed {
+    rule: &'static str,
+    /// A file, or a folder with all that is in it.
+    path: &'static str,
+    reason: &'static str,
+}
+
+const ALLOWED: &[Allowed] = &[
+    Allowed {
+        rule: source::SIGNALS,
+        path: "agent/src/agent.rs",
+        reason: "the agent's threads start with the program's signals blocked",
+    },
+    Allowed {
+        rule: source::SLEEP,
+        path: "tests/src/test_worker.rs",
+        reason: "the worker idles for a known time: that is the truth to be measured",
+    },
+    Allowed {
+        rule: source::UNFINISHED,
+        path: "xtask/src/tidy",
+        reason: "the rule names what it looks for",
+    },
+];
+
+/// Folders that hold nothing of ours, at any depth.
+const SKIPPED_FOLDERS: &[&str] =
+    &[".git", "target", "node_modules", "dist", "out", "emberline-data"];
+
+/// What is against a rule, and where.
+#[derive(Debug)]
+struct Finding {
+    rule: &'static str,
+    /// Path from the root, with `/`.
+    path: String,
+    /// From 1; 0 for the whole file.
+    line: usize,
+    text: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Finding { rule, path, line, .. } = self;
+        match line {
+            0 => write!(f, "{path}: {} [{rule}]", self.text),
+            line => write!(f, "{path}:{line}: {} [{rule}]", self.text),
+        }
+    }
+}
+
+/// Checks the workspace.
+///
+/// # Errors
+/// If anything is against a rule; each finding was printed.
+pub(crate) fn run() -> Result<()> {
+    let metadata = cargo(&["metadata", "--no-deps", "--format-version", "1"])
+        .output()
+        .context("starting cargo metadata")?;
+    if !metadata.status.success() {
+        bail!("cargo metadata: {}", String::from_utf8_lossy(&metadata.stderr));
+    }
+    let mut findings = edges::check(&serde_json::from_slice(&metadata.stdout)?)?;
+    findings.extend(check_files(&root())?);
+    let findings = without_allowed(findings, ALLOWED);
+    for finding in &findings {
+        eprintln!("{finding}");
+    }
+    match findings.len() {
+        0 => Ok(()),
+        count => bail!(
+            "tidy: {count} findings; what must stay is allowed, with its reason, in \
+             xtask/src/tidy/mod.rs"
+        ),
+    }
+}
+
+/// All findings in the files below `root`, in order of paths.
+fn check_files(root: &Path) -> Result<Vec<Finding>> {
+    let mut paths = Vec::new();
+    list(root, "", &mut paths)?;
+    paths.sort();
+    let mut findings = Vec::new();
+    for path in paths {
+        // Golden data of tests may be anything, not only text.
+        let Ok(text) = fs::read_to_string(root.join(&path)) else {
+            continue;
+        };
+        findings.extend(source::check(&path, &text));
+        if path.ends_with(".md") {
+            findings
+                .extend(markdown::check_links(&path, &text, |target| root.join(target).exists()));
+        }
+        if path == "README.md" {
+            findings.extend(markdown::check_readme(&text));
+        }
+    }
+    Ok(findings)
+}
+
+/// Collects the files below `folder`, which is a path from `root`.
+fn list(root: &Path, folder: &str, paths: &mut Vec<String>) -> Result<()> {
+    let absolute = root.join(folder);
+    let entries = fs::read_dir(&absolute).with_context(|| absolute.display().to_string())?;
+    for entry in entries {
+        let entry = entry?;
+        let Ok(name) = entry.file_name().into_string() else {
+            bail!("a file below {folder} has a name that is not UTF-8");
+        };
+        let path = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
+        let kind = entry.file_type()?;
+        if kind.is_file() {
+            paths.push(path);
+        } else if kind.is_dir() && !SKIPPED_FOLDERS.contains(&name.as_str()) {
+            list(root, &path, paths)?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes out what is allowed. An allowance that allows nothing is a finding, so that the list stays
+/// as short as it can be.
+fn without_allowed(findings: Vec<Finding>, allowed: &[Allowed]) -> Vec<Finding> {
+    let covers = |allowed: &Allowed, finding: &Finding| {
+        let rest = finding.path.strip_prefix(allowed.path);
+        allowed.rule == finding.rule
+            && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    let unused = allowed
+        .iter()
+        .filter(|allowed| !findings.iter().any(|finding| covers(allowed, finding)))
+        .map(|allowed| Finding {
+            rule: allowed.rule,
+            path: allowed.path.into(),
+            line: 0,
+            text: format!("is allowed ({}) and need not be", allowed.reason),
+        });
+    let unused: Vec<_> = unused.collect();
+    let mut rest = findings;
+    rest.retain(|finding| !allowed.iter().any(|allowed| covers(allowed, finding)));
+    rest.extend(unused);
+    rest
+}
+
+/// The findings as a person sees them.
+#[cfg(test)]
+fn printed(findings: &[Finding]) -> String {
+    findings.iter().map(|finding| format!("{finding}\n")).collect()
+}
+
+#[cfg(test)]
+mod tests;

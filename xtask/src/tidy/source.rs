@@ -1,0 +1,163 @@
+//! Rules on single files: where unsafe code, protocols, signals and formats live; lengths;
+//! unfinished work; sleeps in tests.
+
+use super::Finding;
+use super::tokens::{self, Token};
+use crate::proto;
+
+pub(super) const UNFINISHED: &str = "unfinished";
+pub(super) const SIGNALS: &str = "signals";
+const LENGTH: &str = "length";
+pub(super) const SLEEP: &str = "sleep";
+const SYNTAX: &str = "syntax";
+
+const LINES_MAX: usize = 600;
+/// What a person writes; golden data of tests may be longer.
+const WRITTEN: &[&str] = &["rs", "ts", "tsx", "js", "css", "proto", "md", "toml", "sh", "yml"];
+
+/// Something that only one module may use.
+struct Confined {
+    rule: &'static str,
+    /// Tokens, with a space between them.
+    patterns: &'static [&'static str],
+    /// Where the rule holds; empty means everywhere.
+    inside: &'static str,
+    /// The modules or folders that may use it, as paths without `.rs`.
+    homes: &'static [&'static str],
+}
+
+const CONFINED: &[Confined] = &[
+    Confined {
+        rule: "unsafe",
+        patterns: &["unsafe"],
+        inside: "",
+        homes: &["agent/src/sampler/sys"],
+    },
+    Confined {
+        rule: SIGNALS,
+        patterns: &[
+            "sigaction",
+            "SigAction",
+            "SigHandler",
+            "SigSet",
+            "pthread_sigmask",
+            "nix :: sys :: signal",
+        ],
+        inside: "agent/src",
+        homes: &["agent/src/sampler/sys"],
+    },
+    Confined {
+        rule: "protocols",
+        patterns: &["tonic ::", "axum ::"],
+        inside: "collector/src",
+        homes: &["collector/src/serve"],
+    },
+    Confined {
+        rule: "protocols",
+        patterns: &["tonic ::"],
+        inside: "agent/src",
+        homes: &["agent/src/ship"],
+    },
+    // Its licence is not ours: it stays behind one crate.
+    Confined { rule: "inferno", patterns: &["inferno ::"], inside: "", homes: &["flamegraph"] },
+    Confined {
+        rule: "plain-values",
+        patterns: &["Instant", "SystemTime", "std :: fs", "std :: net", "std :: thread"],
+        inside: "profiler-core/src",
+        homes: &[],
+    },
+    Confined {
+        rule: "formats",
+        patterns: &["parquet ::"],
+        inside: "collector/src",
+        homes: &["collector/src/store/segment"],
+    },
+    Confined {
+        rule: "formats",
+        patterns: &["datafusion ::"],
+        inside: "collector/src",
+        homes: &["collector/src/query/sql"],
+    },
+];
+
+/// Words that mark unfinished work, in comments too, and tests that do not run.
+const UNFINISHED_WORDS: &[&str] = &["TODO", "FIXME", "```ignore"];
+const UNFINISHED_CODE: &[&str] = &["todo !", "dbg !", "# [ ignore"];
+
+/// All findings in the file at `path`, a path from the root with `/`.
+pub(super) fn check(path: &str, text: &str) -> Vec<Finding> {
+    let extension = path.rsplit_once('.').map_or("", |(_, extension)| extension);
+    if !WRITTEN.contains(&extension) || proto::GENERATED_PATHS.contains(&path) {
+        return Vec::new();
+    }
+    let mut findings = Vec::new();
+    let lines = text.lines().count();
+    if lines > LINES_MAX {
+        let text = format!("has {lines} lines; at most {LINES_MAX} are allowed");
+        findings.push(finding(LENGTH, path, 0, text));
+    }
+    for (line, number) in text.lines().zip(1..) {
+        for word in UNFINISHED_WORDS.iter().filter(|word| line.contains(**word)) {
+            findings.push(finding(UNFINISHED, path, number, format!("`{word}` must not stay")));
+        }
+    }
+    if extension == "rs" {
+        match tokens::read(text) {
+            Ok(tokens) => check_code(path, &tokens, &mut findings),
+            Err(error) => {
+                let line = error.span().start().line;
+                findings.push(finding(SYNTAX, path, line, "is not Rust from here".into()));
+            }
+        }
+    }
+    findings
+}
+
+fn check_code(path: &str, tokens: &[Token], findings: &mut Vec<Finding>) {
+    for confined in CONFINED.iter().filter(|confined| confined.holds_at(path)) {
+        for pattern in confined.patterns {
+            let text = format!("`{}` {}", pattern.replace(' ', ""), confined.belongs());
+            findings.extend(
+                tokens::find(tokens, pattern)
+                    .map(|token| finding(confined.rule, path, token.line, text.clone())),
+            );
+        }
+    }
+    for pattern in UNFINISHED_CODE {
+        let text = format!("`{}` must not stay", pattern.replace(' ', ""));
+        findings.extend(
+            tokens::find(tokens, pattern)
+                .map(|token| finding(UNFINISHED, path, token.line, text.clone())),
+        );
+    }
+    let is_test =
+        path.starts_with("tests/") || path.contains("/tests/") || path.ends_with("/tests.rs");
+    findings.extend(
+        tokens::find(tokens, "thread :: sleep").filter(|token| is_test || token.in_test).map(
+            |token| {
+                let text = "a test must wait for what it waits for, not sleep";
+                finding(SLEEP, path, token.line, text.into())
+            },
+        ),
+    );
+}
+
+impl Confined {
+    fn holds_at(&self, path: &str) -> bool {
+        let is_home = |home: &&str| {
+            path.strip_prefix(home).is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
+        };
+        path.starts_with(self.inside) && !self.homes.iter().any(is_home)
+    }
+
+    fn belongs(&self) -> String {
+        match self.homes {
+            [] => format!("does not belong in {}", self.inside),
+            homes => format!("belongs in {} only", homes.join(", ")),
+        }
+    }
+}
+
+fn finding(rule: &'static str, path: &str, line: usize, text: String) -> Finding {
+    Finding { rule, path: path.into(), line, text }
+}
