@@ -1,0 +1,64 @@
+//! What a person gets for a wrong word: what was wrong, what is allowed, and exit code 2.
+
+use std::net::TcpListener;
+
+use crate::harness::{Collector, Worker, run};
+
+/// Runs a command that must fail with `code` and say all of `parts`, and nothing on stdout.
+fn check(arguments: &[&str], code: i32, parts: &[&str]) {
+    let output = run(arguments);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {stderr}");
+    for part in parts {
+        assert!(stderr.contains(part), "{arguments:?}: no `{part}` in:\n{stderr}");
+    }
+    assert!(output.stdout.is_empty(), "{arguments:?}");
+}
+
+#[test]
+fn wrong_questions_say_what_is_allowed() {
+    let collector = Collector::start();
+    let worker = Worker::start("steady", "bad-1", &collector.url(), &[]);
+    crate::harness::wait_for("the worker's tasks", || {
+        let summary = collector.json("/api/v1/tasks?summary=true");
+        summary["names"].as_array().is_some_and(|names| !names.is_empty()).then_some(())
+    });
+    worker.finish();
+    let url = collector.url();
+    let profile = |rest: &[&str], parts: &[&str]| {
+        check(&[&["profile", "--url", &url], rest].concat(), 2, parts);
+    };
+    profile(&["--task", "stedy"], &["stedy", "steady"]);
+    profile(&["--worker", "bad-2"], &["bad-2", "bad-1"]);
+    profile(&["--from", "yesterday"], &["yesterday", "-5m", "RFC 3339", "Unix"]);
+    profile(&["--from", "now", "--to", "-5m"], &["reversed"]);
+    profile(&["--from", "-5m", "--to", "-5m"], &["empty"]);
+    profile(&["--state", "asleep"], &["asleep", "cpu", "runnable", "wait"]);
+    profile(&["--format", "gif"], &["gif", "svg", "collapsed"]);
+    check(&["tasks", "--url", &url, "--task", "STEDY"], 2, &["STEDY", "steady"]);
+    check(&["tasks", "--url", &url, "--limit", "0"], 2, &["0", "limit"]);
+}
+
+#[test]
+fn a_taken_port_is_named_with_a_way_out() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    check(&["serve", "--listen", &address], 1, &[&address, "--listen"]);
+}
+
+#[test]
+fn an_open_door_needs_a_flag() {
+    check(&["serve", "--listen", "0.0.0.0:0"], 2, &["0.0.0.0", "insecure"]);
+}
+
+#[test]
+fn a_collector_that_is_not_there_is_named() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let url = format!("http://{free}");
+    check(&["workers", "--url", &url], 1, &[&url, "emberline serve", "EMBERLINE_URL"]);
+}
+
+#[test]
+fn too_few_workers_for_the_fleet_are_refused() {
+    check(&["demo", "--workers", "2", "--seconds", "1"], 2, &["2", "4"]);
+}

@@ -1,0 +1,200 @@
+//! Starts and asks the real programs. Whatever a test started ends with it.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// Nothing here takes as long; a test that waits longer has failed.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// The shipped binary, which `cargo xtask test` builds first.
+pub(crate) fn emberline() -> PathBuf {
+    let worker = PathBuf::from(env!("CARGO_BIN_EXE_test-worker"));
+    let path = worker.with_file_name("emberline");
+    assert!(path.exists(), "{} is missing: run `cargo build --release` first", path.display());
+    path
+}
+
+/// The machine for one test at a time, where its figures or its patience depend on it.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    static MACHINE: Mutex<()> = Mutex::new(());
+    // A test that failed under it has left nothing behind.
+    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs `emberline` with these arguments to its end.
+pub(crate) fn run(arguments: &[&str]) -> Output {
+    Command::new(emberline())
+        .args(arguments)
+        .env_remove("EMBERLINE_URL")
+        .env("NO_COLOR", "1")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+/// Asks again until `answer` is there.
+pub(crate) fn wait_for<T>(what: &str, mut answer: impl FnMut() -> Option<T>) -> T {
+    let begin = Instant::now();
+    loop {
+        if let Some(answer) = answer() {
+            return answer;
+        }
+        assert!(begin.elapsed() < PATIENCE, "waited in vain for {what}");
+        // Between two questions to another process, not in place of one.
+        std::thread::park_timeout(Duration::from_millis(50));
+    }
+}
+
+/// A running process; killed when it is dropped.
+pub(crate) struct Running(pub(crate) Child);
+
+impl Running {
+    pub(crate) fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// Ends it at once, as `kill -9` does.
+    pub(crate) fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A collector of its own.
+pub(crate) struct Collector {
+    pub(crate) process: Running,
+    pub(crate) address: String,
+}
+
+impl Collector {
+    pub(crate) fn start() -> Collector {
+        Collector::start_at("127.0.0.1:0")
+    }
+
+    /// Starts `emberline serve` and reads from its first lines where it listens.
+    pub(crate) fn start_at(listen: &str) -> Collector {
+        let mut child = Command::new(emberline())
+            .args(["serve", "--listen", listen])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap());
+        let process = Running(child);
+        let mut said = String::new();
+        let address = loop {
+            let mut line = String::new();
+            assert!(lines.read_line(&mut line).unwrap() > 0, "no address in:\n{said}");
+            said += &line;
+            if let Some((_, rest)) = line.split_once("http://") {
+                let end = rest.find(|c: char| !(c.is_ascii_digit() || ".:".contains(c)));
+                break rest[..end.unwrap_or(rest.len())].to_owned();
+            }
+        };
+        // Keep reading, or the collector would one day wait for a full pipe.
+        std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
+        Collector { process, address }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// `GET path`: the status and the body, whatever the status is.
+    pub(crate) fn get(&self, path: &str) -> (u16, String) {
+        get(&self.url(), path)
+    }
+
+    /// `GET path`, which must succeed, as JSON.
+    pub(crate) fn json(&self, path: &str) -> Value {
+        let (status, body) = self.get(path);
+        assert_eq!(status, 200, "{path}: {body}");
+        serde_json::from_str(&body).unwrap()
+    }
+
+    /// Every epoch of every worker.
+    pub(crate) fn epochs(&self) -> Vec<Value> {
+        let workers = self.json("/api/v1/workers");
+        let workers = workers["workers"].as_array().unwrap();
+        workers.iter().flat_map(|worker| worker["epochs"].as_array().unwrap().clone()).collect()
+    }
+}
+
+pub(crate) fn get(url: &str, path: &str) -> (u16, String) {
+    let agent: ureq::Agent = ureq::Agent::config_builder()
+        .http_status_as_error(false)
+        .timeout_global(Some(PATIENCE))
+        .build()
+        .into();
+    let mut response = agent.get(format!("{url}{path}")).call().unwrap();
+    let mut body = String::new();
+    response.body_mut().as_reader().read_to_string(&mut body).unwrap();
+    (response.status().as_u16(), body)
+}
+
+/// A `test-worker` in one of its modes.
+pub(crate) struct Worker {
+    pub(crate) process: Running,
+    stdin: Option<ChildStdin>,
+    output: BufReader<std::process::ChildStdout>,
+    /// What it logs, for a test to read when the worker has ended.
+    log: std::process::ChildStderr,
+}
+
+impl Worker {
+    pub(crate) fn start(mode: &str, id: &str, url: &str, rest: &[&str]) -> Worker {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_test-worker"))
+            .args([mode, id, url])
+            .args(rest)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdin = child.stdin.take();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let log = child.stderr.take().unwrap();
+        Worker { process: Running(child), stdin, output, log }
+    }
+
+    /// Waits for its next line.
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    /// Ends its input, waits for its end, and gives its record.
+    pub(crate) fn finish(self) -> Value {
+        self.finish_with_log().0
+    }
+
+    /// As `finish`, with all that it logged.
+    pub(crate) fn finish_with_log(mut self) -> (Value, String) {
+        drop(self.stdin.take());
+        let record = self.line();
+        let mut log = String::new();
+        self.log.read_to_string(&mut log).unwrap();
+        assert!(self.process.0.wait().unwrap().success(), "{log}");
+        (serde_json::from_str(&record).unwrap(), log)
+    }
+}
+
+/// A number of a JSON record.
+pub(crate) fn number(record: &Value, field: &str) -> u64 {
+    record[field].as_u64().unwrap_or_else(|| panic!("no number {field} in {record}"))
+}

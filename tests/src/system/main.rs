@@ -1,0 +1,11 @@
+//! Whole-system tests: the shipped `emberline`, real workers, real sockets. Each test starts what it
+//! needs on ports of its own and ends it.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
+
+mod bad_input;
+mod demo;
+mod harness;
+mod order;
+mod truth;
+mod worker_lost;

@@ -1,0 +1,174 @@
+//! A worker whose every move is known, for the whole-system tests. It embeds the agent as a user
+//! would and keeps a record of its own, which it prints as one line of JSON when it ends.
+//!
+//! ```text
+//! test-worker truth  ID URL SECONDS   three threads spend known shares of time in three functions
+//! test-worker steady ID URL           works until its standard input ends
+//! test-worker doomed ID URL           begins a task, prints `ready` once something was stored, and
+//!                                     never ends by itself
+//! ```
+
+use std::collections::BTreeMap;
+use std::io::{Read, stdin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use agent::{Agent, ShipReport};
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [mode, worker, url, rest @ ..] = &arguments[..] else {
+        bail!("usage: test-worker truth|steady|doomed ID URL [SECONDS]");
+    };
+    tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
+    let seconds = || -> Result<Duration> {
+        let text = rest.first().context("SECONDS is missing")?;
+        Ok(Duration::from_secs_f64(text.parse()?))
+    };
+    let start = || Agent::builder().collector(url).worker(worker).label("mode", mode).start();
+    let record = match mode.as_str() {
+        "truth" => {
+            let agent = start()?;
+            let threads = truth(seconds()?);
+            json!({ "threads": threads, "report": report(&agent.finish()) })
+        }
+        "steady" => {
+            let agent = start()?;
+            let tasks = steady();
+            json!({ "tasks": tasks, "report": report(&agent.finish()) })
+        }
+        "doomed" => {
+            let agent = start()?;
+            doomed(&agent)
+        }
+        other => bail!("no mode {other}"),
+    };
+    println!("{record}");
+    Ok(())
+}
+
+fn report(report: &ShipReport) -> Value {
+    json!({
+        "epoch": report.epoch.to_string(),
+        "accepted_ns": report.accepted_ns,
+        "stored_ns": report.stored_ns,
+        "unacked_ns": report.unacked_ns,
+        "lost_refused_ns": report.lost_refused_ns,
+        "lost_forgotten_ns": report.lost_forgotten_ns,
+        "lost_queue_ns": report.lost_queue_ns,
+        "lost_tasks": report.lost_tasks,
+        "connects": report.connects,
+    })
+}
+
+/// Seconds by task and function, one map a thread, as the threads measured them.
+fn truth(length: Duration) -> Vec<BTreeMap<String, f64>> {
+    let threads: Vec<_> = [("one", 1), ("one", 2), ("two", 3)]
+        .into_iter()
+        .map(|(task, seed)| thread::spawn(move || spend(task, seed, length)))
+        .collect();
+    threads.into_iter().map(|thread| thread.join().expect("it does not panic")).collect()
+}
+
+/// Spends half of the time in `alpha`, three tenths in `beta`, two tenths in `gamma`, in slices of
+/// random length: a fixed one could keep step with the sampler.
+fn spend(task: &str, seed: u64, length: Duration) -> BTreeMap<String, f64> {
+    let mut seconds = BTreeMap::new();
+    let mut random = Random(seed);
+    let begin = Instant::now();
+    while begin.elapsed() < length {
+        let _task = agent::task(task).key(format!("{task}-{seed}")).start();
+        let scale = random.below(50) + 10;
+        for (name, function, share) in
+            [("alpha", alpha as fn(Duration) -> u64, 50), ("beta", beta, 30), ("gamma", gamma, 20)]
+        {
+            let slice = Duration::from_micros(scale * share * 20);
+            let from = Instant::now();
+            std::hint::black_box(function(slice));
+            *seconds.entry(format!("{task}/{name}")).or_default() += from.elapsed().as_secs_f64();
+        }
+    }
+    seconds
+}
+
+/// A function that works for a time in its own body, without a call into another (were one inlined,
+/// it would be the innermost frame). Each has its own constant, or the linker would make one of them.
+macro_rules! worker_function {
+    ($name:ident, $seed:literal) => {
+        #[inline(never)]
+        fn $name(slice: Duration) -> u64 {
+            let begin = Instant::now();
+            let mut state: u64 = $seed;
+            while begin.elapsed() < slice {
+                let mut round = 0;
+                while round < 20_000 {
+                    state ^= state << 13;
+                    state ^= state >> 7;
+                    state ^= state << 17;
+                    round += 1;
+                }
+            }
+            state
+        }
+    };
+}
+worker_function!(alpha, 3);
+worker_function!(beta, 5);
+worker_function!(gamma, 7);
+
+/// Works until standard input ends; gives the number of tasks that it ran.
+fn steady() -> u64 {
+    let stop = Arc::new(AtomicBool::new(false));
+    let threads: Vec<_> = (0..2u64)
+        .map(|seed| {
+            let stop = stop.clone();
+            thread::spawn(move || {
+                let mut random = Random(seed + 1);
+                let mut tasks = 0;
+                while !stop.load(Ordering::Acquire) {
+                    let _task = agent::task("steady").key(format!("{seed}-{tasks}")).start();
+                    alpha(Duration::from_micros(random.below(500)));
+                    // Mostly idle: eight of these share two processors with the rest of the test.
+                    thread::sleep(Duration::from_micros(random.below(20_000)));
+                    tasks += 1;
+                }
+                tasks
+            })
+        })
+        .collect();
+    wait_for_end_of_input();
+    stop.store(true, Ordering::Release);
+    threads.into_iter().map(|thread| thread.join().expect("it does not panic")).sum()
+}
+
+fn doomed(agent: &Agent) -> ! {
+    let _task = agent::task("doomed").key("doomed-1").start();
+    while agent.report().stored_ns == 0 {
+        alpha(Duration::from_millis(5));
+    }
+    println!("ready");
+    loop {
+        beta(Duration::from_millis(5));
+    }
+}
+
+fn wait_for_end_of_input() {
+    let mut byte = [0];
+    while matches!(stdin().read(&mut byte), Ok(1)) {}
+}
+
+/// A small generator (xorshift64*; its state is never 0), so that a run can be told again by its seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) % end
+    }
+}
