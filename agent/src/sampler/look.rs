@@ -16,6 +16,11 @@ const IDLE_CPU_NS: u64 = 10_000;
 const VERIFY_TICKS: u32 = 100;
 /// A request that waits longer meets a thread that blocks the signal.
 const DEAF_AFTER_NS: u64 = 1_000_000_000;
+/// A thread seldom runs if it ran for less than this part (one in so many) of the time since it was
+/// last counted.
+const SELDOM: u64 = 8;
+/// Ticks in a row for which a thread that seems to be waking is not signalled.
+const PUT_OFF_MAX: u32 = 10;
 /// A thread that moves while it is read is read again at most so often in one tick.
 const REMOTE_TRIES_MAX: u32 = 2;
 
@@ -134,10 +139,24 @@ impl Look {
             return;
         }
         match process::activity(thread.id) {
-            Ok(Activity::Running) => self.ask(thread, now),
+            Ok(Activity::Running) => self.ask(thread, cpu_ns, now),
             Ok(Activity::Blocked(site)) => self.read_blocked(thread, site, cpu_ns, now),
             Err(_) => self.stale = true,
         }
+    }
+
+    /// Whether a thread that is ready to run has most likely just been woken inside a system call,
+    /// where a signal would make the call fail with `EINTR`: it seldom runs, and its clock stands
+    /// still at this moment, so it is still waiting for a processor. Its time goes to its next sample,
+    /// unless that is put off too often.
+    fn is_waking(thread: &mut Thread, cpu_ns: u64, now: u64) -> bool {
+        let ran = cpu_ns.saturating_sub(thread.cpu_ns.max(thread.since_running.cpu_ns));
+        let elapsed = now.saturating_sub(thread.counted_to_ns);
+        let waking = ran.saturating_mul(SELDOM) < elapsed
+            && thread.put_off < PUT_OFF_MAX
+            && process::thread_cpu_ns(thread.id) == Some(cpu_ns);
+        thread.put_off = if waking { thread.put_off + 1 } else { 0 };
+        waking
     }
 
     /// Counts a thread again that has not run since it was last seen blocked.
@@ -160,7 +179,10 @@ impl Look {
     }
 
     /// Signals a running thread; its answer is taken at the next tick.
-    fn ask(&mut self, thread: &mut Thread, now: u64) {
+    fn ask(&mut self, thread: &mut Thread, cpu_ns: u64, now: u64) {
+        if Self::is_waking(thread, cpu_ns, now) {
+            return;
+        }
         if thread.deaf {
             // It runs, and will not say where.
             self.stack.addresses.clear();
@@ -203,7 +225,7 @@ impl Look {
                     return;
                 }
                 Ok(Activity::Blocked(after)) => (site, cpu_ns) = (after, cpu_after),
-                Ok(Activity::Running) => return self.ask(thread, now),
+                Ok(Activity::Running) => return self.ask(thread, cpu_after, now),
                 Err(_) => {
                     self.stale = true;
                     return;
@@ -244,5 +266,28 @@ mod tests {
         assert_eq!(own_span(0x4000, 0x3000, mapping(false)), None, "a block below");
         assert_eq!(own_span(0x4000, 0xf000, mapping(true)), span(0x1000, 0x9000));
         assert_eq!(own_span(0x4000, 0x8008, None), None);
+    }
+
+    #[test]
+    fn a_waking_thread_is_put_off_but_not_forever() {
+        let (tell, told) = std::sync::mpsc::channel();
+        let sleeper = std::thread::spawn(move || {
+            tell.send(nix::unistd::gettid().as_raw().unsigned_abs()).unwrap();
+            std::thread::park();
+        });
+        let id = told.recv().unwrap();
+        // Its clock stands still once it is parked.
+        while !matches!(process::activity(id), Ok(Activity::Blocked(_))) {
+            std::thread::yield_now();
+        }
+        let cpu_ns = process::thread_cpu_ns(id).unwrap();
+        let mut thread = Thread::new(id, false, 0);
+        let now = cpu_ns * SELDOM + 1;
+        let puts_off = (0..=PUT_OFF_MAX).map(|_| Look::is_waking(&mut thread, cpu_ns, now));
+        assert_eq!(puts_off.filter(|waking| *waking).count(), PUT_OFF_MAX as usize);
+        assert!(!Look::is_waking(&mut thread, cpu_ns - 1, now), "its clock has moved");
+        assert!(!Look::is_waking(&mut thread, cpu_ns, cpu_ns), "it ran all the time");
+        sleeper.thread().unpark();
+        sleeper.join().unwrap();
     }
 }

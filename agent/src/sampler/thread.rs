@@ -30,6 +30,8 @@ pub(super) struct Thread {
     pub(super) misses: u32,
     /// It does not take the signal.
     pub(super) deaf: bool,
+    /// Ticks in a row for which it was not signalled because it seemed to be waking.
+    pub(super) put_off: u32,
     pub(super) since_running: RunTimes,
     carry: Carry,
 }
@@ -89,6 +91,7 @@ impl Thread {
             span: StackSpan::default(),
             misses: 0,
             deaf: false,
+            put_off: 0,
             since_running: RunTimes::default(),
             carry: Carry::default(),
         }
