@@ -199,9 +199,14 @@ impl Profile {
     pub fn by_function(&self) -> Profile {
         let mut folded = Union::default();
         let mut ids = vec![NodeId::ROOT];
+        let frames = folded.intern(&self.symbols, |frame| Frame {
+            line: 0,
+            offset: 0,
+            inlined: false,
+            ..frame
+        });
         for node in &self.nodes {
-            let frame = Frame { line: 0, offset: 0, inlined: false, ..self.frame(node.frame) };
-            let id = folded.child(ids[node.parent.index()], &frame);
+            let id = folded.child(ids[node.parent.index()], frames[node.frame.0 as usize]);
             folded.rows[id.index() - 1].own += node.own;
             ids.push(id);
         }
@@ -232,12 +237,12 @@ impl Profile {
             kept.push(if ends_runtime {
                 (top, top)
             } else {
-                let id = merged.child(above, &self.frame(node.frame));
+                let id = merged.child(above, node.frame);
                 merged.rows[id.index() - 1].own += node.own;
                 (id, if node.parent == NodeId::ROOT { id } else { top })
             });
         }
-        canonical(&merged.symbols, merged.rows)
+        canonical(&self.symbols, merged.rows)
     }
 
     /// The nodes without the root: node `NodeId(n)` stands at `n - 1`.
@@ -344,16 +349,26 @@ struct Union {
 impl Union {
     /// Adds the tree of `profile`, without its weights; gives the row of each of its nodes.
     fn add(&mut self, profile: &Profile) -> Vec<usize> {
+        let frames = self.intern(&profile.symbols, |frame| frame);
         let mut ids = vec![NodeId::ROOT];
         for node in &profile.nodes {
-            ids.push(self.child(ids[node.parent.index()], &profile.frame(node.frame)));
+            ids.push(self.child(ids[node.parent.index()], frames[node.frame.0 as usize]));
         }
         ids[1..].iter().map(|id| id.index() - 1).collect()
     }
 
+    /// By frame of `symbols`: the id here of what `map` makes of it.
+    fn intern(
+        &mut self,
+        symbols: &SymbolTable,
+        map: impl for<'s> Fn(Frame<&'s str>) -> Frame<&'s str>,
+    ) -> Vec<FrameId> {
+        let frames = (0..symbols.frame_count()).map(|id| symbols.frame(FrameId(id)));
+        frames.map(|frame| self.symbols.intern(&map(frame))).collect()
+    }
+
     /// The child of `parent` for `frame`, which is added without weight if it is new.
-    fn child(&mut self, parent: NodeId, frame: &Frame<&str>) -> NodeId {
-        let frame = self.symbols.intern(frame);
+    fn child(&mut self, parent: NodeId, frame: FrameId) -> NodeId {
         let rows = &mut self.rows;
         *self.children.entry((parent, frame)).or_insert_with(|| {
             rows.push(ProfileNode { parent, frame, own: Weight::ZERO });
