@@ -51,10 +51,12 @@ impl Agent {
     }
 
     pub(crate) fn start(builder: AgentBuilder) -> Result<Agent, StartError> {
-        let (_, options) = builder.checked()?;
+        let (worker, options) = builder.checked()?;
         let running = Running::claim()?;
         let tables = Arc::new(Mutex::new(Tables::new()));
-        let shipping = crate::shipping::Shipping::start(builder, tables.clone())?;
+        let interval_ns = options.interval_ns;
+        let shipping =
+            crate::shipping::Shipping::start(builder, worker, interval_ns, tables.clone())?;
         let threads = Threads::start(running, options, tables, Box::new(shipping.sink()))?;
         Ok(Agent { threads, shipping })
     }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use profiler_core::{Delta, Frame, FrameId, NodeId, TaskId, TaskRecord, TimeRange};
@@ -15,6 +15,7 @@ use crate::registry::{self, TaskRow, ThreadCell};
 use crate::sampler::addresses::{AddressFrame, CodeModule, Growth};
 use crate::sampler::{RawCycle, SamplerOptions};
 use crate::symbols::Resolver;
+use crate::sync::lock;
 
 /// How often the threads' rings are emptied while no cycle comes.
 const DRAIN_EVERY: Duration = Duration::from_millis(25);
@@ -118,16 +119,19 @@ impl Folder {
         if self.cycles_without_code == RELEASE_AFTER_CYCLES {
             self.resolver.release();
         }
+        let mut new_module = false;
         for frame in &growth.frames {
             if let AddressFrame::Code { module, .. } = frame {
                 self.cycles_without_code = 0;
-                if let Some(module) = module
-                    && self.modules.insert(module.clone())
-                {
-                    // The resolver keeps the list of modules that it found first.
-                    self.resolver.release();
-                }
+                new_module |= module.iter().any(|module| self.modules.insert(module.clone()));
             }
+        }
+        if new_module {
+            // The resolver keeps the list of modules that it found first. Once a cycle, for what it
+            // lets go of takes long to read again.
+            self.resolver.release();
+        }
+        for frame in &growth.frames {
             let named = self.names_of(frame);
             let mut tables = lock(&self.tables);
             let ids = named.iter().map(|frame| tables.symbols.intern(frame)).collect();
@@ -194,9 +198,4 @@ fn record_of(cell: &ThreadCell, row: TaskRow) -> TaskRecord {
         outcome: row.outcome,
         cause: row.cause,
     }
-}
-
-/// A panic under this lock can leave only whole entries, so a poisoned table is still right.
-fn lock(tables: &Mutex<Tables>) -> MutexGuard<'_, Tables> {
-    tables.lock().unwrap_or_else(PoisonError::into_inner)
 }

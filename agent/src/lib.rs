@@ -34,6 +34,7 @@ mod ship;
 #[cfg(feature = "ship")]
 mod shipping;
 mod symbols;
+mod sync;
 mod task;
 
 #[cfg(feature = "ship")]

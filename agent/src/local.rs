@@ -1,12 +1,13 @@
 //! Recording into this process's own memory: no collector, no network.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use profiler_core::{Delta, Filter, Profile, TaskId, TaskRecord, ThreadKind};
 
 use crate::cycle::{SealedCycle, Tables};
 use crate::fold::Sink;
+use crate::sync::lock;
 
 /// Most tasks that a recording keeps; the oldest go first and are counted.
 const TASKS_MAX: usize = 100_000;
@@ -75,9 +76,4 @@ pub struct Recording {
     pub ticks_expected: u64,
     /// Tasks whose end had no room in a queue: their rows are missing.
     pub lost_tasks: u64,
-}
-
-/// Both sides change their value whole, so a poisoned one is still right.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -3,11 +3,13 @@
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, RwLock};
 
 use profiler_core::limits::{AGENT_TASK_NAMES_MAX, bounded_name};
 use profiler_core::{Outcome, TaskId, Timestamp};
 use rustc_hash::FxHashMap;
+
+use crate::sync::lock;
 
 /// Rows that one thread can write before the agent reads them, forty times a second. Past it rows
 /// are counted as lost: a guard never waits.
@@ -195,9 +197,4 @@ pub(crate) fn name(id: NameId) -> Arc<str> {
     let names = NAMES.read().unwrap_or_else(PoisonError::into_inner);
     let index = id.0 as usize;
     names.names.get(index).unwrap_or(&names.names[NameId::OVERFLOW.0 as usize]).clone()
-}
-
-/// Nothing that holds these locks can leave them half changed, so a poisoned one is still whole.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

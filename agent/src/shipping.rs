@@ -1,7 +1,7 @@
 //! Between the folder and the shipper: settings in, cycles through, sums out.
 
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use profiler_core::{Epoch, Timestamp};
@@ -12,6 +12,7 @@ use crate::clock;
 use crate::cycle::{SealedCycle, Tables};
 use crate::fold::Sink;
 use crate::ship::{self, AgentClock, Limits, ShipError, ShipOptions, Shipper};
+use crate::sync::lock;
 
 const URL_DEFAULT: &str = "http://127.0.0.1:4747";
 const URL_VARIABLE: &str = "EMBERLINE_URL";
@@ -22,16 +23,9 @@ pub(crate) struct ShipSink(Arc<Mutex<Option<Shipper>>>);
 
 impl Sink for ShipSink {
     fn push(&mut self, cycle: SealedCycle) {
-        if let Some(shipper) = &*self.lock() {
+        if let Some(shipper) = &*lock(&self.0) {
             shipper.push(cycle);
         }
-    }
-}
-
-impl ShipSink {
-    /// Nothing under this lock changes the option and then fails, so a poisoned one is still right.
-    fn lock(&self) -> MutexGuard<'_, Option<Shipper>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -47,9 +41,10 @@ pub(crate) struct Shipping {
 impl Shipping {
     pub(crate) fn start(
         builder: AgentBuilder,
+        worker: String,
+        interval_ns: u64,
         tables: Arc<Mutex<Tables>>,
     ) -> Result<Shipping, StartError> {
-        let (worker, options) = builder.checked()?;
         let url = builder
             .collector
             .or_else(|| std::env::var(URL_VARIABLE).ok().filter(|url| !url.is_empty()))
@@ -62,7 +57,7 @@ impl Shipping {
             host: host_name(),
             pid: std::process::id(),
             sampler_mode: "signals to running threads, /proc for blocked ones".to_owned(),
-            interval_ns: options.interval_ns,
+            interval_ns,
             started_at: clock::now(),
             limits: Limits::default(),
         };
@@ -79,7 +74,7 @@ impl Shipping {
     }
 
     pub(crate) fn report(&self) -> ShipReport {
-        let shipper = self.sink.lock();
+        let shipper = lock(&self.sink.0);
         shipper.as_ref().map_or(self.last, |shipper| ShipReport::of(&shipper.report()))
     }
 
@@ -89,7 +84,7 @@ impl Shipping {
             // A forked child has neither the thread nor, perhaps, the lock: its parent flushes.
             return self.last;
         }
-        let shipper = self.sink.lock().take();
+        let shipper = lock(&self.sink.0).take();
         if let Some(shipper) = shipper {
             self.last = ShipReport::of(&shipper.finish(self.flush_timeout));
         }

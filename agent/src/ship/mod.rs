@@ -33,9 +33,9 @@ use self::backoff::Backoff;
 use self::clock::OffsetEstimator;
 pub(crate) use self::outbox::Limits;
 use self::outbox::{Outbox, Tally};
-use self::session::lock;
 use self::stream::Link;
 use crate::cycle::{SealedCycle, Tables};
+use crate::sync::lock;
 
 /// Name of the thread, and of the one beside it that resolves a host's name.
 pub(crate) const THREAD_NAME: &str = "emberline-ship";

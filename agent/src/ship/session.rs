@@ -1,6 +1,6 @@
 //! One stream's conversation, without the stream: what to say next, and what an answer changes.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use profiler_core::Timestamp;
 use profiler_core::limits::{CAUSE_BYTES_MAX, MESSAGE_BYTES_TARGET, bounded};
@@ -11,6 +11,7 @@ use super::clock::{Exchange, OffsetEstimator};
 use super::outbox::{Outbox, UnknownSeq};
 use super::parcel::Parcel;
 use crate::cycle::Tables;
+use crate::sync::lock;
 
 /// Most dictionaries that a collector may refuse on one stream. The first may be a difference in
 /// what both believe is held; one that persists does not heal by repeating.
@@ -200,12 +201,6 @@ impl<'a> Session<'a> {
             returned: now,
         });
     }
-}
-
-/// Locks, also after another thread panicked with the lock: the host must not feel a panic of
-/// ours, and what a half-made change leaves behind is a wrong count at worst.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(crate) fn message(kind: agent_message::Kind) -> v1::AgentMessage {

@@ -20,9 +20,10 @@ use tonic::{Status, Streaming};
 use super::backoff::Backoff;
 use super::client::ingest_client::IngestClient;
 use super::clock::OffsetEstimator;
-use super::session::{Session, SessionError, lock, message};
+use super::session::{Session, SessionError, message};
 use super::{AgentClock, Shared};
 use crate::cycle::Tables;
+use crate::sync::lock;
 
 /// Longest wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
