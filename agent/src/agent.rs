@@ -1,9 +1,8 @@
 //! Starting and stopping: the threads of an agent and what they share.
 
-use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -11,15 +10,20 @@ use std::time::Duration;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 
 use crate::builder::{AgentBuilder, StartError};
+use crate::control::Control;
 use crate::cycle::Tables;
 use crate::fold::{Folder, Sink};
 use crate::local::{Recorder, Recording};
-use crate::sampler::{AGENT_THREAD_PREFIX, RawCycle, Sampler, SamplerOptions, lower_priority};
-use crate::task;
+use crate::sampler::{Cost, Costs, RawCycle, Sampler, SamplerOptions, lower_priority};
+use crate::threads::AgentThread;
+use crate::{fork, task};
 
 /// Cycles under way from the sampler to the folder. When they are used up the sampler goes on
 /// counting into the same cycle: nothing is lost, the cycle gets longer.
 const CYCLES_QUEUED_MAX: usize = 2;
+
+/// All threads of the agent are called so; the rest of a name says which one it is.
+const AGENT_THREAD_PREFIX: &str = "emberline-";
 
 /// The process whose agent runs; 0 if there is none. Signals and task guards serve one agent, and a
 /// forked child has a copy of this but none of the threads.
@@ -54,10 +58,11 @@ impl Agent {
         let (worker, options) = builder.checked()?;
         let running = Running::claim()?;
         let tables = Arc::new(Mutex::new(Tables::new()));
-        let interval_ns = options.interval_ns;
+        let control = Arc::new(Control::new(options.settings()));
         let shipping =
-            crate::shipping::Shipping::start(builder, worker, interval_ns, tables.clone())?;
-        let threads = Threads::start(running, options, tables, Box::new(shipping.sink()))?;
+            crate::shipping::Shipping::start(builder, worker, control.clone(), tables.clone())?;
+        let threads =
+            Threads::start(running, control, (options, tables), Box::new(shipping.sink()))?;
         Ok(Agent { threads, shipping })
     }
 
@@ -65,6 +70,18 @@ impl Agent {
     #[must_use]
     pub fn report(&self) -> crate::ShipReport {
         self.shipping.report()
+    }
+
+    /// What the agent has cost so far.
+    #[must_use]
+    pub fn cost(&self) -> Cost {
+        self.threads.costs.report()
+    }
+
+    /// How much of the sampler works in this process: `full`, or what is missing and why.
+    #[must_use]
+    pub fn mode(&self) -> Arc<str> {
+        self.threads.control.mode()
     }
 
     /// Stops, flushes for at most the flush timeout, and says what became of everything.
@@ -96,7 +113,9 @@ impl LocalAgent {
         let running = Running::claim()?;
         let tables = Arc::new(Mutex::new(Tables::new()));
         let recorder = Recorder::new(tables.clone());
-        let threads = Threads::start(running, options, tables, Box::new(recorder.clone()))?;
+        let control = Arc::new(Control::new(options.settings()));
+        let threads =
+            Threads::start(running, control, (options, tables), Box::new(recorder.clone()))?;
         Ok(LocalAgent { threads, recorder })
     }
 
@@ -104,6 +123,18 @@ impl LocalAgent {
     #[must_use]
     pub fn recording(&self) -> Recording {
         self.recorder.recording()
+    }
+
+    /// What the agent has cost so far.
+    #[must_use]
+    pub fn cost(&self) -> Cost {
+        self.threads.costs.report()
+    }
+
+    /// How much of the sampler works in this process: `full`, or what is missing and why.
+    #[must_use]
+    pub fn mode(&self) -> Arc<str> {
+        self.threads.control.mode()
     }
 
     /// Stops, and gives everything that was recorded.
@@ -116,23 +147,29 @@ impl LocalAgent {
 
 /// This process's claim to be the one that samples it.
 #[derive(Debug)]
-struct Running;
+struct Running {
+    process: u32,
+}
 
 impl Running {
     fn claim() -> Result<Running, StartError> {
-        let here = std::process::id();
-        if RUNNING_IN.swap(here, Ordering::AcqRel) == here {
+        let process = std::process::id();
+        if RUNNING_IN.swap(process, Ordering::AcqRel) == process {
             return Err(StartError::AlreadyRunning);
         }
+        fork::watch();
         task::set_active(true);
-        Ok(Running)
+        Ok(Running { process })
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        task::set_active(false);
-        RUNNING_IN.store(0, Ordering::Release);
+        // A forked child may have an agent of its own by now.
+        if self.process == std::process::id() {
+            task::set_active(false);
+            RUNNING_IN.store(0, Ordering::Release);
+        }
     }
 }
 
@@ -140,44 +177,53 @@ impl Drop for Running {
 #[derive(Debug)]
 struct Threads {
     stop: Arc<AtomicBool>,
+    control: Arc<Control>,
     sampler: Option<JoinHandle<()>>,
     folder: Option<JoinHandle<()>>,
     running: Option<Running>,
     process: u32,
+    costs: Arc<Costs>,
 }
 
 impl Threads {
     fn start(
         running: Running,
-        options: SamplerOptions,
-        tables: Arc<Mutex<Tables>>,
+        control: Arc<Control>,
+        (options, tables): (SamplerOptions, Arc<Mutex<Tables>>),
         sink: Box<dyn Sink>,
     ) -> Result<Threads, StartError> {
         let (sender, receiver) = sync_channel(CYCLES_QUEUED_MAX);
         let stop = Arc::new(AtomicBool::new(false));
         let mut threads = Threads {
             stop: stop.clone(),
+            control: control.clone(),
             sampler: None,
             folder: None,
             running: Some(running),
             process: std::process::id(),
+            costs: Arc::default(),
         };
-        let folder = Folder::new(options, tables);
+        let costs = threads.costs.clone();
+        let folder = Folder::new(options, tables, costs.clone(), control.clone());
         threads.folder = Some(spawn("fold", move || fold(folder, &receiver, sink))?);
         let (ready, is_ready) = sync_channel(1);
-        threads.sampler = Some(spawn("tick", move || sample(options, &ready, &stop, &sender))?);
-        // The sampler says at once whether the system lets it.
-        let started = is_ready.recv().unwrap_or_else(|_| Err(io::Error::other("it panicked")));
-        match started {
-            Ok(()) => Ok(threads),
-            Err(source) => Err(StartError::Sampler { source }),
-        }
+        let sample = move || {
+            let sampler = Sampler::new(options, control, costs);
+            // Nobody waits for this any more if the start was given up.
+            let _ = ready.send(());
+            sampler.run(&stop, &sender);
+        };
+        threads.sampler = Some(spawn("tick", sample)?);
+        // Its mode is known then. If it panics, that is in the log, and it says nothing.
+        let _ = is_ready.recv();
+        Ok(threads)
     }
 
-    /// Ends the sampler, which takes at most a tick, and then the folder, which gets the end of its
+    /// Ends the sampler, which is woken for it, and then the folder, which gets the end of its
     /// channel.
     fn stop(&mut self) {
         self.stop.store(true, Ordering::Release);
+        self.control.wake();
         // The guards' last rows are in before the folder ends.
         drop(self.running.take());
         for thread in [self.sampler.take(), self.folder.take()].into_iter().flatten() {
@@ -193,24 +239,6 @@ impl Threads {
 impl Drop for Threads {
     fn drop(&mut self) {
         self.stop();
-    }
-}
-
-fn sample(
-    options: SamplerOptions,
-    ready: &SyncSender<io::Result<()>>,
-    stop: &AtomicBool,
-    cycles: &SyncSender<RawCycle>,
-) {
-    match Sampler::new(options) {
-        Ok(sampler) => {
-            // Nobody waits for the answer any more if the start was given up.
-            let _ = ready.send(Ok(()));
-            sampler.run(stop, cycles);
-        }
-        Err(error) => {
-            let _ = ready.send(Err(error));
-        }
     }
 }
 
@@ -230,6 +258,7 @@ pub(crate) fn spawn(
     std::thread::Builder::new()
         .name(name.clone())
         .spawn(move || {
+            let _of_agent = AgentThread::enter();
             if catch_unwind(AssertUnwindSafe(body)).is_err() {
                 tracing::error!("{name} panicked; this process is no longer profiled");
             }

@@ -3,15 +3,15 @@
 use std::io;
 use std::time::Duration;
 
-use profiler_core::limits::{LABELS_MAX, NAME_BYTES_MAX};
+use profiler_core::limits::{INTERVAL_MAX, INTERVAL_MIN, LABELS_MAX, NAME_BYTES_MAX};
 
 use crate::LocalAgent;
 use crate::agent::FLUSH_TIMEOUT_DEFAULT;
 use crate::sampler::SamplerOptions;
 
 const CYCLE: Duration = Duration::from_secs(1);
-const INTERVAL_MIN: Duration = Duration::from_millis(1);
-const INTERVAL_MAX: Duration = Duration::from_secs(1);
+const CPU_LIMIT_MIN: f64 = 0.001;
+const CPU_LIMIT_MAX: f64 = 1.0;
 
 /// Settings of an [`Agent`](crate::Agent); start from [`Agent::builder`](crate::Agent::builder).
 #[derive(Clone, Debug)]
@@ -22,6 +22,7 @@ pub struct AgentBuilder {
     pub(crate) labels: Vec<(String, String)>,
     pub(crate) interval: Duration,
     pub(crate) flush_timeout: Duration,
+    pub(crate) cpu_limit: f64,
 }
 
 impl Default for AgentBuilder {
@@ -32,6 +33,7 @@ impl Default for AgentBuilder {
             labels: Vec::new(),
             interval: Duration::from_millis(10),
             flush_timeout: FLUSH_TIMEOUT_DEFAULT,
+            cpu_limit: 0.01,
         }
     }
 }
@@ -60,6 +62,15 @@ impl AgentBuilder {
     /// Time between two samples of a thread: 10 ms unless set; from 1 ms to 1 s.
     pub fn interval(mut self, interval: Duration) -> Self {
         self.interval = interval;
+        self
+    }
+
+    /// Most CPU time that sampling may use in the long run, as a part of one processor: 0.01, which is
+    /// 1 %, unless set; from 0.001 to 1. It covers the sampler's thread and the handlers on the
+    /// program's threads. What would cost more is sampled less often; weights stay true, and profiles
+    /// say how many ticks were saved.
+    pub fn cpu_limit(mut self, part: f64) -> Self {
+        self.cpu_limit = part;
         self
     }
 
@@ -112,11 +123,15 @@ impl AgentBuilder {
         if !(INTERVAL_MIN..=INTERVAL_MAX).contains(&self.interval) {
             return Err(StartError::Interval { interval: self.interval });
         }
+        if !(CPU_LIMIT_MIN..=CPU_LIMIT_MAX).contains(&self.cpu_limit) {
+            return Err(StartError::CpuLimit { part: self.cpu_limit });
+        }
         let nanoseconds =
             |time: Duration| u64::try_from(time.as_nanos()).expect("a second at most");
         let options = SamplerOptions {
             interval_ns: nanoseconds(self.interval),
             cycle_ns: nanoseconds(CYCLE),
+            cpu_limit: (self.cpu_limit * 1e9) as u64,
         };
         Ok((worker, options))
     }
@@ -144,6 +159,12 @@ pub enum StartError {
         /// The interval given.
         interval: Duration,
     },
+    /// The limit on CPU time is out of bounds.
+    #[error("the limit on CPU time is {part}; it must be from {CPU_LIMIT_MIN} to {CPU_LIMIT_MAX}")]
+    CpuLimit {
+        /// The part of one processor that was given.
+        part: f64,
+    },
     /// The worker's id is empty or too long.
     #[error("the worker's id has {bytes} bytes; it must have from 1 to {NAME_BYTES_MAX}")]
     Worker {
@@ -169,12 +190,6 @@ pub enum StartError {
     /// A thread could not be started.
     #[error("a thread of the agent could not be started")]
     Spawn {
-        /// The system's reason.
-        source: io::Error,
-    },
-    /// The system does not let this process be sampled.
-    #[error("this process cannot be sampled")]
-    Sampler {
         /// The system's reason.
         source: io::Error,
     },

@@ -1,7 +1,8 @@
 //! What one second of sampling gives, on its way from the folder to the shipper.
 
 use profiler_core::limits::{AGENT_NODES_MAX, AGENT_TASK_NAMES_MAX};
-use profiler_core::{CallTrie, Delta, SymbolTable, TaskRecord, TimeRange};
+use profiler_core::wire::Stacks;
+use profiler_core::{CallTrie, Delta, SymbolTable, TaskRecord, Ticks, TimeRange};
 
 /// The epoch's tables, which only grow. The folder adds to them; the shipper reads what the
 /// collector does not hold yet.
@@ -27,10 +28,8 @@ pub(crate) struct SealedCycle {
     pub(crate) delta: Delta,
     /// Unit of the weights, in nanoseconds.
     pub(crate) quantum_ns: u64,
-    /// Ticks that the sampler made.
-    pub(crate) ticks: u64,
-    /// Ticks that the interval asks for over `range`.
-    pub(crate) ticks_expected: u64,
+    /// How often the sampler looked over `range`.
+    pub(crate) ticks: Ticks,
     /// Tasks that started or ended, each once, in its latest state.
     pub(crate) tasks: Vec<TaskRecord>,
     /// Rows of tasks that had no room in a thread's ring, since the last cycle.
@@ -38,6 +37,15 @@ pub(crate) struct SealedCycle {
     /// Weight that had no room in the queue to the folder, since the last cycle, in nanoseconds;
     /// it is not in `delta`.
     pub(crate) lost_queue_ns: u64,
+}
+
+/// What every thread was doing at one moment; nodes are in [`Tables::trie`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct StacksNow {
+    /// Of the question, as [`Control`](crate::control::Control) counts them; it answers those
+    /// before too.
+    pub(crate) number: u64,
+    pub(crate) stacks: Stacks,
 }
 
 const _: () = assert!(AGENT_TASK_NAMES_MAX < AGENT_NODES_MAX);

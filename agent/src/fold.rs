@@ -6,16 +6,23 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use profiler_core::{Delta, Frame, FrameId, NodeId, TaskId, TaskRecord, TimeRange};
+use profiler_core::wire::Stacks;
+use profiler_core::{
+    Delta, Frame, FrameId, NodeId, TaskId, TaskRecord, ThreadNow, Ticks, TimeRange, Timestamp,
+};
 use rustc_hash::FxHashSet;
 
 use crate::clock;
-use crate::cycle::{SealedCycle, Tables};
-use crate::registry::{self, TaskRow, ThreadCell};
+use crate::control::Control;
+use crate::cycle::{SealedCycle, StacksNow, Tables};
+use crate::registry::{self, TaskRow};
 use crate::sampler::addresses::{AddressFrame, CodeModule, Growth};
-use crate::sampler::{RawCycle, SamplerOptions};
+use crate::sampler::{
+    Costs, RawCycle, RawStacks, RawThread, SamplerOptions, thread_cpu_ns, thread_name,
+};
 use crate::symbols::Resolver;
 use crate::sync::lock;
+use crate::threads;
 
 /// How often the threads' rings are emptied while no cycle comes.
 const DRAIN_EVERY: Duration = Duration::from_millis(25);
@@ -28,36 +35,54 @@ const CYCLE_TASKS_MAX: usize = 200_000;
 pub(crate) trait Sink: Send {
     /// Takes a cycle; must not wait.
     fn push(&mut self, cycle: SealedCycle);
+
+    /// Takes what every thread was doing, whose nodes went out before; must not wait.
+    fn stacks(&mut self, stacks: StacksNow) {
+        // Who has nobody to ask gets no answers.
+        drop(stacks);
+    }
 }
 
 /// The folder's state.
 pub(crate) struct Folder {
-    options: SamplerOptions,
+    cycle_ns: u64,
     tables: Arc<Mutex<Tables>>,
+    control: Arc<Control>,
     /// By the sampler's frame: the frames it stands for, outermost first.
     frames: Vec<Vec<FrameId>>,
     /// By the sampler's node: ours.
     nodes: Vec<NodeId>,
     tasks: BTreeMap<TaskId, TaskRecord>,
+    /// Ends that were written by another thread than the start, held back for one drain.
+    moved_ends: Vec<TaskRecord>,
     lost_tasks: u64,
     cycles_without_code: u32,
     /// Modules that the resolver has seen.
     modules: FxHashSet<Arc<CodeModule>>,
     resolver: Resolver,
+    costs: Arc<Costs>,
 }
 
 impl Folder {
-    pub(crate) fn new(options: SamplerOptions, tables: Arc<Mutex<Tables>>) -> Self {
+    pub(crate) fn new(
+        options: SamplerOptions,
+        tables: Arc<Mutex<Tables>>,
+        costs: Arc<Costs>,
+        control: Arc<Control>,
+    ) -> Self {
         Folder {
-            options,
+            cycle_ns: options.cycle_ns,
             tables,
+            control,
             frames: Vec::new(),
             nodes: vec![NodeId::ROOT],
             tasks: BTreeMap::new(),
+            moved_ends: Vec::new(),
             lost_tasks: 0,
             cycles_without_code: 0,
             modules: FxHashSet::default(),
             resolver: Resolver::default(),
+            costs,
         }
     }
 
@@ -71,46 +96,89 @@ impl Folder {
                     stop = clock::at(raw.stop_ns);
                     self.drain();
                     sink.push(self.fold(&raw));
+                    if let Some(stacks) = raw.stacks {
+                        sink.stacks(self.stacks(stacks));
+                    }
                 }
-                Err(RecvTimeoutError::Timeout) => self.drain(),
+                Err(RecvTimeoutError::Timeout) => {
+                    self.drain();
+                    // Without samples the ledger goes on.
+                    let due = clock::now().since_ns(stop) >= self.cycle_ns;
+                    if due && !self.control.is_enabled() {
+                        stop = self.push_tasks(stop, sink);
+                    }
+                }
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
+        // Twice, for the ends that the first time holds back; what comes later has no second time.
         self.drain();
-        let anything = !self.tasks.is_empty() || self.lost_tasks > 0;
-        if anything && let Some(range) = TimeRange::new(stop, clock::now()) {
-            sink.push(self.sealed(range, Delta::default(), 0));
+        self.drain();
+        for record in std::mem::take(&mut self.moved_ends) {
+            self.keep(record);
         }
+        self.push_tasks(stop, sink);
+    }
+
+    /// Sends what the guards wrote since `start`, if anything, without samples. Gives until when.
+    fn push_tasks(&mut self, start: Timestamp, sink: &mut dyn Sink) -> Timestamp {
+        let now = clock::now();
+        let anything = !self.tasks.is_empty() || self.lost_tasks > 0;
+        if anything && let Some(range) = TimeRange::new(start, now) {
+            // A cycle of tasks alone expects no ticks.
+            sink.push(self.sealed(range, Delta::default(), 1, Ticks::default()));
+        }
+        now
     }
 
     fn fold(&mut self, raw: &RawCycle) -> SealedCycle {
         let range = TimeRange::new(clock::at(raw.start_ns), clock::at(raw.stop_ns))
             .expect("the sampler seals no empty cycle");
+        let id = threads::own_id();
+        let cpu_ns = || thread_cpu_ns(id).unwrap_or(0);
+        let before = cpu_ns();
         self.name_frames(&raw.growth);
+        self.costs.add_naming(cpu_ns().saturating_sub(before));
         self.add_nodes(&raw.growth);
         let nodes = &self.nodes;
-        let pairs = raw.growth.delta.pairs();
-        let delta = pairs.iter().map(|(node, weight)| (nodes[node.index()], *weight)).collect();
-        self.sealed(range, delta, raw.ticks)
+        // What the user filters away is not lost: it is as if it had not been sampled.
+        let entries = raw.growth.delta.entries().iter();
+        let wanted = entries.filter(|(_, state, _)| raw.states.contains(*state));
+        let delta =
+            wanted.map(|(node, state, time)| (nodes[node.index()], *state, *time)).collect();
+        self.sealed(range, delta, raw.quantum_ns, raw.ticks)
     }
 
-    fn sealed(&mut self, range: TimeRange, delta: Delta, ticks: u64) -> SealedCycle {
-        let interval = self.options.interval_ns;
+    fn sealed(
+        &mut self,
+        range: TimeRange,
+        delta: Delta,
+        quantum_ns: u64,
+        ticks: Ticks,
+    ) -> SealedCycle {
         SealedCycle {
             range,
             delta,
-            quantum_ns: self.options.quantum_ns(),
+            quantum_ns,
             ticks,
-            // A cycle of tasks alone expects no ticks.
-            ticks_expected: if ticks == 0 {
-                0
-            } else {
-                (range.length_ns() + interval / 2) / interval
-            },
             tasks: std::mem::take(&mut self.tasks).into_values().collect(),
             lost_tasks: std::mem::take(&mut self.lost_tasks),
             lost_queue_ns: 0,
         }
+    }
+
+    /// Gives threads their names, as they are now, and their nodes ours.
+    fn stacks(&self, raw: RawStacks) -> StacksNow {
+        let thread = |thread: RawThread| ThreadNow {
+            thread_id: thread.id,
+            name: thread_name(thread.id).into(),
+            node: thread.last.map_or(NodeId::ROOT, |last| self.nodes[last.node.index()]),
+            state: thread.last.map(|last| last.state),
+            seen_ago_ns: thread.seen_ago_ns,
+            there_ns: thread.there_ns,
+        };
+        let threads = raw.threads.into_iter().map(thread).collect();
+        StacksNow { number: raw.number, stacks: Stacks { threads, left_out: raw.left_out } }
     }
 
     /// Resolves new frames. The slow part runs without the tables' lock.
@@ -169,29 +237,47 @@ impl Folder {
     }
 
     /// Takes what the guards wrote. A task that started and stopped meanwhile becomes one record.
+    ///
+    /// A task that moved has its start in one thread's ring and its end in another's, and the end's
+    /// ring may be emptied just before the start is written to its own. The start was written before
+    /// the end, so when all rings have been emptied once more it has been seen: until then the end is
+    /// held back, or the start would overwrite it and the task would seem to run for ever.
     fn drain(&mut self) {
-        let Folder { tables, tasks, lost_tasks, .. } = self;
-        let mut dropped = 0;
+        let due = std::mem::take(&mut self.moved_ends);
+        let mut moved_ends = Vec::new();
         let lost = registry::drain_rows(|cell, row| {
-            if tasks.len() >= CYCLE_TASKS_MAX && !tasks.contains_key(&row.id) {
-                dropped += 1;
-                return;
+            let moved = !Arc::ptr_eq(&row.thread, &cell.thread);
+            let record = record_of(row);
+            if moved && moved_ends.len() < CYCLE_TASKS_MAX {
+                moved_ends.push(record);
+            } else {
+                self.keep(record);
             }
-            let record = record_of(cell, row);
-            lock(tables).symbols.intern_string(&record.name);
-            tasks.insert(record.id, record);
         });
-        *lost_tasks += lost + dropped;
+        self.moved_ends = moved_ends;
+        self.lost_tasks += lost;
+        for record in due {
+            self.keep(record);
+        }
+    }
+
+    fn keep(&mut self, record: TaskRecord) {
+        if self.tasks.len() >= CYCLE_TASKS_MAX && !self.tasks.contains_key(&record.id) {
+            self.lost_tasks += 1;
+            return;
+        }
+        lock(&self.tables).symbols.intern_string(&record.name);
+        self.tasks.insert(record.id, record);
     }
 }
 
-fn record_of(cell: &ThreadCell, row: TaskRow) -> TaskRecord {
+fn record_of(row: TaskRow) -> TaskRecord {
     TaskRecord {
         id: row.id,
         name: registry::name(row.name),
         key: row.key,
-        thread_id: cell.thread_id,
-        thread_name: cell.thread_name.clone(),
+        thread_id: row.thread.id,
+        thread_name: row.thread.name.clone(),
         parent: row.parent,
         start: row.start,
         stop: row.stop,

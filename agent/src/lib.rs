@@ -16,7 +16,11 @@
 //!
 //! The way of a sample: `sampler` (ticks, stacks as addresses) → `fold` (names, whole cycles) →
 //! `ship` (outbox, one gRPC stream) or [`LocalAgent`] (this process's memory). The way of a task:
-//! `task` (guards) → `registry` (a ring for each thread) → `fold`.
+//! `task` (guards, futures, handles) → `registry` (a ring for each thread) → `fold`.
+//!
+//! A thread runs the task of its guard. Async code is wrapped in [`TaskBuilder::future`], closures for
+//! a thread pool carry [`current_task`], and with the feature `tracing-layer` spans of `tracing`
+//! become tasks by `TaskLayer`.
 //!
 //! Without the default feature `ship` there is no network code, no tokio and no tonic; then
 //! [`AgentBuilder::start_local`] records into memory.
@@ -24,8 +28,10 @@
 mod agent;
 mod builder;
 mod clock;
+mod control;
 mod cycle;
 mod fold;
+mod fork;
 mod local;
 mod registry;
 mod sampler;
@@ -36,12 +42,18 @@ mod shipping;
 mod symbols;
 mod sync;
 mod task;
+mod threads;
 
 #[cfg(feature = "ship")]
 pub use agent::Agent;
 pub use agent::LocalAgent;
 pub use builder::{AgentBuilder, StartError};
 pub use local::Recording;
+pub use sampler::Cost;
 #[cfg(feature = "ship")]
 pub use shipping::ShipReport;
-pub use task::{TaskBuilder, TaskGuard, task};
+#[cfg(feature = "tracing-layer")]
+pub use task::TaskLayer;
+pub use task::{
+    TaskBuilder, TaskFuture, TaskFutureExt, TaskGuard, TaskHandle, TaskScope, current_task, task,
+};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use profiler_core::{Delta, Filter, Profile, TaskId, TaskRecord, ThreadKind};
+use profiler_core::{Delta, Filter, Profile, TaskId, TaskRecord, ThreadKind, Ticks};
 
 use crate::cycle::{SealedCycle, Tables};
 use crate::fold::Sink;
@@ -17,8 +17,7 @@ const TASKS_MAX: usize = 100_000;
 pub(crate) struct Recorded {
     delta: Delta,
     tasks: BTreeMap<TaskId, TaskRecord>,
-    ticks: u64,
-    ticks_expected: u64,
+    ticks: Ticks,
     lost_tasks: u64,
 }
 
@@ -42,7 +41,6 @@ impl Recorder {
             profile: Profile::collect(&tables.symbols, &tables.trie, [&recorded.delta], &all),
             tasks: recorded.tasks.into_values().collect(),
             ticks: recorded.ticks,
-            ticks_expected: recorded.ticks_expected,
             lost_tasks: recorded.lost_tasks,
         }
     }
@@ -53,7 +51,6 @@ impl Sink for Recorder {
         let mut recorded = lock(&self.recorded);
         recorded.delta = recorded.delta.merge(&cycle.delta);
         recorded.ticks += cycle.ticks;
-        recorded.ticks_expected += cycle.ticks_expected;
         recorded.lost_tasks += cycle.lost_tasks;
         recorded.tasks.extend(cycle.tasks.into_iter().map(|task| (task.id, task)));
         while recorded.tasks.len() > TASKS_MAX {
@@ -70,10 +67,8 @@ pub struct Recording {
     pub profile: Profile,
     /// The tasks, by id; times are this process's real time when it started, steadily advanced.
     pub tasks: Vec<TaskRecord>,
-    /// Ticks that the sampler made.
-    pub ticks: u64,
-    /// Ticks that the interval asks for over the recorded time.
-    pub ticks_expected: u64,
+    /// How often the sampler looked over the recorded time.
+    pub ticks: Ticks,
     /// Tasks whose end had no room in a queue: their rows are missing.
     pub lost_tasks: u64,
 }

@@ -3,13 +3,15 @@
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use profiler_core::limits::{AGENT_TASK_NAMES_MAX, bounded_name};
 use profiler_core::{Outcome, TaskId, Timestamp};
 use rustc_hash::FxHashMap;
 
+use crate::fork::{self, GENERATIONS_MAX};
 use crate::sync::lock;
+use crate::threads;
 
 /// Rows that one thread can write before the agent reads them, forty times a second. Past it rows
 /// are counted as lost: a guard never waits.
@@ -39,6 +41,8 @@ pub(crate) struct TaskRow {
     pub(crate) id: TaskId,
     pub(crate) name: NameId,
     pub(crate) key: Arc<str>,
+    /// Where the task started; not always the thread whose ring this row is in.
+    pub(crate) thread: Arc<ThreadIdentity>,
     pub(crate) parent: Option<TaskId>,
     pub(crate) start: Timestamp,
     pub(crate) stop: Option<Timestamp>,
@@ -46,11 +50,18 @@ pub(crate) struct TaskRow {
     pub(crate) cause: Arc<str>,
 }
 
+/// A thread as the ledger names it.
+#[derive(Debug)]
+pub(crate) struct ThreadIdentity {
+    pub(crate) id: u32,
+    pub(crate) name: Arc<str>,
+}
+
 /// What a thread shares with the agent. The sampler's handler reads `task` alone.
 #[derive(Debug)]
 pub(crate) struct ThreadCell {
     pub(crate) thread_id: u32,
-    pub(crate) thread_name: Arc<str>,
+    pub(crate) thread: Arc<ThreadIdentity>,
     task: AtomicU64,
     gone: AtomicBool,
     lost: AtomicU64,
@@ -63,9 +74,11 @@ impl ThreadCell {
         let (producer, consumer) = rtrb::RingBuffer::new(RING_ROWS);
         // The kernel's name, for threads that no Rust code started have one too.
         let name = std::fs::read_to_string("/proc/thread-self/comm").unwrap_or_default();
+        let thread_id = threads::own_id();
+        let name = bounded_name(name.trim_end()).into();
         let cell = ThreadCell {
-            thread_id: nix::unistd::gettid().as_raw().unsigned_abs(),
-            thread_name: bounded_name(name.trim_end()).into(),
+            thread_id,
+            thread: Arc::new(ThreadIdentity { id: thread_id, name }),
             task: AtomicU64::new(0),
             gone: AtomicBool::new(false),
             lost: AtomicU64::new(0),
@@ -99,12 +112,46 @@ impl NameId {
     }
 }
 
-static CELLS: Mutex<Vec<Arc<ThreadCell>>> = Mutex::new(Vec::new());
+static NEXT_TASK: AtomicU64 = AtomicU64::new(1);
+
+/// A task's number, which no other task of this process has.
+pub(crate) fn next_task_id() -> TaskId {
+    TaskId(NEXT_TASK.fetch_add(1, Ordering::Relaxed))
+}
+
+/// What the threads of one process share.
+struct Registry {
+    cells: Mutex<Vec<Arc<ThreadCell>>>,
+    names: RwLock<Names>,
+    /// Ids of the agent's own threads.
+    of_agent: Mutex<Vec<u32>>,
+}
+
+/// This process's registry. A forked child has another than its parent, whose locks may be held by
+/// threads that do not exist in the child.
+fn shared() -> &'static Registry {
+    static REGISTRIES: [OnceLock<Registry>; GENERATIONS_MAX] =
+        [const { OnceLock::new() }; GENERATIONS_MAX];
+    REGISTRIES[fork::generation()].get_or_init(|| {
+        let reserved: [Arc<str>; 2] = ["".into(), "[overflow]".into()];
+        Registry {
+            cells: Mutex::default(),
+            names: RwLock::new(Names { ids: FxHashMap::default(), names: reserved.to_vec() }),
+            of_agent: Mutex::default(),
+        }
+    })
+}
+
+/// The ids of the agent's own threads.
+pub(crate) fn agent_threads() -> &'static Mutex<Vec<u32>> {
+    &shared().of_agent
+}
+
 /// Rises with every new cell, so that the sampler looks at the list only when it has grown.
 static CELLS_VERSION: AtomicU64 = AtomicU64::new(0);
 
 pub(crate) fn register(cell: &Arc<ThreadCell>) {
-    lock(&CELLS).push(cell.clone());
+    lock(&shared().cells).push(cell.clone());
     CELLS_VERSION.fetch_add(1, Ordering::Release);
 }
 
@@ -115,7 +162,7 @@ pub(crate) fn cells_version() -> u64 {
 /// Calls `each` for every cell. `None` if a thread is registering right now: the caller comes
 /// again, so that no host thread waits for the agent.
 pub(crate) fn try_each_cell(mut each: impl FnMut(&Arc<ThreadCell>)) -> Option<()> {
-    let cells = CELLS.try_lock().ok()?;
+    let cells = shared().cells.try_lock().ok()?;
     cells.iter().for_each(&mut each);
     Some(())
 }
@@ -123,7 +170,7 @@ pub(crate) fn try_each_cell(mut each: impl FnMut(&Arc<ThreadCell>)) -> Option<()
 /// Takes all rows that threads have written; gives how many were lost. Cells of threads that are
 /// gone are dropped once they are empty.
 pub(crate) fn drain_rows(mut each: impl FnMut(&ThreadCell, TaskRow)) -> u64 {
-    let cells: Vec<Arc<ThreadCell>> = lock(&CELLS).clone();
+    let cells: Vec<Arc<ThreadCell>> = lock(&shared().cells).clone();
     let mut lost = 0;
     let mut any_gone = false;
     for cell in cells {
@@ -137,7 +184,7 @@ pub(crate) fn drain_rows(mut each: impl FnMut(&ThreadCell, TaskRow)) -> u64 {
         lost += cell.lost.swap(0, Ordering::Relaxed);
     }
     if any_gone {
-        lock(&CELLS)
+        lock(&shared().cells)
             .retain(|cell| !cell.gone.load(Ordering::Acquire) || !lock(&cell.rows).is_empty());
     }
     lost
@@ -149,36 +196,39 @@ struct Names {
     names: Vec<Arc<str>>,
 }
 
-static NAMES: LazyLock<RwLock<Names>> = LazyLock::new(|| {
-    let reserved: [Arc<str>; 2] = ["".into(), "[overflow]".into()];
-    RwLock::new(Names { ids: FxHashMap::default(), names: reserved.to_vec() })
-});
-
 thread_local! {
-    static CACHED_NAMES: RefCell<FxHashMap<Box<str>, NameId>> = RefCell::default();
+    /// Of this process's registry, and how many forks away that is.
+    static CACHED_NAMES: RefCell<(usize, FxHashMap<Box<str>, NameId>)> = RefCell::default();
 }
 
 /// The number of a name; a thread that has used it before takes no lock.
 pub(crate) fn name_id(name: &str) -> NameId {
-    let cached = CACHED_NAMES.try_with(|cached| cached.borrow().get(name).copied());
+    let cached = CACHED_NAMES.try_with(|cached| {
+        let (generation, ids) = &*cached.borrow();
+        ids.get(name).copied().filter(|_| *generation == fork::generation())
+    });
     if let Ok(Some(id)) = cached {
         return id;
     }
     let id = shared_name_id(&bounded_name(name));
     let _ = CACHED_NAMES.try_with(|cached| {
-        let mut cached = cached.borrow_mut();
-        if cached.len() < CACHED_NAMES_MAX {
-            cached.insert(name.into(), id);
+        let (generation, ids) = &mut *cached.borrow_mut();
+        if *generation != fork::generation() {
+            *generation = fork::generation();
+            ids.clear();
+        }
+        if ids.len() < CACHED_NAMES_MAX {
+            ids.insert(name.into(), id);
         }
     });
     id
 }
 
 fn shared_name_id(name: &str) -> NameId {
-    if let Some(id) = NAMES.read().unwrap_or_else(PoisonError::into_inner).ids.get(name) {
+    if let Some(id) = shared().names.read().unwrap_or_else(PoisonError::into_inner).ids.get(name) {
         return *id;
     }
-    let mut names = NAMES.write().unwrap_or_else(PoisonError::into_inner);
+    let mut names = shared().names.write().unwrap_or_else(PoisonError::into_inner);
     if let Some(id) = names.ids.get(name) {
         return *id;
     }
@@ -194,7 +244,7 @@ fn shared_name_id(name: &str) -> NameId {
 
 /// The name behind a number.
 pub(crate) fn name(id: NameId) -> Arc<str> {
-    let names = NAMES.read().unwrap_or_else(PoisonError::into_inner);
+    let names = shared().names.read().unwrap_or_else(PoisonError::into_inner);
     let index = id.0 as usize;
     names.names.get(index).unwrap_or(&names.names[NameId::OVERFLOW.0 as usize]).clone()
 }

@@ -9,7 +9,8 @@ use profiler_core::{Epoch, Timestamp};
 use crate::agent::BlockedSignals;
 use crate::builder::{AgentBuilder, StartError, host_name};
 use crate::clock;
-use crate::cycle::{SealedCycle, Tables};
+use crate::control::Control;
+use crate::cycle::{SealedCycle, StacksNow, Tables};
 use crate::fold::Sink;
 use crate::ship::{self, AgentClock, Limits, ShipError, ShipOptions, Shipper};
 use crate::sync::lock;
@@ -27,6 +28,12 @@ impl Sink for ShipSink {
             shipper.push(cycle);
         }
     }
+
+    fn stacks(&mut self, stacks: StacksNow) {
+        if let Some(shipper) = &*lock(&self.0) {
+            shipper.stacks(stacks);
+        }
+    }
 }
 
 /// An agent's way to its collector.
@@ -42,7 +49,7 @@ impl Shipping {
     pub(crate) fn start(
         builder: AgentBuilder,
         worker: String,
-        interval_ns: u64,
+        control: Arc<Control>,
         tables: Arc<Mutex<Tables>>,
     ) -> Result<Shipping, StartError> {
         let url = builder
@@ -56,8 +63,7 @@ impl Shipping {
             epoch: random_epoch(),
             host: host_name(),
             pid: std::process::id(),
-            sampler_mode: "signals to running threads, /proc for blocked ones".to_owned(),
-            interval_ns,
+            control,
             started_at: clock::now(),
             limits: Limits::default(),
         };

@@ -13,6 +13,7 @@ use object::{ObjectSection as _, SymbolSection};
 use profiler_core::limits::bounded_name;
 use profiler_core::{Frame, FrameKind};
 
+use crate::fork;
 use crate::sampler::addresses::CodeModule;
 
 /// Most inlined functions at one address; beyond, the outermost are left out.
@@ -71,7 +72,7 @@ impl Resolver {
     /// Gives back the memory of all tables; the next address loads them again.
     pub(crate) fn release(&mut self) {
         self.unmarked = HashMap::new();
-        backtrace::clear_symbol_cache();
+        fork::while_resolving(backtrace::clear_symbol_cache);
     }
 }
 
@@ -82,7 +83,7 @@ fn marked(address: u64, base: &Frame<String>) -> Vec<Frame<String>> {
     let Ok(pointer) = usize::try_from(address.wrapping_add(1)) else {
         return frames;
     };
-    backtrace::resolve(std::ptr::without_provenance_mut(pointer), |symbol| {
+    let mut take = |symbol: &backtrace::Symbol| {
         // Without a name a line is still worth having, but frames are merged by name.
         let Some(name) = symbol.name() else { return };
         if frames.len() < INLINED_MAX {
@@ -95,7 +96,9 @@ fn marked(address: u64, base: &Frame<String>) -> Vec<Frame<String>> {
                 ..base.clone()
             });
         }
-    });
+    };
+    let pointer = std::ptr::without_provenance_mut(pointer);
+    fork::while_resolving(|| backtrace::resolve(pointer, &mut take));
     frames.reverse();
     if let Some(outermost) = frames.first_mut() {
         outermost.inlined = false;

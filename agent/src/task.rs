@@ -1,27 +1,43 @@
-//! Task guards: which task a thread is running, for the sampler, and a row for the ledger at every
-//! start and stop.
+//! Tasks: which one a thread works for, for the sampler, and a row for the ledger at every start and
+//! stop. Guards are for threads, futures for async runtimes, handles for thread pools, and the layer
+//! for programs that have spans of `tracing` already.
 
-use std::cell::{Cell, RefCell};
+mod future;
+mod handle;
+#[cfg(feature = "tracing-layer")]
+mod layer;
+mod thread;
+
 use std::fmt::Display;
-use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use profiler_core::Outcome;
 use profiler_core::limits::{CAUSE_BYTES_MAX, bounded, bounded_name};
-use profiler_core::{Outcome, TaskId, Timestamp};
 
-use crate::clock;
-use crate::registry::{self, NameId, ROWS_FOR_ENDS, TaskRow, ThreadCell};
+pub use self::future::{TaskFuture, TaskFutureExt};
+pub use self::handle::{TaskHandle, TaskScope, current_task};
+#[cfg(feature = "tracing-layer")]
+pub use self::layer::TaskLayer;
+use self::thread::{Running, Scope, TaskRef};
+use crate::registry::{self, NameId};
 
 /// Whether an agent takes rows; without one, guards cost two loads and do nothing.
 static ACTIVE: AtomicBool = AtomicBool::new(false);
-static NEXT_TASK: AtomicU64 = AtomicU64::new(1);
 
 pub(crate) fn set_active(active: bool) {
     ACTIVE.store(active, Ordering::Release);
 }
 
-/// Names a task; `key` and `start` follow.
+fn is_active() -> bool {
+    ACTIVE.load(Ordering::Acquire)
+}
+
+fn bounded_cause(cause: impl Display) -> Arc<str> {
+    bounded(&cause.to_string(), CAUSE_BYTES_MAX).into()
+}
+
+/// Names a task; `key` and `start` follow, or [`TaskBuilder::future`] for async code.
 ///
 /// `name` is the group by which profiles and totals are asked for, such as `load`: keep the number
 /// of different names small. Past 10,000 of them new ones count as `[overflow]`.
@@ -32,16 +48,17 @@ pub(crate) fn set_active(active: bool) {
 /// drop(task);
 /// ```
 pub fn task(name: impl AsRef<str>) -> TaskBuilder {
-    let name = ACTIVE.load(Ordering::Acquire).then(|| registry::name_id(name.as_ref()));
-    TaskBuilder { name, key: None }
+    let name = is_active().then(|| registry::name_id(name.as_ref()));
+    TaskBuilder { name, key: None, parent: None }
 }
 
 /// A task about to start.
 #[derive(Debug)]
-#[must_use = "a task starts with `start`"]
+#[must_use = "a task starts with `start` or `future`"]
 pub struct TaskBuilder {
     name: Option<NameId>,
     key: Option<Arc<str>>,
+    parent: Option<TaskRef>,
 }
 
 impl TaskBuilder {
@@ -53,14 +70,27 @@ impl TaskBuilder {
         self
     }
 
+    /// The task on whose behalf this one runs. Unless given it is the one that is current where this
+    /// one starts.
+    pub fn parent(mut self, parent: &TaskHandle) -> Self {
+        self.parent = Some(parent.0);
+        self
+    }
+
     /// Starts the task on this thread. It runs until the guard is dropped.
-    pub fn start(self) -> TaskGuard {
-        let running = self.name.and_then(|name| {
-            let key = self.key.unwrap_or_else(|| "".into());
-            // A thread whose locals are already gone runs no tasks.
-            THREAD.try_with(|thread| thread.start(name, key)).ok()
-        });
-        TaskGuard { running, outcome: None, not_send: PhantomData }
+    pub fn start(mut self) -> TaskGuard {
+        let running = self.begin();
+        let scope = running.as_ref().map(|running| Scope::enter(running.task()));
+        TaskGuard { scope: scope.unwrap_or_else(Scope::none), running, outcome: None }
+    }
+
+    /// `None` without an agent, and on a thread whose locals are already gone.
+    fn begin(&mut self) -> Option<Running> {
+        if !is_active() {
+            return None;
+        }
+        let key = self.key.take().unwrap_or_else(|| "".into());
+        Running::begin(self.name?, key, self.parent.unwrap_or_else(thread::current))
     }
 }
 
@@ -68,21 +98,26 @@ impl TaskBuilder {
 /// [`TaskGuard::fail`] and [`TaskGuard::cancel`] end it otherwise.
 ///
 /// Tasks nest: samples go to the innermost one that runs on the thread. The guard stays on its
-/// thread, for that thread's samples are the task's.
+/// thread, for that thread's samples are the task's; other threads that work for it take
+/// [`TaskGuard::handle`].
+///
+/// Do not hold it across an `.await`: meanwhile the thread works for others. The compiler refuses
+/// that for futures that move between threads; for the rest, clippy does with
+/// `await-holding-invalid-types = ["emberline_agent::TaskGuard"]` in `clippy.toml`.
+/// [`TaskBuilder::future`] is for async code.
 #[derive(Debug)]
 #[must_use = "the task ends when this guard is dropped"]
 pub struct TaskGuard {
+    scope: Scope,
     running: Option<Running>,
     outcome: Option<(Outcome, Arc<str>)>,
-    not_send: PhantomData<*const ()>,
 }
 
 impl TaskGuard {
     /// Ends the task as `erred`, and says why. Longer than 1 KiB is cut.
     pub fn fail(mut self, cause: impl Display) {
         if self.running.is_some() {
-            let cause = cause.to_string();
-            self.outcome = Some((Outcome::Erred, bounded(&cause, CAUSE_BYTES_MAX).into()));
+            self.outcome = Some((Outcome::Erred, bounded_cause(cause)));
         }
     }
 
@@ -99,79 +134,7 @@ impl Drop for TaskGuard {
         };
         let by_itself = if std::thread::panicking() { Outcome::Panicked } else { Outcome::Ok };
         let (outcome, cause) = self.outcome.take().unwrap_or((by_itself, "".into()));
-        // The row of a guard that outlives its thread's locals is lost; its start said it ran.
-        let _ = THREAD.try_with(|thread| thread.stop(running, outcome, cause));
-    }
-}
-
-#[derive(Debug)]
-struct Running {
-    id: TaskId,
-    name: NameId,
-    key: Arc<str>,
-    parent: Option<TaskId>,
-    start: Timestamp,
-}
-
-thread_local! {
-    static THREAD: Thread = Thread::new();
-}
-
-/// This thread's side of its cell.
-struct Thread {
-    cell: Arc<ThreadCell>,
-    rows: RefCell<rtrb::Producer<TaskRow>>,
-    /// Tasks that run here, the innermost last. Guards may be dropped in any order.
-    stack: RefCell<Vec<(TaskId, NameId)>>,
-    registered: Cell<bool>,
-}
-
-impl Thread {
-    fn new() -> Self {
-        let (cell, rows) = ThreadCell::new();
-        Thread {
-            cell,
-            rows: RefCell::new(rows),
-            stack: RefCell::new(Vec::new()),
-            registered: Cell::new(false),
-        }
-    }
-
-    fn start(&self, name: NameId, key: Arc<str>) -> Running {
-        if !self.registered.replace(true) {
-            registry::register(&self.cell);
-        }
-        let id = TaskId(NEXT_TASK.fetch_add(1, Ordering::Relaxed));
-        let mut stack = self.stack.borrow_mut();
-        let parent = stack.last().map(|(id, _)| *id);
-        stack.push((id, name));
-        let running = Running { id, name, key, parent, start: clock::now() };
-        self.cell.set_task(name);
-        if self.rows.borrow().slots() > ROWS_FOR_ENDS {
-            self.push(&running, None, Outcome::Running, "".into());
-        }
-        running
-    }
-
-    fn stop(&self, running: Running, outcome: Outcome, cause: Arc<str>) {
-        let mut stack = self.stack.borrow_mut();
-        stack.retain(|(id, _)| *id != running.id);
-        self.cell.set_task(stack.last().map_or(NameId::NONE, |(_, name)| *name));
-        self.push(&running, Some(clock::now()), outcome, cause);
-    }
-
-    fn push(&self, running: &Running, stop: Option<Timestamp>, outcome: Outcome, cause: Arc<str>) {
-        let Running { id, name, ref key, parent, start } = *running;
-        let row = TaskRow { id, name, key: key.clone(), parent, start, stop, outcome, cause };
-        if self.rows.borrow_mut().push(row).is_err() {
-            self.cell.count_lost();
-        }
-    }
-}
-
-impl Drop for Thread {
-    fn drop(&mut self) {
-        self.cell.set_task(NameId::NONE);
-        self.cell.set_gone();
+        self.scope = Scope::none();
+        running.end(outcome, cause);
     }
 }

@@ -3,77 +3,33 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
 
+mod common;
+
+use std::io::Read;
+use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use emberline_agent::{AgentBuilder, LocalAgent, Recording, StartError, task};
-use profiler_core::{NodeId, Outcome, Profile};
+use emberline_agent::{AgentBuilder, StartError, task};
+use profiler_core::{FrameKind, Outcome, State};
 
-static TURN: Mutex<()> = Mutex::new(());
+use common::{TURN, ends, lock, only_top, start, tops_of, work, work_function};
 
-fn start() -> (LocalAgent, MutexGuard<'static, ()>) {
-    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    (AgentBuilder::default().start_local().unwrap(), turn)
-}
+work_function!(work_outside, 1);
+work_function!(work_inside, 2);
 
-/// Works until the sampler must have seen it; long enough for a busy machine.
-#[inline(never)]
-fn work(length: Duration) {
-    let begin = Instant::now();
-    let mut sum = 1u64;
-    while begin.elapsed() < length {
-        sum = std::hint::black_box(sum.wrapping_mul(31));
-    }
-}
-
-#[inline(never)]
-fn work_outside() {
-    work(Duration::from_millis(400));
-    std::hint::black_box(1);
-}
-
-#[inline(never)]
-fn work_inside() {
-    work(Duration::from_millis(400));
-    std::hint::black_box(2);
-}
-
-/// Nanoseconds by the first level of stacks that contain `function`.
-fn tops_of(profile: &Profile, function: &str) -> Vec<(String, u64)> {
-    let mut sums: Vec<(String, u64)> = Vec::new();
-    let mut above = vec![(String::new(), false)];
-    for node in profile.nodes() {
-        let label = profile.frame(node.frame).label();
-        let (top, inside) = &above[node.parent.index()];
-        let inside = *inside || label.contains(function);
-        let top = if node.parent == NodeId::ROOT { label } else { top.clone() };
-        if inside && !node.own.is_zero() {
-            match sums.iter_mut().find(|(name, _)| *name == top) {
-                Some((_, sum)) => *sum += node.own.total_ns(),
-                None => sums.push((top.clone(), node.own.total_ns())),
-            }
-        }
-        above.push((top, inside));
-    }
-    sums
-}
-
-fn only_top(recording: &Recording, function: &str) -> String {
-    let tops = tops_of(&recording.profile, function);
-    let [(top, nanoseconds)] = &tops[..] else { panic!("{function}: {tops:?}") };
-    assert!(*nanoseconds >= 100_000_000, "{function}: {tops:?}");
-    top.clone()
-}
+const SLICE: Duration = Duration::from_millis(400);
 
 #[test]
 fn samples_go_to_the_innermost_running_task() {
     let (agent, _turn) = start();
     let outer = task("outer").key("outer-1").start();
-    work_outside();
+    work_outside(SLICE);
     let inner = task("inner").start();
-    work_inside();
+    work_inside(SLICE);
     drop(inner);
     drop(outer);
     let recording = agent.finish();
@@ -92,9 +48,9 @@ fn the_outer_task_may_end_first() {
     let outer = task("outer").start();
     let inner = task("inner").start();
     drop(outer);
-    work_inside();
+    work_inside(SLICE);
     drop(inner);
-    work_outside();
+    work_outside(SLICE);
     let recording = agent.finish();
     assert_eq!(only_top(&recording, "work_inside"), "inner");
     assert_eq!(only_top(&recording, "work_outside"), "[no task]");
@@ -112,13 +68,13 @@ fn a_blocked_thread_counts_as_waiting() {
         receiver.recv()
     });
     is_ready.recv().unwrap();
-    work_outside();
+    work_outside(SLICE);
     drop(sender);
     assert!(blocked.join().unwrap().is_err());
     let profile = agent.finish().profile;
     let (_, weight) = profile.top_level().find(|(frame, _)| frame.function == "blocked").unwrap();
-    assert!(weight.wait_ns >= 300_000_000, "{weight:?}");
-    assert!(weight.wait_ns * 10 > weight.total_ns() * 9, "{weight:?}");
+    assert!(weight.wait_ns() >= 300_000_000, "{weight:?}");
+    assert!(weight.wait_ns() * 10 > weight.total_ns() * 9, "{weight:?}");
     assert_eq!(tops_of(&profile, "recv").iter().filter(|(top, _)| top == "blocked").count(), 1);
 }
 
@@ -126,12 +82,12 @@ fn a_blocked_thread_counts_as_waiting() {
 #[test]
 fn the_agents_threads_are_told_apart() {
     let (agent, _turn) = start();
-    work_outside();
+    work_outside(SLICE);
     let recording = agent.finish();
     assert_eq!(only_top(&recording, "sampler thread"), "[agent]");
     assert_eq!(only_top(&recording, "emberline_agent::agent::spawn"), "[agent]");
     assert_eq!(tops_of(&recording.profile, "work_outside").len(), 1);
-    assert!(recording.ticks > 0 && recording.ticks_expected > 0);
+    assert!(recording.ticks.made > 0 && recording.ticks.expected > 0);
 }
 
 #[test]
@@ -148,19 +104,15 @@ fn tasks_end_as_they_ended() {
     let running = task("e").start();
     let recording = agent.finish();
     drop(running);
-    let ends: Vec<_> = recording
-        .tasks
-        .iter()
-        .map(|task| (&*task.name, task.outcome, &*task.cause, task.stop.is_some()))
-        .collect();
+    let end = |name: &str, outcome, cause: &str| (name.to_owned(), outcome, cause.to_owned());
     assert_eq!(
-        ends,
+        ends(&recording),
         [
-            ("a", Outcome::Ok, "", true),
-            ("b", Outcome::Erred, "no such file", true),
-            ("c", Outcome::Cancelled, "", true),
-            ("d", Outcome::Panicked, "", true),
-            ("e", Outcome::Running, "", false),
+            end("a", Outcome::Ok, ""),
+            end("b", Outcome::Erred, "no such file"),
+            end("c", Outcome::Cancelled, ""),
+            end("d", Outcome::Panicked, ""),
+            end("e", Outcome::Running, ""),
         ]
     );
     assert_eq!(recording.lost_tasks, 0);
@@ -199,6 +151,112 @@ fn a_burst_of_tasks_is_kept_or_counted() {
     assert!(recording.tasks.len() >= 3_000, "one ring at the least: {}", recording.tasks.len());
 }
 
+/// Each thread waits in one kind of call until the program has worked for a while; all but its start
+/// counts as waiting of that kind.
+#[test]
+fn waits_are_counted_by_what_for() {
+    let (agent, _turn) = start();
+    let (sender, receiver) = mpsc::channel::<()>();
+    let (pipe_out, pipe_in) = std::io::pipe().unwrap();
+    let (socket, peer) = UnixStream::pair().unwrap();
+    let over = Arc::new(AtomicBool::new(false));
+    let sleeping = over.clone();
+    type Wait = Box<dyn FnOnce() + Send>;
+    let waits: [(&str, State, Wait); 4] = [
+        ("locked", State::Lock, Box::new(move || assert!(receiver.recv().is_err()))),
+        ("piped", State::Other, Box::new(move || assert!((&pipe_out).read(&mut [0]).is_ok()))),
+        ("connected", State::Network, Box::new(move || assert!((&socket).read(&mut [0]).is_ok()))),
+        (
+            "asleep",
+            State::Sleep,
+            Box::new(move || {
+                while !sleeping.load(Ordering::Relaxed) {
+                    thread::sleep(Duration::from_millis(50));
+                }
+            }),
+        ),
+    ];
+    let expected: Vec<(&str, State)> =
+        waits.iter().map(|(name, state, _)| (*name, *state)).collect();
+    let threads = waits.map(|(name, _, wait)| {
+        thread::spawn(move || {
+            let _task = task(name).start();
+            wait();
+        })
+    });
+    work(Duration::from_millis(500));
+    over.store(true, Ordering::Relaxed);
+    drop((sender, pipe_in, peer));
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    let recording = agent.finish();
+    for (name, state) in expected {
+        let mut tops = recording.profile.top_level();
+        let (_, weight) = tops.find(|(frame, _)| frame.function == name).unwrap();
+        let of_kind = weight.get(state);
+        assert!(of_kind * 10 > weight.wait_ns() * 9 && of_kind > 200_000_000, "{name}: {weight:?}");
+    }
+}
+
+/// Each call keeps 8 KiB on the stack.
+#[inline(never)]
+fn descend(calls: u32) -> u8 {
+    let kept = std::hint::black_box([1u8; 8192]);
+    if calls == 0 {
+        work(SLICE);
+        return kept[0];
+    }
+    descend(calls - 1) + kept[calls as usize]
+}
+
+/// A running thread's stack that does not fit a common buffer is asked for again, with a larger one.
+#[test]
+fn a_stack_of_four_hundred_kilobytes_is_whole() {
+    let (agent, _turn) = start();
+    let deep = task("deep").start();
+    std::hint::black_box(descend(50));
+    drop(deep);
+    let recording = agent.finish();
+    let (mut whole, mut cut) = (0, 0);
+    // Of each node: whether it is below the task, and below `[truncated]`.
+    let mut above = vec![(false, false)];
+    for node in recording.profile.nodes() {
+        let frame = recording.profile.frame(node.frame);
+        let (of_task, truncated) = above[node.parent.index()];
+        let of_task = of_task || frame.function == "deep";
+        let truncated = truncated || frame.kind == FrameKind::Truncated;
+        above.push((of_task, truncated));
+        if of_task {
+            *(if truncated { &mut cut } else { &mut whole }) += node.own.get(State::Cpu);
+        }
+    }
+    // The first few are cut off, until the larger buffer is there: on a busy machine that takes a
+    // while. Without it all of them are.
+    assert!(whole > 200_000_000 && cut < whole, "{whole} ns whole, {cut} ns cut off");
+}
+
+/// An agent that may cost a thousandth of a processor leaves out most of its ticks, and says so; what
+/// it counts is elapsed time all the same.
+#[test]
+fn a_limit_leaves_out_ticks_and_no_time() {
+    let _turn = lock(&TURN);
+    let builder = AgentBuilder::default().interval(Duration::from_millis(1)).cpu_limit(0.001);
+    let agent = builder.start_local().unwrap();
+    let begin = Instant::now();
+    let working = task("limited").start();
+    work(Duration::from_millis(1_500));
+    drop(working);
+    let elapsed_ns = u64::try_from(begin.elapsed().as_nanos()).unwrap();
+    let cost = agent.cost();
+    assert_eq!(&*agent.mode(), "full");
+    let recording = agent.finish();
+    assert!(cost.ticks > 0 && cost.ticks_saved > cost.ticks, "{cost:?}");
+    assert!(recording.ticks.saved > recording.ticks.made, "{:?}", recording.ticks);
+    let mut tops = recording.profile.top_level();
+    let (_, weight) = tops.find(|(frame, _)| frame.function == "limited").unwrap();
+    // What lies between the task's ends and the nearest ticks may be another's.
+    assert!(weight.total_ns() > elapsed_ns / 2, "{weight:?} of {elapsed_ns} ns");
+}
+
 #[test]
 fn one_agent_at_a_time_and_settings_within_bounds() {
     let (agent, _turn) = start();
@@ -210,6 +268,12 @@ fn one_agent_at_a_time_and_settings_within_bounds() {
         refused(AgentBuilder::default().interval(Duration::from_micros(10))),
         "the interval is 10µs; it must be from 1ms to 1s"
     );
+    for part in [0.0, 2.0, f64::NAN] {
+        assert_eq!(
+            refused(AgentBuilder::default().cpu_limit(part)),
+            format!("the limit on CPU time is {part}; it must be from 0.001 to 1")
+        );
+    }
     assert_eq!(
         refused(AgentBuilder::default().worker("")),
         "the worker's id has 0 bytes; it must have from 1 to 4096"
@@ -222,7 +286,7 @@ fn one_agent_at_a_time_and_settings_within_bounds() {
 
 #[test]
 fn without_an_agent_guards_do_nothing() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = lock(&TURN);
     let before = task("nothing").key("x").start();
     let agent = AgentBuilder::default().start_local().unwrap();
     drop(before);

@@ -81,19 +81,39 @@ impl Client {
     /// # Errors
     /// [`ClientError`] if it is not reachable, refuses, or fails.
     pub(crate) fn get(&self, path: &str, query: &Query) -> Result<Answer, ClientError> {
+        let request = self.agent.get(self.address(path)).query_pairs(query.pairs());
+        self.answer(request.call())
+    }
+
+    /// The answer to `PUT /api/v1/{path}` with these parameters and this body.
+    ///
+    /// # Errors
+    /// As for [`Client::get`].
+    pub(crate) fn put(
+        &self,
+        path: &str,
+        query: &Query,
+        body: &Value,
+    ) -> Result<Answer, ClientError> {
+        let request = self.agent.put(self.address(path)).query_pairs(query.pairs());
+        self.answer(request.send_json(body))
+    }
+
+    fn address(&self, path: &str) -> String {
+        format!("{}/api/v1/{path}", self.url)
+    }
+
+    fn answer(
+        &self,
+        response: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
+    ) -> Result<Answer, ClientError> {
         let unreachable = |source| ClientError::Unreachable { url: self.url.clone(), source };
-        let pairs = query.0.iter().map(|(name, value)| (*name, value.as_str()));
-        let mut response = self
-            .agent
-            .get(format!("{}/api/v1/{path}", self.url))
-            .query_pairs(pairs)
-            .call()
-            .map_err(|error| match error {
-                ureq::Error::BadUri(_) | ureq::Error::Http(_) => {
-                    ClientError::Url { url: self.url.clone() }
-                }
-                error => unreachable(error),
-            })?;
+        let mut response = response.map_err(|error| match error {
+            ureq::Error::BadUri(_) | ureq::Error::Http(_) => {
+                ClientError::Url { url: self.url.clone() }
+            }
+            error => unreachable(error),
+        })?;
         let status = response.status().as_u16();
         let body = response
             .body_mut()
@@ -166,6 +186,10 @@ impl Answer {
 pub(crate) struct Query(Vec<(&'static str, String)>);
 
 impl Query {
+    fn pairs(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        self.0.iter().map(|(name, value)| (*name, value.as_str()))
+    }
+
     /// With one more parameter.
     #[must_use]
     pub(crate) fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {

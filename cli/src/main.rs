@@ -11,6 +11,7 @@
 mod args;
 mod client;
 mod command;
+mod doctor;
 mod exit;
 mod format;
 mod grid;
@@ -37,7 +38,9 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Serve(args) => command::serve::run(args),
         Command::Profile(args) => command::profile::run(&args),
         Command::Tasks(args) => command::tasks::run(&args),
+        Command::Stacks(args) => command::stacks::run(&args),
         Command::Workers(args) => command::workers::run(&args),
+        Command::Doctor(args) => command::doctor::run(&args),
         Command::FleetWorker(args) => {
             examples::fleet::worker_main(args.index, args.workers, &args.collector)
         }

@@ -1,6 +1,6 @@
 //! The collector itself: sessions, tree, hot window and ledger, and what each message does to them.
 //!
-//! Locks are taken in one order, registry → session → (tree | hot | ledger, one at a time), and none
+//! Locks are taken in one order, registry → session → (tree | hot | ledger | wishes, one at a time), and none
 //! is held across an await. A flush holds its own session's lock throughout, so that it is applied
 //! once and whole as far as its agent can see; the shared ones only for the moment of each change.
 
@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use profiler_core::wire::v1::{self, collector_message::Kind};
 use profiler_core::{Timestamp, WorkerId};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use crate::clock::Clock;
 use crate::hot::HotWindow;
 use crate::ledger::{Ledger, TaskRow};
 use crate::limits::{GRACE, Limits, TRANSLATION_KEPT, nanoseconds};
+use crate::live::{Orders, Wishes};
 use crate::session::{
     Checked, Checks, Greeting, HelloError, NoRoom, Presence, Registry, Session, SessionCell,
 };
@@ -31,6 +32,9 @@ pub struct Collector {
     pub(crate) hot: RwLock<HotWindow>,
     pub(crate) ledger: RwLock<Ledger>,
     pub(crate) registry: Mutex<Registry>,
+    pub(crate) wishes: Mutex<Wishes>,
+    /// Each time an agent says what it works by.
+    pub(crate) news: watch::Sender<()>,
     grace_ns: i64,
 }
 
@@ -77,6 +81,7 @@ pub(crate) struct Attached {
     /// Resolves when another stream takes the session over.
     pub(crate) taken_over: oneshot::Receiver<()>,
     pub(crate) welcome: Kind,
+    pub(crate) orders: Orders,
 }
 
 /// How a stream ended.
@@ -97,6 +102,8 @@ impl Collector {
             hot: RwLock::new(HotWindow::new(limits.hot_length, limits.hot_bytes_max)),
             ledger: RwLock::new(Ledger::new(limits.ledger_rows_max, limits.ledger_names_max)),
             registry: Mutex::new(Registry::new(limits.sessions_max)),
+            wishes: Mutex::new(Wishes::default()),
+            news: watch::Sender::new(()),
             grace_ns: nanoseconds(grace),
             limits,
         }
@@ -117,6 +124,7 @@ impl Collector {
         let mut session = lock(&cell.state);
         drop(registry);
         let (generation, taken_over) = session.take(greeting, received_at);
+        let orders = self.give_orders(&cell, &mut session);
         write(&self.ledger).run_again(&worker, epoch);
         let marks = session.translation.marks();
         let welcome = v1::Welcome {
@@ -136,7 +144,7 @@ impl Collector {
             }
         }
         let attachment = Attachment { cell, generation };
-        Ok(Attached { attachment, taken_over, welcome: Kind::Welcome(welcome) })
+        Ok(Attached { attachment, taken_over, welcome: Kind::Welcome(welcome), orders })
     }
 
     /// Takes in a dictionary; a wrong one is answered with a refusal, a right one not at all.
@@ -214,6 +222,8 @@ impl Collector {
             return;
         }
         session.presence = Presence::Away(now);
+        // Who waits for an answer need wait no longer.
+        session.asker = None;
         if departure == Departure::Goodbye || self.grace_ns == 0 {
             self.end_life(cell, &mut session, now);
         }
@@ -249,7 +259,7 @@ impl Collector {
     }
 
     /// The session, if it is still this stream's.
-    fn held<'a>(
+    pub(crate) fn held<'a>(
         &self,
         attachment: &'a Attachment,
         received_at: Timestamp,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use profiler_core::{Epoch, NodeId, TimeRange, Timestamp, Weight, Window};
+use profiler_core::{Epoch, Ticks, TimeRange, Timestamp, Window};
 
 use crate::limits::nanoseconds;
 
@@ -17,8 +17,7 @@ pub(crate) struct StoredWindow {
     pub(crate) raw_start: Timestamp,
     /// How far the collector's and the agent's clocks may be apart beside the known offset.
     pub(crate) clock_error_ns: u64,
-    pub(crate) ticks: u64,
-    pub(crate) ticks_expected: u64,
+    pub(crate) ticks: Ticks,
 }
 
 impl StoredWindow {
@@ -26,9 +25,7 @@ impl StoredWindow {
     fn bytes(&self) -> usize {
         /// A node of the map, and the counts of an `Arc`.
         const ENTRY_BYTES: usize = 64;
-        size_of::<StoredWindow>()
-            + ENTRY_BYTES
-            + size_of_val::<[(NodeId, Weight)]>(self.window.delta.pairs())
+        size_of::<StoredWindow>() + ENTRY_BYTES + self.window.delta.bytes()
     }
 }
 
@@ -116,26 +113,25 @@ impl HotWindow {
 
 #[cfg(test)]
 mod tests {
-    use profiler_core::{State, WorkerId};
+    use profiler_core::{NodeId, State, WorkerId};
 
     use super::*;
     use crate::testing::{at, range};
 
     /// A second of one node's time that starts at `start_s`.
     fn window(start_s: i64) -> StoredWindow {
-        let pair = (NodeId(1), Weight::of(State::Cpu, start_s.unsigned_abs() + 1));
+        let entry = (NodeId(1), State::Cpu, start_s.unsigned_abs() + 1);
         let window = Window {
             worker: WorkerId("w".into()),
             range: range(start_s, start_s + 1),
-            delta: [pair].into_iter().collect(),
+            delta: [entry].into_iter().collect(),
         };
         StoredWindow {
             window,
             epoch: Epoch(1),
             raw_start: at(start_s),
             clock_error_ns: 0,
-            ticks: 1,
-            ticks_expected: 1,
+            ticks: Ticks::default(),
         }
     }
 

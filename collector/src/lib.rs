@@ -8,7 +8,7 @@
 //!
 //! Reading order: [`limits`], `clock`, `tree` (all agents' stacks in one), `hot` (the last minutes),
 //! [`ledger`] (tasks' starts and stops), `session` (one life of one agent), `collector` (the four
-//! together: what a message does), `query` (what is asked and answered), [`serve`] (the protocols).
+//! together: what a message does), `live` (what is asked of running agents), `query` (what is asked and answered), [`serve`] (the protocols).
 //!
 //! ```no_run
 //! # async fn run() -> Result<(), emberline_collector::ServeError> {
@@ -26,6 +26,7 @@ mod collector;
 mod hot;
 pub mod ledger;
 pub mod limits;
+mod live;
 mod query;
 pub mod serve;
 mod session;

@@ -103,6 +103,22 @@ pub const QUERIES_WAITING_MAX: usize = 64;
 /// How long a question waits for its turn.
 pub const QUERY_WAIT_MAX: Duration = Duration::from_secs(10);
 
+/// Most questions to running agents (settings, stacks) that are under way at once; past it they are
+/// turned away.
+pub const LIVE_QUESTIONS_MAX: usize = 8;
+
+/// How long agents may take to answer such a question.
+pub const LIVE_WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// Most questions that one agent has not answered yet.
+pub const AGENT_QUESTIONS_MAX: usize = 16;
+
+/// Most threads in one answer to what they are doing; the rest is counted.
+pub const STACKS_THREADS_MAX: usize = 200_000;
+
+/// Largest body of a request, in bytes.
+pub const BODY_BYTES_MAX: usize = 4_096;
+
 /// Most values of one repeated parameter of a question.
 pub const FILTER_VALUES_MAX: usize = 100;
 

@@ -111,7 +111,7 @@ impl TestWorker {
             seq: self.seq,
             sent_at_ns: 78,
             clock: Some(v1::Clock { offset_ns: self.offset_ns, error_ns: 5 }),
-            cycle: Some(v1::Cycle { ticks: 99, ticks_expected: 100, ..cycle }),
+            cycle: Some(v1::Cycle { ticks: 95, ticks_expected: 100, ticks_saved: 4, ..cycle }),
             tasks,
             account: Some(self.account),
         }

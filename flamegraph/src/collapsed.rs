@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn states_and_lines_are_summed_and_stacks_sorted() {
         check(
-            "b;f:1 cpu=1\nb;f:2 wait=2\na;g cpu=3\n[no task];h runnable=4\nb cpu=5",
+            "b;f:1 cpu=1\nb;f:2 disk=2\na;g cpu=3\n[no task];h runnable=4\nb cpu=5",
             expect![[r#"
                 [no task];h 4
                 a;g 3

@@ -1,8 +1,8 @@
 //! A profile for programs: its table of nodes.
 
 use profiler_core::profile::ProfileNode;
-use profiler_core::{Frame, FrameKind, Profile, Weight};
-use serde::ser::{SerializeSeq as _, SerializeStruct as _};
+use profiler_core::{Frame, FrameKind, Profile, State, Weight};
+use serde::ser::{SerializeMap as _, SerializeSeq as _, SerializeStruct as _};
 use serde::{Serialize, Serializer};
 
 /// `{"unit":"ns","nodes":[…]}`, lines not folded; see [`ProfileJson`].
@@ -17,9 +17,13 @@ pub fn json(profile: &Profile) -> String {
 /// {"unit": "ns", "nodes": [
 ///   {"parent": 0, "name": "load", "kind": "task", "file": "", "line": 0, "module": "",
 ///    "build_id": "", "offset": 0, "inlined": false,
-///    "self": {"cpu": 0, "runnable": 0, "wait": 0}, "total": {"cpu": 5, "runnable": 0, "wait": 1}}
+///    "self": {"cpu": 0, "runnable": 0, "wait": 0},
+///    "total": {"cpu": 5, "runnable": 0, "wait": 3, "lock": 2, "disk": 1}}
 /// ]}
 /// ```
+///
+/// `wait` is the sum of `lock`, `sleep`, `network`, `disk` and `other`, which are there if they are
+/// not 0.
 ///
 /// The root is node 0 and is not listed; the first listed node is node 1, and `parent` is always
 /// smaller than the node's own number. Nodes stand depth first.
@@ -78,23 +82,26 @@ impl<'a> Node<'a> {
             build_id: frame.build_id,
             offset: frame.offset,
             inlined: frame.inlined,
-            own: node.own.into(),
-            total: total.into(),
+            own: States(node.own),
+            total: States(total),
         }
     }
 }
 
 /// Nanoseconds by state.
-#[derive(Serialize)]
-struct States {
-    cpu: u64,
-    runnable: u64,
-    wait: u64,
-}
+struct States(Weight);
 
-impl From<Weight> for States {
-    fn from(weight: Weight) -> Self {
-        States { cpu: weight.cpu_ns, runnable: weight.runnable_ns, wait: weight.wait_ns }
+impl Serialize for States {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut states = serializer.serialize_map(None)?;
+        states.serialize_entry("cpu", &self.0.get(State::Cpu))?;
+        states.serialize_entry("runnable", &self.0.get(State::Runnable))?;
+        states.serialize_entry("wait", &self.0.wait_ns())?;
+        // Most nodes wait in one kind of call or in none: five zeros each would be half the text.
+        for state in State::WAITS.into_iter().filter(|state| self.0.get(*state) > 0) {
+            states.serialize_entry(state.name(), &self.0.get(state))?;
+        }
+        states.end()
     }
 }
 
@@ -121,12 +128,12 @@ mod tests {
 
     #[test]
     fn nodes_are_listed_parents_first_with_self_and_total() {
-        let text = json(&profile("t;f:3 cpu=1\nt;f:3;g wait=2"));
+        let text = json(&profile("t;f:3 cpu=1\nt;f:3;g lock=2"));
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         expect![[r#"
-            {"build_id":"","file":"","inlined":false,"kind":"task","line":0,"module":"","name":"t","offset":0,"parent":0,"self":{"cpu":0,"runnable":0,"wait":0},"total":{"cpu":1,"runnable":0,"wait":2}}
-            {"build_id":"","file":"app/src/a.rs","inlined":false,"kind":"function","line":3,"module":"","name":"f","offset":0,"parent":1,"self":{"cpu":1,"runnable":0,"wait":0},"total":{"cpu":1,"runnable":0,"wait":2}}
-            {"build_id":"","file":"app/src/a.rs","inlined":false,"kind":"function","line":0,"module":"","name":"g","offset":0,"parent":2,"self":{"cpu":0,"runnable":0,"wait":2},"total":{"cpu":0,"runnable":0,"wait":2}}
+            {"build_id":"","file":"","inlined":false,"kind":"task","line":0,"module":"","name":"t","offset":0,"parent":0,"self":{"cpu":0,"runnable":0,"wait":0},"total":{"cpu":1,"lock":2,"runnable":0,"wait":2}}
+            {"build_id":"","file":"app/src/a.rs","inlined":false,"kind":"function","line":3,"module":"","name":"f","offset":0,"parent":1,"self":{"cpu":1,"runnable":0,"wait":0},"total":{"cpu":1,"lock":2,"runnable":0,"wait":2}}
+            {"build_id":"","file":"app/src/a.rs","inlined":false,"kind":"function","line":0,"module":"","name":"g","offset":0,"parent":2,"self":{"cpu":0,"lock":2,"runnable":0,"wait":2},"total":{"cpu":0,"lock":2,"runnable":0,"wait":2}}
         "#]]
         .assert_eq(
             &value["nodes"].as_array().unwrap().iter().fold(String::new(), |all, node| {

@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn nodes_nest_by_identifier_with_counts_of_the_whole_subtree() {
         expect![[r#"{"name":"root","count":7,"identifier":"root","description":{"filename":"","line":"","line_number":0,"name":"root"},"children":{"t;;0":{"name":"t","count":3,"identifier":"t;;0","description":{"filename":"","line":"","line_number":0,"name":"t"},"children":{"f;app/src/a.rs;3":{"name":"f","count":3,"identifier":"f;app/src/a.rs;3","description":{"filename":"app/src/a.rs","line":"","line_number":3,"name":"f"},"children":{}}}},"u;;0":{"name":"u","count":4,"identifier":"u;;0","description":{"filename":"","line":"","line_number":0,"name":"u"},"children":{}}}}"#]]
-        .assert_eq(&nested_json(&profile("t;f:3 cpu=1\nt;f:3 wait=2\nu cpu=4")));
+        .assert_eq(&nested_json(&profile("t;f:3 cpu=1\nt;f:3 disk=2\nu cpu=4")));
     }
 
     #[test]

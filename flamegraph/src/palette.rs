@@ -32,7 +32,7 @@ pub(crate) fn color(frame: &Frame<&str>, total: Weight) -> Rgb {
         FrameKind::Unresolved => (hue(&origin(frame)), 0.25, 0.76),
         FrameKind::NoTask | FrameKind::Truncated | FrameKind::Overflow => return MARKER,
     };
-    let waiting = total.wait_ns as f64 / total.total_ns().max(1) as f64;
+    let waiting = total.wait_ns() as f64 / total.total_ns().max(1) as f64;
     // A task that only waits keeps its hue: it is what a reader looks for first.
     let fade = if frame.kind == FrameKind::Task { 0.15 } else { 0.55 };
     let saturation = saturation * (1.0 - fade * waiting);
@@ -102,7 +102,7 @@ mod tests {
     fn colours_never_change_and_waiting_is_paler() {
         let frame = Frame::function("faer::mul", "", 0);
         let busy = color(&frame, Weight::of(State::Cpu, 1));
-        let idle = color(&frame, Weight::of(State::Wait, 1));
+        let idle = color(&frame, Weight::of(State::Sleep, 1));
         assert_eq!((busy, idle), (Rgb(133, 226, 220), Rgb(199, 223, 222)));
     }
 
@@ -110,7 +110,7 @@ mod tests {
         #[test]
         fn black_text_is_readable_on_every_colour(name: String, task: bool, wait in 0..2u64) {
             let frame = if task { Frame::task(&name) } else { Frame::function(&name, "", 0) };
-            let color = color(&frame, Weight { cpu_ns: 1, runnable_ns: 0, wait_ns: wait });
+            let color = color(&frame, Weight::of(State::Cpu, 1) + Weight::of(State::Lock, wait));
             prop_assert!((luminance(color) + 0.05) / 0.05 >= 7.0);
             prop_assert!(color != MARKER);
         }

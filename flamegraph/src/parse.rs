@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 
 use profiler_core::{
-    CallTrie, Filter, Frame, FrameId, FrameKind, NodeId, Profile, SymbolTable, ThreadKind, Weight,
+    CallTrie, Filter, Frame, FrameId, FrameKind, NodeId, Profile, State, SymbolTable, ThreadKind,
+    Weight,
 };
 use serde::Deserialize;
 
@@ -13,7 +14,7 @@ use serde::Deserialize;
 /// ```
 /// let text = r#"{"unit":"ns","nodes":[{"parent":0,"name":"load","kind":"task","self":{"cpu":5}}]}"#;
 /// let parsed: emberline_flamegraph::ParsedProfile = serde_json::from_str(text)?;
-/// assert_eq!(parsed.0.total().cpu_ns, 5);
+/// assert_eq!(parsed.0.total().total_ns(), 5);
 /// # Ok::<(), serde_json::Error>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
@@ -71,6 +72,28 @@ struct States {
     cpu: u64,
     runnable: u64,
     wait: u64,
+    lock: u64,
+    sleep: u64,
+    network: u64,
+    disk: u64,
+    other: u64,
+}
+
+impl States {
+    /// As a weight. Waiting of no named kind is [`State::Other`].
+    fn weight(&self) -> Weight {
+        let named = [
+            (State::Cpu, self.cpu),
+            (State::Runnable, self.runnable),
+            (State::Lock, self.lock),
+            (State::Sleep, self.sleep),
+            (State::Network, self.network),
+            (State::Disk, self.disk),
+            (State::Other, self.other),
+        ];
+        let named: Weight = named.map(|(state, part)| Weight::of(state, part)).into_iter().sum();
+        named + Weight::of(State::Other, self.wait.saturating_sub(named.wait_ns()))
+    }
 }
 
 impl Node<'_> {
@@ -89,10 +112,6 @@ impl Node<'_> {
             offset: self.offset,
             inlined: self.inlined,
         }
-    }
-
-    fn own(&self) -> Weight {
-        Weight { cpu_ns: self.own.cpu, runnable_ns: self.own.runnable, wait_ns: self.own.wait }
     }
 }
 
@@ -115,7 +134,7 @@ impl TryFrom<Table<'_>> for ParsedProfile {
             let kind = kind_of(&node.kind).ok_or(ParseError::Kind(number))?;
             let frame: FrameId = symbols.intern(&node.frame(kind));
             let id = trie.insert_past_limit(place, frame);
-            trie.add_weight(id, node.own());
+            trie.add_weight(id, node.own.weight());
             ids.push(id);
         }
         let all = Filter { threads: ThreadKind::All, ..Filter::default() };
@@ -160,6 +179,16 @@ mod tests {
         check_refused(r#"{"parent":-1,"name":"a","kind":"task"}"#, "invalid value");
         let error = serde_json::from_str::<ParsedProfile>(r#"{"unit":"s","nodes":[]}"#);
         assert!(error.unwrap_err().to_string().contains("only \"ns\" is known"));
+    }
+
+    #[test]
+    fn waiting_of_no_kind_is_other() {
+        let text = r#"{"unit":"ns","nodes":[{"parent":0,"name":"t","kind":"task",
+            "self":{"cpu":1,"wait":9,"lock":2,"disk":3}}]}"#;
+        let parsed: ParsedProfile = serde_json::from_str(text).unwrap();
+        let parts = [(State::Cpu, 1), (State::Lock, 2), (State::Disk, 3), (State::Other, 4)];
+        let parts = parts.map(|(state, nanoseconds)| Weight::of(state, nanoseconds));
+        assert_eq!(parsed.0.total(), parts.into_iter().sum());
     }
 
     proptest! {

@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn small_siblings_share_one_leaf() {
-        let all = profile("t;big cpu=90\nt;big;tiny cpu=1\nt;a cpu=2\nt;b wait=3\nu cpu=4");
+        let all = profile("t;big cpu=90\nt;big;tiny cpu=1\nt;a cpu=2\nt;b sleep=3\nu cpu=4");
         assert_eq!(
             collapsed(&prune(&all, 5)),
             "[pruned] 4\nt;[pruned] 5\nt;big 90\nt;big;[pruned] 1\n"

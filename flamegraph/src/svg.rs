@@ -28,8 +28,9 @@ const FONT_WIDTH: f64 = 0.59;
 /// Most bytes handed to inferno; beyond it small subtrees become `[pruned]`.
 const LINES_BYTES_MAX: u64 = 64 << 20;
 
-/// Most characters of a title or subtitle, which have one line.
-const TITLE_CHARS_MAX: usize = 140;
+/// Most characters of a title and a subtitle, which have one line; a title's are larger.
+const TITLE_CHARS_MAX: usize = 115;
+const SUBTITLE_CHARS_MAX: usize = 160;
 
 /// How a flame graph looks.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -117,8 +118,8 @@ fn lay_out(profile: &Profile, totals: &[Weight], options: &SvgOptions) -> Result
     }
 
     let mut look = Options::default();
-    look.title = title(&options.title);
-    look.subtitle = options.subtitle.as_deref().map(title);
+    look.title = cell(&options.title, TITLE_CHARS_MAX);
+    look.subtitle = options.subtitle.as_deref().map(|text| cell(text, SUBTITLE_CHARS_MAX));
     look.direction = if options.inverted { Direction::Inverted } else { Direction::Straight };
     look.deterministic = true;
     look.no_sort = true;
@@ -163,11 +164,6 @@ fn rgb(Rgb(r, g, b): Rgb) -> Color {
     Color { r, g, b }
 }
 
-/// One line for a title.
-fn title(text: &str) -> String {
-    cell(text, TITLE_CHARS_MAX)
-}
-
 /// The picture of no samples.
 fn empty(options: &SvgOptions) -> String {
     let mut svg = String::from(concat!(
@@ -184,7 +180,7 @@ fn empty(options: &SvgOptions) -> String {
     ];
     for (y, size, text) in lines {
         svg.push_str(&format!(r#"<text x="50%" y="{y}" font-size="{size}">"#));
-        push_xml(&mut svg, &title(text));
+        push_xml(&mut svg, &cell(text, SUBTITLE_CHARS_MAX));
         svg.push_str("</text>");
     }
     svg.push_str("</g></svg>\n");

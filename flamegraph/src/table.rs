@@ -13,11 +13,13 @@ const CRATE_COLUMNS: usize = 18;
 const NAME_COLUMNS: usize = 56;
 
 /// The `rows` functions with most time of their own: self and total with their shares of the whole,
-/// and how much of self was on a processor. A function that calls itself counts once in its total.
-/// Long generic arguments are elided. Tasks have rows too, for their total, marked `(task)`. Says how many rows it leaves out.
+/// and how much of self was on a processor. Above them stands the whole by state and kind of
+/// waiting. A function that calls itself counts once in its total. Long generic arguments are
+/// elided. Tasks have rows too, for their total, marked `(task)`. Says how many rows it leaves out.
 ///
 /// ```text
 /// 12.4 s of thread time: cpu 3.10 s (25.0 %), runnable 120 ms (1.0 %), wait 9.18 s (74.0 %)
+/// wait is lock 1.17 s (9.4 %), network 8.01 s (64.6 %)
 ///
 ///    SELF  SELF%    TOTAL  TOTAL%  CPU%  CRATE               FUNCTION
 ///  8.01 s   64.6   8.01 s    64.6     0  libc.so.6           epoll_wait
@@ -57,15 +59,19 @@ pub fn table(profile: &Profile, rows: usize) -> String {
     text
 }
 
-/// One line about the whole.
+/// A line about the whole, and one about its waiting if there is any.
 fn headline(whole: Weight) -> String {
-    let states = State::ALL.map(|state| {
-        let part = whole.get(state);
-        let share = percent(part, whole.total_ns());
-        format!("{} {} ({share:.1} %)", state.name(), duration(part))
-    });
-    let all = duration(whole.total_ns());
-    format!("{all} of thread time: {}\n", states.join(", "))
+    let all = whole.total_ns();
+    let part = |name, part| format!("{name} {} ({:.1} %)", duration(part), percent(part, all));
+    let (cpu, runnable) = (whole.get(State::Cpu), whole.get(State::Runnable));
+    let parts = [part("cpu", cpu), part("runnable", runnable), part("wait", whole.wait_ns())];
+    let mut text = format!("{} of thread time: {}\n", duration(all), parts.join(", "));
+    let kinds = State::WAITS.into_iter().filter(|state| whole.get(*state) > 0);
+    let kinds: Vec<String> = kinds.map(|state| part(state.name(), whole.get(state))).collect();
+    if !kinds.is_empty() {
+        let _ = writeln!(text, "wait is {}", kinds.join(", "));
+    }
+    text
 }
 
 /// Share of the time on a processor, in whole per cent; a dash where there is no time.
@@ -73,7 +79,7 @@ fn cpu_share(weight: Weight) -> String {
     if weight.is_zero() {
         return "-".to_owned();
     }
-    format!("{:.0}", percent(weight.cpu_ns, weight.total_ns()))
+    format!("{:.0}", percent(weight.get(State::Cpu), weight.total_ns()))
 }
 
 /// One row.
@@ -145,10 +151,11 @@ mod tests {
     #[test]
     fn rows_are_ordered_by_self_and_recursion_counts_once() {
         check(
-            "load;main;fib cpu=1000000\nload;main;fib;fib cpu=2000000\nload;main;fib;g;fib wait=3000000\nload;main;read wait=4000000",
+            "load;main;fib cpu=1000000\nload;main;fib;fib cpu=2000000\nload;main;fib;g;fib lock=3000000\nload;main;read disk=4000000",
             10,
             expect![[r#"
                 10.0 ms of thread time: cpu 3.00 ms (30.0 %), runnable 0 ns (0.0 %), wait 7.00 ms (70.0 %)
+                wait is lock 3.00 ms (30.0 %), disk 4.00 ms (40.0 %)
 
                      SELF  SELF%      TOTAL  TOTAL%  CPU%  CRATE               FUNCTION
                   6.00 ms   60.0    6.00 ms    60.0    50  app                 fib
@@ -189,8 +196,9 @@ mod tests {
         fn a_name_cannot_break_a_row(all in hostile_profiles()) {
             let text = table(&all, 1_000);
             prop_assert!(!text.replace('\n', "").contains(char::is_control));
+            let waits = usize::from(all.total().wait_ns() > 0);
             let rows = all.by_function().symbols().frame_count() as usize;
-            prop_assert_eq!(text.lines().count(), if rows == 0 { 1 } else { rows + 3 });
+            prop_assert_eq!(text.lines().count(), if rows == 0 { 1 } else { rows + 3 + waits });
         }
     }
 }

@@ -81,7 +81,7 @@ pub(crate) fn hostile_profiles() -> impl Strategy<Value = Profile> {
             .prop_map(|name| name.chars().chain("x".chars()).cycle().take(1_300).collect()),
     ];
     let frame = (name, 0..3u32, 0..6u8);
-    let stack = (prop::collection::vec(frame, 1..6), 0..3usize, 1..2_000u64);
+    let stack = (prop::collection::vec(frame, 1..6), 0..State::ALL.len(), 1..2_000u64);
     prop::collection::vec(stack, 0..25).prop_map(|stacks| {
         from_rows(stacks.iter().map(|(frames, state, weight)| {
             let frames = frames.iter().enumerate();

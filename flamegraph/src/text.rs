@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
+use profiler_core::Ticks;
+
 /// `name` with everything escaped that could act on a terminal, reorder a line or be illegal in
 /// XML: control characters, marks of writing direction, invisible separators. Escaped as in Rust,
 /// such as `\n` and `\u{202e}`; letters of every script stay.
@@ -132,6 +134,35 @@ pub fn percent(part: u64, whole: u64) -> f64 {
     100.0 * part as f64 / whole as f64
 }
 
+/// How often samplers looked over `sampled_ns`, the sum of their times: per second and sampler, what
+/// was asked for, what was left out on purpose; and how many ticks were missed. `None` without any
+/// time or if none was asked for.
+///
+/// ```
+/// use emberline_flamegraph::text::tick_rate;
+/// use profiler_core::Ticks;
+///
+/// let ticks = Ticks { made: 961, expected: 1_000, saved: 37 };
+/// let text = "96.1 of 100 ticks/s, 3.7 saved by the agent's limit on its cost, 2 missed";
+/// assert_eq!(tick_rate(ticks, 10_000_000_000).as_deref(), Some(text));
+/// ```
+#[must_use]
+pub fn tick_rate(ticks: Ticks, sampled_ns: u64) -> Option<String> {
+    if sampled_ns == 0 || ticks.expected == 0 {
+        return None;
+    }
+    let rate = |count: u64| {
+        let rate = format!("{:.1}", count as f64 * 1e9 / sampled_ns as f64);
+        rate.strip_suffix(".0").map_or(rate.clone(), str::to_owned)
+    };
+    let mut text = format!("{} of {} ticks/s", rate(ticks.made), rate(ticks.expected));
+    if ticks.saved > 0 {
+        let _ = write!(text, ", {} saved by the agent's limit on its cost", rate(ticks.saved));
+    }
+    let _ = write!(text, ", {} missed", ticks.missed());
+    Some(text)
+}
+
 /// Appends `text` with the characters escaped that XML gives a meaning to.
 pub(crate) fn push_xml(out: &mut String, text: &str) {
     for character in text.chars() {
@@ -222,6 +253,19 @@ mod tests {
         ] {
             assert_eq!(duration(nanoseconds), expected, "{nanoseconds}");
         }
+    }
+
+    #[test]
+    fn a_rate_says_what_was_saved_only_where_something_was() {
+        let second = 1_000_000_000;
+        let check = |made, expected, sampled_ns, text: Option<&str>| {
+            let ticks = Ticks { made, expected, saved: 0 };
+            assert_eq!(tick_rate(ticks, sampled_ns).as_deref(), text);
+        };
+        check(100, 100, second, Some("100 of 100 ticks/s, 0 missed"));
+        check(11_970, 12_000, 120 * second, Some("99.8 of 100 ticks/s, 30 missed"));
+        check(1, 0, second, None);
+        check(0, 1, 0, None);
     }
 
     #[test]

@@ -6,7 +6,8 @@
 //!
 //! Reading order: [`time`], [`weight`], [`symbol`] (what a frame is), [`trie`] (counting),
 //! [`delta`] (what one second adds), [`profile`] (merged, read-only), [`task`] (the ledger's rows),
-//! [`wire`] (bytes between agent and collector), [`limits`].
+//! [`live`] (what is changed in and asked of a running agent), [`wire`] (bytes between agent and
+//! collector), [`limits`].
 //!
 //! Nothing here reads a clock, opens a file or starts a thread.
 //!
@@ -22,23 +23,27 @@
 //! let delta = trie.take_delta();
 //!
 //! let profile = Profile::collect(&symbols, &trie, [&delta], &Filter::default());
-//! assert_eq!(profile.total().cpu_ns, 10_000_000);
+//! assert_eq!(profile.total().get(State::Cpu), 10_000_000);
 //! ```
 
 pub mod delta;
 pub mod limits;
+pub mod live;
 pub mod profile;
 pub mod symbol;
 pub mod task;
+pub mod ticks;
 pub mod time;
 pub mod trie;
 pub mod weight;
 pub mod wire;
 
 pub use delta::{Delta, Window};
+pub use live::{Settings, SettingsChange, ThreadNow};
 pub use profile::{Filter, Profile, ProfileDiff, ThreadKind};
 pub use symbol::{Frame, FrameId, FrameKind, StringId, SymbolTable};
 pub use task::{Epoch, Outcome, TaskId, TaskRecord, WorkerId};
+pub use ticks::Ticks;
 pub use time::{TimeRange, Timestamp};
 pub use trie::{CallTrie, Full, NodeId};
 pub use weight::{State, StateSet, Weight};

@@ -1,6 +1,8 @@
 //! Every limit that both ends of the wire must agree on. What is past a limit is refused or
 //! counted, never silently cut.
 
+use std::time::Duration;
+
 /// Longest name of a task, function, file, module, worker or label, in bytes. Longer ones are cut
 /// at a character's edge and end in `…`.
 pub const NAME_BYTES_MAX: usize = 4096;
@@ -30,6 +32,18 @@ pub const MESSAGE_BYTES_TARGET: usize = 1 << 20;
 
 /// Most labels of one worker.
 pub const LABELS_MAX: usize = 64;
+
+/// Shortest time between two samples of a thread.
+pub const INTERVAL_MIN: Duration = Duration::from_millis(1);
+
+/// Longest time between two samples of a thread.
+pub const INTERVAL_MAX: Duration = Duration::from_secs(1);
+
+/// Most threads in one answer to what every thread is doing; the rest is counted. At most 90 bytes
+/// each, so that the answer fits a message.
+pub const STACK_THREADS_MAX: usize = 20_000;
+
+const _: () = assert!(STACK_THREADS_MAX * 90 < MESSAGE_BYTES_MAX);
 
 /// Cuts `name` to [`NAME_BYTES_MAX`] bytes.
 #[must_use]

@@ -103,8 +103,10 @@ impl Profile {
         filter: &Filter,
     ) -> Profile {
         let mut sums = vec![Weight::ZERO; trie.node_count() as usize];
-        for (node, weight) in deltas.into_iter().flat_map(Delta::pairs) {
-            sums[node.index()] += weight.keep(filter.states);
+        for (node, state, nanoseconds) in deltas.into_iter().flat_map(Delta::entries) {
+            if filter.states.contains(*state) {
+                sums[node.index()].count(*state, *nanoseconds);
+            }
         }
         let mut kept = vec![false; sums.len()];
         let rows = (1..trie.node_count()).filter_map(|id| {

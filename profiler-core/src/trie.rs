@@ -36,8 +36,11 @@ pub struct CallTrie {
     /// Parent and frame of node n + 1, for the root has neither.
     nodes: Vec<(NodeId, FrameId)>,
     children: FxHashMap<(NodeId, FrameId), NodeId>,
-    weights: Vec<Weight>,
-    touched: Vec<NodeId>,
+    /// What was counted since the last delta. A weight for every node would take 56 bytes each, and
+    /// a cycle touches few.
+    counted: Vec<(NodeId, Weight)>,
+    /// By node, as far as one was ever counted at: its place in `counted` plus 1, or 0.
+    places: Vec<u32>,
     nodes_max: usize,
 }
 
@@ -48,8 +51,8 @@ impl CallTrie {
         CallTrie {
             nodes: Vec::new(),
             children: FxHashMap::default(),
-            weights: vec![Weight::ZERO],
-            touched: Vec::new(),
+            counted: Vec::new(),
+            places: Vec::new(),
             nodes_max,
         }
     }
@@ -124,7 +127,6 @@ impl CallTrie {
     fn push(&mut self, parent: NodeId, frame: FrameId) -> NodeId {
         assert!(parent.index() <= self.nodes.len(), "{parent:?} is not a node of this tree");
         self.nodes.push((parent, frame));
-        self.weights.push(Weight::ZERO);
         let id = NodeId(u32::try_from(self.nodes.len()).expect("nodes_max keeps ids below 2^32"));
         self.children.insert((parent, frame), id);
         id
@@ -143,24 +145,28 @@ impl CallTrie {
     /// # Panics
     /// If `node` is not a node of this tree.
     pub fn add_weight(&mut self, node: NodeId, weight: Weight) {
+        assert!(node.index() <= self.nodes.len(), "{node:?} is not a node of this tree");
         if weight.is_zero() {
             return;
         }
-        let sum = &mut self.weights[node.index()];
-        if sum.is_zero() {
-            self.touched.push(node);
+        if node.index() >= self.places.len() {
+            self.places.resize(self.nodes.len() + 1, 0);
         }
-        *sum += weight;
+        match &mut self.places[node.index()] {
+            place @ 0 => {
+                self.counted.push((node, weight));
+                *place = u32::try_from(self.counted.len()).expect("fewer than nodes");
+            }
+            place => self.counted[*place as usize - 1].1 += weight,
+        }
     }
 
     /// Takes what was counted since the last call. Costs the nodes touched, not the tree.
     pub fn take_delta(&mut self) -> Delta {
-        self.touched.sort_unstable();
-        let weights = &mut self.weights;
-        self.touched
-            .drain(..)
-            .map(|node| (node, std::mem::take(&mut weights[node.index()])))
-            .collect()
+        for (node, _) in &self.counted {
+            self.places[node.index()] = 0;
+        }
+        self.counted.drain(..).collect()
     }
 
     /// Parent and frame of a node; `None` for the root.
@@ -175,7 +181,7 @@ impl CallTrie {
     /// Number of nodes, with the root.
     #[must_use]
     pub fn node_count(&self) -> u32 {
-        u32::try_from(self.weights.len()).expect("nodes_max keeps ids below 2^32")
+        u32::try_from(self.nodes.len() + 1).expect("nodes_max keeps ids below 2^32")
     }
 
     /// The frames from `node` out to the first level, innermost first.
@@ -205,14 +211,16 @@ mod tests {
         let mut trie = CallTrie::new(10);
         let a = trie.insert_path([FrameId(1)]).unwrap();
         let b = trie.insert_path([FrameId(2)]).unwrap();
-        trie.add(b, State::Wait, 5);
+        trie.add(b, State::Sleep, 5);
         trie.add(a, State::Cpu, 1);
         trie.add(b, State::Cpu, 2);
         trie.add(a, State::Cpu, 0);
-        let both = Weight { cpu_ns: 2, runnable_ns: 0, wait_ns: 5 };
+        let both = Weight::of(State::Cpu, 2) + Weight::of(State::Sleep, 5);
         let expected = [(a, Weight::of(State::Cpu, 1)), (b, both)];
         assert_eq!(trie.take_delta(), Delta::from_iter(expected));
         assert!(trie.take_delta().is_empty());
+        trie.add(b, State::Disk, 4);
+        assert_eq!(trie.take_delta(), Delta::from_iter([(b, State::Disk, 4)]));
     }
 
     #[test]

@@ -1,21 +1,44 @@
 //! Weights: nanoseconds of a thread's time, by what the thread did with it.
 
-use std::ops::{Add, AddAssign};
+use std::fmt;
+use std::ops::{Add, AddAssign, BitOr};
 
-/// What a thread did during a span of time.
+/// What a thread did during a span of time. All but the first two are waits: blocked in a system
+/// call of that kind.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum State {
     /// Ran on a processor.
     Cpu,
     /// Could have run, but waited for a processor.
     Runnable,
-    /// Was blocked in a system call: a lock, a sleep, the network, a disk.
-    Wait,
+    /// Waited for another thread: futexes (mutexes, condition variables, parking, joins) and
+    /// semaphores.
+    Lock,
+    /// Slept for a time: `nanosleep` and the like.
+    Sleep,
+    /// Waited for a socket, or in `poll`, `epoll_wait` or `select`.
+    Network,
+    /// Waited for a file: reads, writes, `fsync`, page faults.
+    Disk,
+    /// Waited for a pipe, a terminal, a child process, or in a call whose kind is not known.
+    Other,
 }
 
 impl State {
     /// All states, in the order in which they are written.
-    pub const ALL: [State; 3] = [State::Cpu, State::Runnable, State::Wait];
+    pub const ALL: [State; 7] = [
+        State::Cpu,
+        State::Runnable,
+        State::Lock,
+        State::Sleep,
+        State::Network,
+        State::Disk,
+        State::Other,
+    ];
+
+    /// The waits, in the order in which they are written.
+    pub const WAITS: [State; 5] =
+        [State::Lock, State::Sleep, State::Network, State::Disk, State::Other];
 
     /// The state's name in queries and exports.
     #[must_use]
@@ -23,29 +46,106 @@ impl State {
         match self {
             State::Cpu => "cpu",
             State::Runnable => "runnable",
-            State::Wait => "wait",
+            State::Lock => "lock",
+            State::Sleep => "sleep",
+            State::Network => "network",
+            State::Disk => "disk",
+            State::Other => "other",
         }
     }
 
-    /// The state of that name, or `None` if there is none.
+    /// The state of that name, or `None` if there is none. `wait` is a [set](StateSet::from_name).
     #[must_use]
     pub fn from_name(name: &str) -> Option<State> {
         State::ALL.into_iter().find(|state| state.name() == name)
     }
+
+    /// Whether a thread in this state was blocked.
+    #[must_use]
+    pub const fn is_wait(self) -> bool {
+        StateSet::WAIT.contains(self)
+    }
 }
 
 /// A set of states; the default is all of them.
+///
+/// ```
+/// use emberline_profiler_core::{State, StateSet};
+///
+/// let set = StateSet::from_name("cpu").unwrap() | StateSet::from_name("wait").unwrap();
+/// assert!(set.contains(State::Network) && !set.contains(State::Runnable));
+/// assert_eq!(set.names(), ["cpu", "wait"]);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StateSet(u8);
 
 impl StateSet {
+    /// No state.
+    pub const NONE: StateSet = StateSet(0);
+
     /// Every state.
-    pub const ALL: StateSet = StateSet(0b111);
+    pub const ALL: StateSet = StateSet::of(&State::ALL);
+
+    /// Every [wait](State::WAITS).
+    pub const WAIT: StateSet = StateSet::of(&State::WAITS);
+
+    /// The names that [`StateSet::from_name`] knows.
+    pub const NAMES: [&'static str; 8] =
+        ["cpu", "runnable", "wait", "lock", "sleep", "network", "disk", "other"];
+
+    const fn of(states: &[State]) -> StateSet {
+        let mut bits = 0;
+        let mut index = 0;
+        while index < states.len() {
+            bits |= 1 << states[index] as u8;
+            index += 1;
+        }
+        StateSet(bits)
+    }
+
+    /// The set of that name: of one state, or `wait` for all waits. `None` if there is none.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<StateSet> {
+        match name {
+            "wait" => Some(StateSet::WAIT),
+            name => State::from_name(name).map(|state| StateSet::of(&[state])),
+        }
+    }
+
+    /// Names that together make the set, in the order of [`StateSet::NAMES`]: `wait` where all
+    /// waits are in it.
+    #[must_use]
+    pub fn names(self) -> Vec<&'static str> {
+        let all_waits = self | StateSet::WAIT == self;
+        let is_shown = |name: &&str| match State::from_name(name) {
+            Some(state) => self.contains(state) && !(all_waits && state.is_wait()),
+            None => all_waits,
+        };
+        StateSet::NAMES.into_iter().filter(is_shown).collect()
+    }
+
+    /// The set as bits: bit n stands for the n-th of [`State::ALL`].
+    #[must_use]
+    pub const fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// The set of those bits; `None` if it is empty or a bit stands for no state.
+    #[must_use]
+    pub fn from_bits(bits: u32) -> Option<StateSet> {
+        let bits = u8::try_from(bits).ok()?;
+        (bits != 0 && bits & !StateSet::ALL.0 == 0).then_some(StateSet(bits))
+    }
 
     /// Whether `state` is in the set.
     #[must_use]
     pub const fn contains(self, state: State) -> bool {
         self.0 & (1 << state as u8) != 0
+    }
+
+    /// The states in the set, in the order in which they are written.
+    pub fn states(self) -> impl Iterator<Item = State> {
+        State::ALL.into_iter().filter(move |state| self.contains(*state))
     }
 }
 
@@ -55,65 +155,80 @@ impl Default for StateSet {
     }
 }
 
+impl BitOr for StateSet {
+    type Output = StateSet;
+
+    fn bitor(self, other: StateSet) -> StateSet {
+        StateSet(self.0 | other.0)
+    }
+}
+
 impl FromIterator<State> for StateSet {
     fn from_iter<I: IntoIterator<Item = State>>(states: I) -> Self {
-        StateSet(states.into_iter().fold(0, |bits, state| bits | 1 << state as u8))
+        states.into_iter().fold(StateSet::NONE, |set, state| set | StateSet::of(&[state]))
     }
 }
 
 /// Nanoseconds of thread time by state. Adding never wraps: it stops at the largest value, which
 /// is 584 years of one thread.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+///
+/// ```
+/// use emberline_profiler_core::{State, Weight};
+///
+/// let weight = Weight::of(State::Cpu, 5) + Weight::of(State::Lock, 2) + Weight::of(State::Disk, 1);
+/// assert_eq!((weight.get(State::Lock), weight.wait_ns(), weight.total_ns()), (2, 3, 8));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Weight {
-    /// Nanoseconds on a processor.
-    pub cpu_ns: u64,
-    /// Nanoseconds ready, but without a processor.
-    pub runnable_ns: u64,
-    /// Nanoseconds blocked.
-    pub wait_ns: u64,
+    /// By [`State`], as in [`State::ALL`].
+    nanoseconds: [u64; State::ALL.len()],
 }
 
 impl Weight {
     /// No time at all.
-    pub const ZERO: Weight = Weight { cpu_ns: 0, runnable_ns: 0, wait_ns: 0 };
+    pub const ZERO: Weight = Weight { nanoseconds: [0; State::ALL.len()] };
 
     /// `nanoseconds` in one state.
     #[must_use]
-    pub fn of(state: State, nanoseconds: u64) -> Weight {
+    pub const fn of(state: State, nanoseconds: u64) -> Weight {
         let mut weight = Weight::ZERO;
-        *weight.get_mut(state) = nanoseconds;
+        weight.nanoseconds[state as usize] = nanoseconds;
         weight
     }
 
     /// Nanoseconds in `state`.
     #[must_use]
     pub const fn get(&self, state: State) -> u64 {
-        match state {
-            State::Cpu => self.cpu_ns,
-            State::Runnable => self.runnable_ns,
-            State::Wait => self.wait_ns,
-        }
+        self.nanoseconds[state as usize]
     }
 
     /// Nanoseconds in `state`, to be changed.
-    pub fn get_mut(&mut self, state: State) -> &mut u64 {
-        match state {
-            State::Cpu => &mut self.cpu_ns,
-            State::Runnable => &mut self.runnable_ns,
-            State::Wait => &mut self.wait_ns,
-        }
+    pub const fn get_mut(&mut self, state: State) -> &mut u64 {
+        &mut self.nanoseconds[state as usize]
+    }
+
+    /// Adds `nanoseconds` in one state.
+    pub const fn count(&mut self, state: State, nanoseconds: u64) {
+        let sum = self.get_mut(state);
+        *sum = sum.saturating_add(nanoseconds);
+    }
+
+    /// Nanoseconds blocked, in whatever kind of call.
+    #[must_use]
+    pub fn wait_ns(&self) -> u64 {
+        self.keep(StateSet::WAIT).total_ns()
     }
 
     /// Nanoseconds in all states.
     #[must_use]
-    pub const fn total_ns(&self) -> u64 {
-        self.cpu_ns.saturating_add(self.runnable_ns).saturating_add(self.wait_ns)
+    pub fn total_ns(&self) -> u64 {
+        self.nanoseconds.into_iter().fold(0, u64::saturating_add)
     }
 
     /// Whether there is no time in any state.
     #[must_use]
-    pub const fn is_zero(&self) -> bool {
-        self.total_ns() == 0
+    pub fn is_zero(&self) -> bool {
+        *self == Weight::ZERO
     }
 
     /// Only the states in `states`; the others become 0.
@@ -128,11 +243,22 @@ impl Weight {
     }
 }
 
+/// The states that are not 0: `{cpu: 5, lock: 2}`.
+impl fmt::Debug for Weight {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = State::ALL.into_iter().filter(|state| self.get(*state) > 0);
+        let mut map = formatter.debug_map();
+        for state in parts {
+            map.key(&format_args!("{}", state.name())).value(&self.get(state));
+        }
+        map.finish()
+    }
+}
+
 impl AddAssign for Weight {
     fn add_assign(&mut self, other: Weight) {
-        for state in State::ALL {
-            let sum = self.get_mut(state);
-            *sum = sum.saturating_add(other.get(state));
+        for (sum, nanoseconds) in self.nanoseconds.iter_mut().zip(other.nanoseconds) {
+            *sum = sum.saturating_add(nanoseconds);
         }
     }
 }
@@ -156,19 +282,65 @@ impl std::iter::Sum for Weight {
 mod tests {
     use super::*;
 
+    /// 1, 2, 4, … by state, so that each sum tells what is in it.
+    fn powers() -> Weight {
+        State::ALL.into_iter().map(|state| Weight::of(state, 1 << state as u8)).sum()
+    }
+
+    #[test]
+    fn every_state_is_cpu_runnable_or_one_of_the_waits() {
+        for (index, state) in State::ALL.into_iter().enumerate() {
+            assert_eq!(state as usize, index, "weights are indexed by state");
+            assert_eq!(state.is_wait(), !matches!(state, State::Cpu | State::Runnable));
+            assert_eq!(state.is_wait(), State::WAITS.contains(&state));
+        }
+        assert_eq!((powers().total_ns(), powers().wait_ns()), (0b111_1111, 0b111_1100));
+    }
+
     #[test]
     fn sets_keep_what_they_contain() {
-        let weight = Weight { cpu_ns: 1, runnable_ns: 2, wait_ns: 4 };
-        let set: StateSet = [State::Cpu, State::Wait].into_iter().collect();
-        assert_eq!(weight.keep(set), Weight { cpu_ns: 1, runnable_ns: 0, wait_ns: 4 });
-        assert_eq!(weight.keep(StateSet::default()), weight);
+        for bits in 1..=u32::from(StateSet::ALL.bits()) {
+            let set = StateSet::from_bits(bits).unwrap();
+            assert_eq!(powers().keep(set).total_ns(), u64::from(bits));
+            assert_eq!(set.states().collect::<StateSet>(), set);
+            assert_eq!(u32::from(set.bits()), bits);
+        }
+        assert_eq!(powers().keep(StateSet::default()), powers());
+    }
+
+    #[test]
+    fn sets_are_their_bits_and_only_those_of_states() {
+        for state in State::ALL {
+            let set: StateSet = [state].into_iter().collect();
+            assert_eq!(StateSet::from_bits(set.bits().into()), Some(set));
+            assert_eq!(set.states().collect::<Vec<_>>(), [state]);
+        }
+        assert_eq!(StateSet::from_bits(StateSet::ALL.bits().into()), Some(StateSet::ALL));
+        assert_eq!(StateSet::ALL.states().collect::<Vec<_>>(), State::ALL);
+        for wrong in [0, u32::from(StateSet::ALL.bits()) + 1, 1 << 8, u32::MAX] {
+            assert_eq!(StateSet::from_bits(wrong), None, "{wrong:b}");
+        }
     }
 
     #[test]
     fn names_lead_back_to_their_states() {
+        for name in StateSet::NAMES {
+            assert_eq!(StateSet::from_name(name).unwrap().names(), [name]);
+        }
         for state in State::ALL {
             assert_eq!(State::from_name(state.name()), Some(state));
+            assert!(StateSet::NAMES.contains(&state.name()));
         }
-        assert_eq!(State::from_name("CPU"), None);
+        assert_eq!((State::from_name("CPU"), StateSet::from_name("CPU")), (None, None));
+        assert_eq!(StateSet::ALL.names(), ["cpu", "runnable", "wait"]);
+    }
+
+    #[test]
+    fn sums_stop_at_the_largest_value() {
+        let most = Weight::of(State::Disk, u64::MAX);
+        let sum = most + Weight::of(State::Disk, 1) + Weight::of(State::Lock, 1);
+        assert_eq!(sum, most + Weight::of(State::Lock, 1));
+        assert_eq!((sum.wait_ns(), sum.total_ns()), (u64::MAX, u64::MAX));
+        assert_eq!(format!("{sum:?}"), "{lock: 1, disk: 18446744073709551615}");
     }
 }

@@ -4,14 +4,15 @@
 //! ```text
 //! test-worker truth  ID URL SECONDS   three threads spend known shares of time in three functions
 //! test-worker steady ID URL           works until its standard input ends
+//! test-worker known  ID URL           three threads stay at known places until its standard input ends
 //! test-worker doomed ID URL           begins a task, prints `ready` once something was stored, and
 //!                                     never ends by itself
 //! ```
 
 use std::collections::BTreeMap;
 use std::io::{Read, stdin};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,7 +23,7 @@ use serde_json::{Value, json};
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [mode, worker, url, rest @ ..] = &arguments[..] else {
-        bail!("usage: test-worker truth|steady|doomed ID URL [SECONDS]");
+        bail!("usage: test-worker truth|steady|known|doomed ID URL [SECONDS]");
     };
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
     let seconds = || -> Result<Duration> {
@@ -40,6 +41,11 @@ fn main() -> Result<()> {
             let agent = start()?;
             let tasks = steady();
             json!({ "tasks": tasks, "report": report(&agent.finish()) })
+        }
+        "known" => {
+            let agent = start()?;
+            known()?;
+            json!({ "report": report(&agent.finish()) })
         }
         "doomed" => {
             let agent = start()?;
@@ -143,6 +149,51 @@ fn steady() -> u64 {
     wait_for_end_of_input();
     stop.store(true, Ordering::Release);
     threads.into_iter().map(|thread| thread.join().expect("it does not panic")).sum()
+}
+
+/// One thread waits for a lock, one sleeps, one spins in tasks, all in functions with names.
+fn known() -> Result<()> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let lock = Arc::new(Mutex::new(()));
+    let held = lock.lock();
+    let named = |name: &str| thread::Builder::new().name(name.to_owned());
+    let locked = {
+        let lock = lock.clone();
+        named("locked").spawn(move || waits_for_lock(&lock))?
+    };
+    // It sleeps until the process ends.
+    named("sleeper").spawn(sleeps)?;
+    let spinner = {
+        let stop = stop.clone();
+        named("spinner").spawn(move || spins(&stop))?
+    };
+    wait_for_end_of_input();
+    stop.store(true, Ordering::Release);
+    drop(held);
+    for thread in [locked, spinner] {
+        thread.join().expect("it does not panic");
+    }
+    Ok(())
+}
+
+#[inline(never)]
+fn waits_for_lock(lock: &Mutex<()>) {
+    let _task = agent::task("guarded").start();
+    std::hint::black_box(lock.lock().is_ok());
+}
+
+#[inline(never)]
+fn sleeps() {
+    thread::sleep(Duration::from_secs(86_400));
+    std::hint::black_box(1);
+}
+
+#[inline(never)]
+fn spins(stop: &AtomicBool) {
+    while !stop.load(Ordering::Acquire) {
+        let _task = agent::task("spin").start();
+        alpha(Duration::from_millis(50));
+    }
 }
 
 fn doomed(agent: &Agent) -> ! {

@@ -2,6 +2,7 @@
 
 mod bench;
 mod proto;
+mod soak;
 mod test;
 mod tidy;
 
@@ -30,6 +31,8 @@ enum Task {
     /// docs/BENCHMARKS.md.
     #[command(subcommand)]
     Bench(bench::Bench),
+    /// Wears out the sampler: a million threads, 100,000 libraries, 10,000 processes under 1 kHz.
+    Soak(soak::Options),
     /// Writes the Rust code of profiler-core/proto/emberline.proto (no protoc needed).
     Proto,
 }
@@ -39,6 +42,7 @@ fn main() -> ExitCode {
         Task::Test(options) => test::run(&options),
         Task::Tidy => tidy::run(),
         Task::Bench(bench) => bench.run(),
+        Task::Soak(options) => soak::run(&options),
         Task::Proto => proto::write(),
     };
     match result {

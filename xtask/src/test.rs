@@ -34,6 +34,13 @@ const FORMAT: Step = Step {
     advice: "run `cargo fmt --all`",
 };
 
+/// The one package outside the workspace.
+const FORMAT_PEERS: Step = Step {
+    arguments: &["fmt", "--manifest-path", "xtask/peers/Cargo.toml", "--check"],
+    component: Some("rustfmt"),
+    advice: "run `cargo fmt --manifest-path xtask/peers/Cargo.toml`",
+};
+
 const LINT: Step = Step {
     arguments: &["clippy", "--release", "--workspace", "--all-targets", "--", "-D", "warnings"],
     component: Some("clippy"),
@@ -76,6 +83,7 @@ const TEST: Step = Step {
 pub(crate) fn run(options: &Options) -> Result<()> {
     if !options.no_lint {
         FORMAT.run()?;
+        FORMAT_PEERS.run()?;
     }
     announce("cargo xtask tidy");
     tidy::run()?;

@@ -136,8 +136,8 @@ impl AddressTrie {
                 true
             }
             Err(back) => {
-                for (node, weight) in back.delta.pairs() {
-                    self.trie.add_weight(*node, *weight);
+                for (node, state, nanoseconds) in back.delta.entries() {
+                    self.trie.add(*node, *state, *nanoseconds);
                 }
                 false
             }

@@ -4,7 +4,9 @@ use super::sys::process::read_memory;
 
 /// Most of a blocked thread's stack that is read; what lies deeper is `[truncated]`.
 const REMOTE_BYTES_MAX: u64 = 1 << 20;
-const PAGE_BYTES: u64 = 4096;
+/// Bytes of the first reading; most blocked threads are not deeper. Each further one is four times as
+/// long as the one before, as a reading costs a microsecond more than its bytes.
+const FIRST_BYTES: usize = 4096;
 
 /// Reads words from a copy that the thread's handler made; its first word stood at `at`.
 pub(super) fn copied(at: u64, words: &[u64]) -> impl FnMut(u64) -> Result<u64, ()> + '_ {
@@ -15,12 +17,14 @@ pub(super) fn copied(at: u64, words: &[u64]) -> impl FnMut(u64) -> Result<u64, (
     }
 }
 
-/// Reads the stack of a blocked thread without disturbing it, a page at a time and only as deep as
-/// it is asked. Never trusts that an address is mapped.
+/// Reads the stack of a blocked thread without disturbing it, and about as deep as it is asked.
+/// Never trusts that an address is mapped.
 #[derive(Debug, Default)]
 pub(super) struct RemoteStack {
     at: u64,
     bytes: Vec<u8>,
+    /// Nothing can be read above what is held.
+    ended: bool,
 }
 
 impl RemoteStack {
@@ -28,6 +32,7 @@ impl RemoteStack {
     pub(super) fn reset(&mut self, sp: u64) {
         self.at = sp & !7;
         self.bytes.clear();
+        self.ended = false;
     }
 
     /// The word at `address`, which must not lie below the stack pointer.
@@ -37,24 +42,22 @@ impl RemoteStack {
             return Err(());
         }
         let index = usize::try_from(offset).map_err(|_| ())?;
-        while self.bytes.len() <= index {
-            self.read_page()?;
+        while self.bytes.len() < index + 8 && !self.ended {
+            self.read_on();
         }
-        let word = self.bytes[index..].first_chunk().ok_or(())?;
+        let word = self.bytes.get(index..).and_then(|bytes| bytes.first_chunk()).ok_or(())?;
         Ok(u64::from_ne_bytes(*word))
     }
 
-    /// Appends up to the end of a page, so that a read never spans mapped and unmapped memory.
-    fn read_page(&mut self) -> Result<(), ()> {
+    /// Appends what follows. The kernel copies whole pages up to the first that is not mapped.
+    fn read_on(&mut self) {
         let from = self.at + self.bytes.len() as u64;
-        let length = usize::try_from(PAGE_BYTES - from % PAGE_BYTES).map_err(|_| ())?;
         let held = self.bytes.len();
+        let length = FIRST_BYTES.max(held * 3);
         self.bytes.resize(held + length, 0);
-        if read_memory(from, &mut self.bytes[held..]) == length {
-            return Ok(());
-        }
-        self.bytes.truncate(held);
-        Err(())
+        let read = read_memory(from, &mut self.bytes[held..]);
+        self.bytes.truncate(held + read);
+        self.ended = read < length;
     }
 }
 
@@ -63,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_remote_stack_is_read_page_by_page_and_ends_at_unmapped_memory() {
+    fn a_remote_stack_is_read_as_deep_as_asked_and_ends_at_unmapped_memory() {
         let words: Vec<u64> = (0..2_000).collect();
         let at = words.as_ptr() as u64;
         let mut remote = RemoteStack::default();

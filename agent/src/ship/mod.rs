@@ -1,8 +1,8 @@
 //! Ships sealed cycles to the collector, on one thread of its own.
 //!
 //! Reading order: [`parcel`] (what waits), [`outbox`] (how much, and in what order), [`running`],
-//! [`clock`] and [`backoff`] (three small laws), [`session`] (what is said), [`stream`] (over which
-//! connection).
+//! [`clock`] and [`backoff`] (three small laws), [`live`] (what is asked of the running agent),
+//! [`session`] (what is said), [`stream`] (over which connection).
 //! Only the last knows tokio and tonic, and nothing here knows a signal.
 
 mod backoff;
@@ -10,6 +10,7 @@ mod backoff;
 #[rustfmt::skip]
 mod client;
 mod clock;
+mod live;
 mod outbox;
 mod parcel;
 mod running;
@@ -34,8 +35,10 @@ use self::clock::OffsetEstimator;
 pub(crate) use self::outbox::Limits;
 use self::outbox::{Outbox, Tally};
 use self::stream::Link;
-use crate::cycle::{SealedCycle, Tables};
+use crate::control::Control;
+use crate::cycle::{SealedCycle, StacksNow, Tables};
 use crate::sync::lock;
+use crate::threads::{self, AgentThread};
 
 /// Name of the thread, and of the one beside it that resolves a host's name.
 pub(crate) const THREAD_NAME: &str = "emberline-ship";
@@ -57,8 +60,8 @@ pub(crate) struct ShipOptions {
     pub(crate) epoch: u64,
     pub(crate) host: String,
     pub(crate) pid: u32,
-    pub(crate) sampler_mode: String,
-    pub(crate) interval_ns: u64,
+    /// How the sampler is told, and what it says of itself.
+    pub(crate) control: Arc<Control>,
     pub(crate) started_at: Timestamp,
     pub(crate) limits: Limits,
 }
@@ -109,6 +112,8 @@ pub(crate) struct ShipReport {
 #[derive(Debug)]
 struct Shared {
     outbox: Mutex<Outbox>,
+    /// The latest answer to what every thread is doing.
+    stacks: Mutex<Option<StacksNow>>,
     /// Something to do: a cycle, or the request to finish.
     wake: Notify,
     connected: AtomicBool,
@@ -145,6 +150,7 @@ impl Shipper {
         }
         let shared = Arc::new(Shared {
             outbox: Mutex::new(Outbox::new(options.limits)),
+            stacks: Mutex::new(None),
             wake: Notify::new(),
             connected: AtomicBool::new(false),
             connects: AtomicU64::new(0),
@@ -153,6 +159,7 @@ impl Shipper {
         let link = Link {
             endpoint,
             hello: hello(&options),
+            control: options.control,
             shared: shared.clone(),
             tables,
             clock,
@@ -171,6 +178,12 @@ impl Shipper {
     /// Takes in a cycle. Never waits for the network, only for the outbox's lock.
     pub(crate) fn push(&self, cycle: SealedCycle) {
         lock(&self.shared.outbox).push(cycle);
+        self.shared.wake.notify_one();
+    }
+
+    /// Takes in an answer, whose nodes are in the tables by now.
+    pub(crate) fn stacks(&self, stacks: StacksNow) {
+        *lock(&self.shared.stacks) = Some(stacks);
         self.shared.wake.notify_one();
     }
 
@@ -237,8 +250,9 @@ fn hello(options: &ShipOptions) -> v1::Hello {
         host: bounded(&options.host),
         pid: options.pid,
         agent_version: env!("CARGO_PKG_VERSION").to_owned(),
-        sampler_mode: bounded(&options.sampler_mode),
-        interval_ns: options.interval_ns,
+        // Filled in when it is said.
+        sampler_mode: String::new(),
+        interval_ns: 0,
         started_at_ns: options.started_at.unix_ns(),
         sent_at_ns: 0,
     }
@@ -249,18 +263,21 @@ fn spawn(link: Link, running: mpsc::Sender<()>) -> io::Result<(JoinHandle<()>, u
     let (started, start) = mpsc::sync_channel(1);
     let body = move || {
         let _running = running;
+        let _of_agent = AgentThread::enter();
         // The host may build its own runtimes with whatever it likes; ours is built and dropped on
         // this thread, so it never meets theirs.
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .thread_name(THREAD_NAME)
             .max_blocking_threads(1)
+            .on_thread_start(threads::enter)
+            .on_thread_stop(threads::leave)
             .build();
         let runtime = match runtime {
             Ok(runtime) => runtime,
             Err(error) => return drop(started.send(Err(error))),
         };
-        let _ = started.send(Ok(nix::unistd::gettid().as_raw().unsigned_abs()));
+        let _ = started.send(Ok(threads::own_id()));
         let shared = link.shared.clone();
         if catch_unwind(AssertUnwindSafe(|| runtime.block_on(link.run()))).is_err() {
             tracing::error!("shipping ended by a panic: a bug of Emberline; sampling goes on");

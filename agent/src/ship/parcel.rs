@@ -1,12 +1,12 @@
 //! What waits in the outbox: a cycle, several merged into one, or a part of one.
 
-use profiler_core::{Delta, State, TaskId, TaskRecord, TimeRange};
+use profiler_core::{Delta, State, TaskId, TaskRecord, Ticks, TimeRange};
 use prost::encoding::encoded_len_varint;
 use rustc_hash::FxHashSet;
 
 use crate::cycle::SealedCycle;
 
-/// Memory that a parcel takes beside its pairs and rows, in bytes, rounded up.
+/// Memory that a parcel takes beside its entries and rows, in bytes, rounded up.
 const PARCEL_BYTES: usize = 256;
 
 /// Most bytes of a row on the wire beside its texts: ten numbers, ten tags, four lengths.
@@ -14,7 +14,7 @@ const ROW_BYTES_MAX: usize = 80;
 
 /// Most bytes of a flush on the wire beside its columns and rows: sequence number, times, clock,
 /// account, and the columns' tags and lengths.
-const FLUSH_BYTES_MAX: usize = 256;
+const FLUSH_BYTES_MAX: usize = 384;
 
 /// When a parcel's weights were counted, and how.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,8 +22,7 @@ pub(crate) struct Span {
     pub(crate) range: TimeRange,
     /// Every weight is a multiple of it; never 0.
     pub(crate) quantum_ns: u64,
-    pub(crate) ticks: u64,
-    pub(crate) ticks_expected: u64,
+    pub(crate) ticks: Ticks,
 }
 
 impl Span {
@@ -32,8 +31,7 @@ impl Span {
         Span {
             range: self.range.hull(other.range),
             quantum_ns: common_divisor(self.quantum_ns, other.quantum_ns),
-            ticks: self.ticks.saturating_add(other.ticks),
-            ticks_expected: self.ticks_expected.saturating_add(other.ticks_expected),
+            ticks: self.ticks + other.ticks,
         }
     }
 }
@@ -53,12 +51,14 @@ pub(crate) struct Parcel {
 
 impl From<SealedCycle> for Parcel {
     fn from(cycle: SealedCycle) -> Self {
-        let SealedCycle { range, delta, quantum_ns, ticks, ticks_expected, tasks, .. } = cycle;
+        let SealedCycle { range, delta, quantum_ns, ticks, tasks, .. } = cycle;
         // A weight between quanta must not be, but encoding it would panic; a quantum of one
         // nanosecond keeps it whole and costs bytes only.
         let quantum_ns = if in_quanta(&delta, quantum_ns) { quantum_ns } else { 1 };
-        let span = Span { range, quantum_ns, ticks, ticks_expected };
-        Parcel { span: Some(span), delta, tasks, lost_queue_ns: cycle.lost_queue_ns }
+        // Rows that were collected while sampling was off say nothing of that time.
+        let sampled = ticks.expected > 0 || !delta.is_empty();
+        let span = sampled.then_some(Span { range, quantum_ns, ticks });
+        Parcel { span, delta, tasks, lost_queue_ns: cycle.lost_queue_ns }
     }
 }
 
@@ -78,11 +78,10 @@ impl Parcel {
         self.span.map_or(0, |span| span.range.length_ns())
     }
 
-    /// Memory that it takes, in bytes: a fixed part, the pairs, and the rows with all their texts,
+    /// Memory that it takes, in bytes: a fixed part, the entries, and the rows with all their texts,
     /// as if no text were shared.
     pub(crate) fn bytes(&self) -> usize {
-        let pairs = std::mem::size_of_val(self.delta.pairs());
-        PARCEL_BYTES + pairs + self.tasks.iter().map(row_bytes).sum::<usize>()
+        PARCEL_BYTES + self.delta.bytes() + self.tasks.iter().map(row_bytes).sum::<usize>()
     }
 
     /// The sum of this and what came after it. Of a task in both, the later record stays.
@@ -103,14 +102,14 @@ impl Parcel {
         self
     }
 
-    /// Splits off what one flush of at most `bytes_max` encoded bytes holds, and at least one pair
+    /// Splits off what one flush of at most `bytes_max` encoded bytes holds, and at least one entry
     /// or row, so that splitting ends. Weights go before rows; ticks go with the first part.
     pub(crate) fn split(mut self, bytes_max: usize) -> (Parcel, Option<Parcel>) {
         let room = bytes_max.saturating_sub(FLUSH_BYTES_MAX);
-        let (pairs, bytes) = self.pairs_within(room);
-        let rest_of_delta = self.delta.pairs()[pairs..].iter().copied().collect::<Delta>();
+        let (entries, bytes) = self.entries_within(room);
+        let rest_of_delta = self.delta.split_off(entries);
         let rows = if rest_of_delta.is_empty() {
-            rows_within(&self.tasks, room.saturating_sub(bytes), pairs == 0)
+            rows_within(&self.tasks, room.saturating_sub(bytes), entries == 0)
         } else {
             0
         };
@@ -119,14 +118,11 @@ impl Parcel {
         }
         let rest_of_span = self.span.filter(|_| !rest_of_delta.is_empty());
         let rest = Parcel {
-            span: rest_of_span.map(|span| Span { ticks: 0, ticks_expected: 0, ..span }),
+            span: rest_of_span.map(|span| Span { ticks: Ticks::default(), ..span }),
             tasks: self.tasks.split_off(rows),
             delta: rest_of_delta,
             lost_queue_ns: 0,
         };
-        if pairs < self.delta.pairs().len() {
-            self.delta = self.delta.pairs()[..pairs].iter().copied().collect();
-        }
         (self, Some(rest))
     }
 
@@ -145,28 +141,23 @@ impl Parcel {
         (before - self.tasks.len()) as u64
     }
 
-    /// How many pairs from the front fit into `bytes_max` encoded bytes, at least one if there is
+    /// How many entries from the front fit into `bytes_max` encoded bytes, at least one if there is
     /// any; and what they take.
-    fn pairs_within(&self, bytes_max: usize) -> (usize, usize) {
+    fn entries_within(&self, bytes_max: usize) -> (usize, usize) {
         let quantum_ns = self.span.map_or(1, |span| span.quantum_ns);
         let mut last_nodes = [0; State::ALL.len()];
         let mut bytes = 0;
-        for (index, (node, weight)) in self.delta.pairs().iter().enumerate() {
-            let mut pair_bytes = 0;
-            for (state, last) in State::ALL.into_iter().zip(&mut last_nodes) {
-                let weight = weight.get(state);
-                if weight > 0 {
-                    pair_bytes += encoded_len_varint(u64::from(node.0 - *last));
-                    pair_bytes += encoded_len_varint(weight / quantum_ns);
-                    *last = node.0;
-                }
-            }
-            if index > 0 && bytes + pair_bytes > bytes_max {
+        for (index, (node, state, weight)) in self.delta.entries().iter().enumerate() {
+            let last = &mut last_nodes[*state as usize];
+            let entry_bytes = encoded_len_varint(u64::from(node.0 - *last))
+                + encoded_len_varint(weight / quantum_ns);
+            if index > 0 && bytes + entry_bytes > bytes_max {
                 return (index, bytes);
             }
-            bytes += pair_bytes;
+            bytes += entry_bytes;
+            *last = node.0;
         }
-        (self.delta.pairs().len(), bytes)
+        (self.delta.entries().len(), bytes)
     }
 }
 
@@ -192,9 +183,8 @@ fn rows_within(tasks: &[TaskRecord], bytes_max: usize, at_least_one: bool) -> us
 }
 
 fn in_quanta(delta: &Delta, quantum_ns: u64) -> bool {
-    let whole = |nanoseconds: u64| nanoseconds.is_multiple_of(quantum_ns);
-    quantum_ns > 0
-        && delta.pairs().iter().all(|(_, weight)| State::ALL.iter().all(|s| whole(weight.get(*s))))
+    let mut entries = delta.entries().iter();
+    quantum_ns > 0 && entries.all(|(_, _, weight)| weight.is_multiple_of(quantum_ns))
 }
 
 /// The largest number that divides both, neither of which is 0.

@@ -1,13 +1,15 @@
 //! One stream's conversation, without the stream: what to say next, and what an answer changes.
 
 use std::sync::Mutex;
+use std::time::Duration;
 
 use profiler_core::Timestamp;
 use profiler_core::limits::{CAUSE_BYTES_MAX, MESSAGE_BYTES_TARGET, bounded};
 use profiler_core::wire::v1::{self, agent_message, collector_message};
-use profiler_core::wire::{Marks, dictionary_since, encode_cycle, encode_task};
+use profiler_core::wire::{Marks, WireError, dictionary_since, encode_cycle, encode_task};
 
 use super::clock::{Exchange, OffsetEstimator};
+use super::live::Live;
 use super::outbox::{Outbox, UnknownSeq};
 use super::parcel::Parcel;
 use crate::cycle::Tables;
@@ -30,6 +32,9 @@ pub(crate) enum SessionError {
         /// What the collector said at last.
         reason: String,
     },
+    /// It asked for settings that cannot be.
+    #[error("the collector's settings cannot be")]
+    Settings(#[from] WireError),
     /// Its first answer must be Welcome, and no other may be.
     #[error("the collector answered {got} where {expected} was due")]
     OutOfOrder {
@@ -46,6 +51,7 @@ pub(crate) struct Session<'a> {
     outbox: &'a Mutex<Outbox>,
     tables: &'a Mutex<Tables>,
     offsets: &'a mut OffsetEstimator,
+    live: Live<'a>,
     /// How much of the tables was sent, or the collector held before.
     marks: Marks,
     /// Encoded, and not sent before the dictionary that it needs.
@@ -54,9 +60,16 @@ pub(crate) struct Session<'a> {
     flush_refused: bool,
 }
 
+/// What is shipped.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held<'a> {
+    pub(crate) outbox: &'a Mutex<Outbox>,
+    pub(crate) tables: &'a Mutex<Tables>,
+}
+
 #[derive(Debug)]
 struct Ready {
-    flush: v1::Flush,
+    kind: agent_message::Kind,
     needs: Marks,
 }
 
@@ -66,9 +79,9 @@ impl<'a> Session<'a> {
     /// # Errors
     /// If it is not a Welcome, or one that claims what this epoch never sent.
     pub(crate) fn open(
-        outbox: &'a Mutex<Outbox>,
-        tables: &'a Mutex<Tables>,
+        Held { outbox, tables }: Held<'a>,
         offsets: &'a mut OffsetEstimator,
+        live: Live<'a>,
         first: v1::CollectorMessage,
         now: Timestamp,
     ) -> Result<Self, SessionError> {
@@ -82,8 +95,16 @@ impl<'a> Session<'a> {
         lock(outbox).welcome(welcome.acked_seq, welcome.stored_ns)?;
         let marks = Marks::default();
         let (ready, dictionary_refusals, flush_refused) = (None, 0, false);
-        let mut session =
-            Session { outbox, tables, offsets, marks, ready, dictionary_refusals, flush_refused };
+        let mut session = Session {
+            outbox,
+            tables,
+            offsets,
+            live,
+            marks,
+            ready,
+            dictionary_refusals,
+            flush_refused,
+        };
         session.measure(welcome.receipt, now);
         session.set_marks([welcome.strings, welcome.frames, welcome.nodes]);
         Ok(session)
@@ -91,16 +112,24 @@ impl<'a> Session<'a> {
 
     /// Whether [`Session::next_message`] would give one.
     pub(crate) fn has_next(&self) -> bool {
-        self.ready.is_some() || lock(self.outbox).has_next()
+        self.ready.is_some() || self.live.has_next() || lock(self.outbox).has_next()
     }
 
-    /// The next message: a piece of the dictionary, or the flush that needed it. When it is sent is
+    /// When to ask [`Session::has_next`] again, though nothing came.
+    pub(crate) fn next_look(&self) -> Duration {
+        self.live.next_look()
+    }
+
+    /// Nothing came or went for as long as [`Session::next_look`] said.
+    pub(crate) fn look(&mut self) {
+        self.live.break_silence();
+    }
+
+    /// The next message: a piece of the dictionary, or what needed it: an answer, or a flush. When it is sent is
     /// left 0. `None` if there is nothing to say.
     pub(crate) fn next_message(&mut self) -> Option<v1::AgentMessage> {
         if self.ready.is_none() {
-            // Two statements, for encoding must not hold the outbox's lock: `push` waits for it.
-            let next = lock(self.outbox).next();
-            self.ready = next.map(|(seq, parcel)| encode(seq, &parcel, self.tables));
+            self.ready = self.next_live().or_else(|| self.next_flush());
         }
         let needs = self.ready.as_ref()?.needs;
         if !self.holds(needs)
@@ -108,9 +137,26 @@ impl<'a> Session<'a> {
         {
             return Some(message(agent_message::Kind::Dictionary(dictionary)));
         }
-        let ready = self.ready.take()?;
-        let flush = self.complete(ready.flush);
-        Some(message(agent_message::Kind::Flush(flush)))
+        Some(message(match self.ready.take()?.kind {
+            agent_message::Kind::Flush(flush) => agent_message::Kind::Flush(self.complete(flush)),
+            other => other,
+        }))
+    }
+
+    /// People wait for these, so they go before flushes.
+    fn next_live(&mut self) -> Option<Ready> {
+        let kind = self.live.next()?;
+        let needs = match &kind {
+            agent_message::Kind::Stacks(_) => marks_of(&lock(self.tables)),
+            _ => Marks::default(),
+        };
+        Some(Ready { kind, needs })
+    }
+
+    fn next_flush(&mut self) -> Option<Ready> {
+        // Two statements, for encoding must not hold the outbox's lock: `push` waits for it.
+        let next = lock(self.outbox).next();
+        next.map(|(seq, parcel)| encode(seq, &parcel, self.tables))
     }
 
     /// Takes in what the collector said; it came at `now`.
@@ -132,9 +178,16 @@ impl<'a> Session<'a> {
                 self.measure(refusal.receipt, now);
                 self.refused(refusal)
             }
+            Some(collector_message::Kind::Settings(settings)) => {
+                Ok(self.live.settings(&settings)?)
+            }
+            Some(collector_message::Kind::StacksRequest(request)) => {
+                self.live.ask(request);
+                Ok(())
+            }
             other => {
                 let got = kind_name(other.as_ref());
-                Err(SessionError::OutOfOrder { got, expected: "Ack or Refusal" })
+                Err(SessionError::OutOfOrder { got, expected: "an answer or a question" })
             }
         }
     }
@@ -215,8 +268,9 @@ fn marks_of(tables: &Tables) -> Marks {
 /// of the tables never changes.
 fn encode(seq: u64, parcel: &Parcel, tables: &Mutex<Tables>) -> Ready {
     let cycle = parcel.span.map(|span| v1::Cycle {
-        ticks: span.ticks,
-        ticks_expected: span.ticks_expected,
+        ticks: span.ticks.made,
+        ticks_expected: span.ticks.expected,
+        ticks_saved: span.ticks.saved,
         ..encode_cycle(&parcel.delta, span.range, span.quantum_ns)
     });
     let mut tables = lock(tables);
@@ -226,7 +280,8 @@ fn encode(seq: u64, parcel: &Parcel, tables: &Mutex<Tables>) -> Ready {
     drop(tables);
     let tasks =
         parcel.tasks.iter().zip(names).map(|(task, name)| encode_task(task, name)).collect();
-    Ready { flush: v1::Flush { seq, cycle, tasks, ..Default::default() }, needs }
+    let flush = v1::Flush { seq, cycle, tasks, ..Default::default() };
+    Ready { kind: agent_message::Kind::Flush(flush), needs }
 }
 
 fn kind_name(kind: Option<&collector_message::Kind>) -> &'static str {
@@ -234,6 +289,8 @@ fn kind_name(kind: Option<&collector_message::Kind>) -> &'static str {
         Some(collector_message::Kind::Welcome(_)) => "Welcome",
         Some(collector_message::Kind::Ack(_)) => "Ack",
         Some(collector_message::Kind::Refusal(_)) => "Refusal",
+        Some(collector_message::Kind::Settings(_)) => "Settings",
+        Some(collector_message::Kind::StacksRequest(_)) => "StacksRequest",
         None => "a message that this agent does not know",
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use profiler_core::limits::MESSAGE_BYTES_MAX;
+use profiler_core::limits::{MESSAGE_BYTES_MAX, bounded_name};
 use profiler_core::wire::v1::{self, agent_message};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{sleep_until, timeout};
@@ -20,8 +20,10 @@ use tonic::{Status, Streaming};
 use super::backoff::Backoff;
 use super::client::ingest_client::IngestClient;
 use super::clock::OffsetEstimator;
-use super::session::{Session, SessionError, message};
+use super::live::Live;
+use super::session::{Held, Session, SessionError, message};
 use super::{AgentClock, Shared};
+use crate::control::Control;
 use crate::cycle::Tables;
 use crate::sync::lock;
 
@@ -74,6 +76,7 @@ pub(super) struct Link {
     pub(super) url: String,
     pub(super) endpoint: Endpoint,
     pub(super) hello: v1::Hello,
+    pub(super) control: Arc<Control>,
     pub(super) shared: Arc<Shared>,
     pub(super) tables: Arc<Mutex<Tables>>,
     pub(super) clock: Arc<dyn AgentClock>,
@@ -136,7 +139,7 @@ impl Link {
         let (sender, receiver) = mpsc::channel(OUTGOING_MAX);
         let clock = self.clock.clone();
         let outgoing = ReceiverStream::new(receiver).map(move |message| stamp(message, &*clock));
-        let _ = sender.try_send(message(agent_message::Kind::Hello(self.hello.clone())));
+        let _ = sender.try_send(message(agent_message::Kind::Hello(self.hello())));
         let mut client = IngestClient::new(self.endpoint.connect_lazy())
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX);
@@ -148,9 +151,10 @@ impl Link {
         let opened = timeout(WELCOME_TIMEOUT, opening).await;
         let (incoming, first) = opened.map_err(|_| StreamError::Silent)??;
 
-        let Shared { outbox, .. } = &*self.shared;
-        let now = self.clock.now();
-        let session = Session::open(outbox, &self.tables, &mut self.offsets, first, now)?;
+        let Shared { outbox, stacks, .. } = &*self.shared;
+        let held = Held { outbox, tables: &self.tables };
+        let live = Live::new(&self.control, stacks);
+        let session = Session::open(held, &mut self.offsets, live, first, self.clock.now())?;
         self.backoff.reset();
         if std::mem::take(&mut self.away) {
             tracing::info!(url = self.url, "the collector is back");
@@ -161,6 +165,18 @@ impl Link {
         let ended = stream.talk(&*self.clock, &self.finish).await;
         self.shared.connected.store(false, Ordering::Relaxed);
         ended
+    }
+}
+
+impl Link {
+    /// What this worker says first, as it is now.
+    fn hello(&self) -> v1::Hello {
+        let (wanted, _) = self.control.wanted();
+        v1::Hello {
+            sampler_mode: bounded_name(&self.control.mode()).into_owned(),
+            interval_ns: wanted.settings.interval_ns,
+            ..self.hello.clone()
+        }
     }
 }
 
@@ -177,8 +193,10 @@ enum Event<'a> {
     Answer(Result<Option<v1::CollectorMessage>, Status>),
     /// The socket takes another message.
     Room(mpsc::Permit<'a, v1::AgentMessage>),
-    /// A cycle came, or the request to finish.
+    /// A cycle or an answer came, or the request to finish.
     Woken,
+    /// Nothing, for as long as was to be waited.
+    Quiet,
 }
 
 impl Stream<'_> {
@@ -190,7 +208,8 @@ impl Stream<'_> {
         loop {
             let over = finish.borrow().is_some() && lock(&self.shared.outbox).is_empty();
             let sender = (over || self.session.has_next()).then_some(&self.sender);
-            match next_event(&mut self.incoming, sender, &self.shared.wake).await {
+            let event = next_event(&mut self.incoming, sender, &self.shared.wake);
+            match timeout(self.session.next_look(), event).await.unwrap_or(Event::Quiet) {
                 Event::Answer(answer) => {
                     let answer = answer?.ok_or(StreamError::Ended)?;
                     self.session.receive(answer, clock.now())?;
@@ -204,6 +223,7 @@ impl Stream<'_> {
                     None => {}
                 },
                 Event::Woken => {}
+                Event::Quiet => self.session.look(),
             }
         }
         drop(self.sender);

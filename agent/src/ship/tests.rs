@@ -4,7 +4,7 @@
 use std::io::Read;
 use std::net::TcpListener;
 
-use profiler_core::{NodeId, State, TimeRange, Weight};
+use profiler_core::{NodeId, Settings, State, StateSet, Ticks, TimeRange, Weight};
 
 use super::*;
 
@@ -27,8 +27,11 @@ fn start(url: &str, labels: usize) -> Result<Shipper, ShipError> {
         epoch: 7,
         host: "host".to_owned(),
         pid: 1,
-        sampler_mode: "test".to_owned(),
-        interval_ns: 10_000_000,
+        control: Arc::new(Control::new(Settings {
+            interval_ns: 10_000_000,
+            enabled: true,
+            states: StateSet::ALL,
+        })),
         started_at: Timestamp::from_unix_ns(5),
         limits: Limits::default(),
     };
@@ -41,8 +44,7 @@ fn cycle() -> SealedCycle {
         range: TimeRange::new(at(0), at(9)).unwrap(),
         delta: [(NodeId(1), Weight::of(State::Cpu, 30))].into_iter().collect(),
         quantum_ns: 10,
-        ticks: 1,
-        ticks_expected: 1,
+        ticks: Ticks::default(),
         tasks: Vec::new(),
         lost_tasks: 2,
         lost_queue_ns: 4,

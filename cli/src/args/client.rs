@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 
 /// Which collector is asked.
 #[derive(Args, Debug)]
@@ -56,7 +56,7 @@ pub(crate) struct ProfileArgs {
     #[arg(long, value_name = "ID")]
     pub(crate) worker: Vec<String>,
 
-    /// Only time in this state; may be repeated. Default: all three.
+    /// Only time in this state; may be repeated. Default: all.
     #[arg(long, value_enum, value_name = "STATE")]
     pub(crate) state: Vec<State>,
 
@@ -110,19 +110,116 @@ pub(crate) struct TasksArgs {
     pub(crate) format: RowFormat,
 }
 
-/// `emberline workers`
+/// `emberline stacks`
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
+    emberline stacks                                  every thread of every worker\n  \
+    emberline stacks --task load --worker worker-3    what load does there, now\n  \
+    emberline stacks --no-group | less                a stack for each thread\n\n\
+    Threads at the same place stand together; what runs comes first. A blocked thread's time is how\n\
+    long it has been there as far as the agent saw it. Exit code 1: a worker did not answer.")]
+pub(crate) struct StacksArgs {
+    #[command(flatten)]
+    pub(crate) url: UrlArgs,
+
+    /// Only threads in the task of this name; may be repeated. Default: all, and threads outside any
+    /// task.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) task: Vec<String>,
+
+    /// Only this worker; may be repeated. Default: all that are connected.
+    #[arg(long, value_name = "ID")]
+    pub(crate) worker: Vec<String>,
+
+    /// Only threads of this name, which has at most 15 bytes; may be repeated. Default: all.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) thread: Vec<String>,
+
+    /// Whose threads.
+    #[arg(long, value_enum, value_name = "WHOSE", default_value_t = Threads::Program)]
+    pub(crate) threads: Threads,
+
+    /// A stack for each thread, even if many are at the same place.
+    #[arg(long)]
+    pub(crate) no_group: bool,
+
+    /// What to write.
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = RowFormat::Table)]
+    pub(crate) format: RowFormat,
+}
+
+/// `emberline workers`
+#[derive(Args, Debug)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:\n  \
     emberline workers                                 a table\n  \
     emberline workers --format json | jq .            for programs\n  \
-    emberline workers --url http://10.0.0.7:4747      another collector")]
+    emberline workers set --all --interval 20ms       sample half as often\n  \
+    emberline workers --url http://10.0.0.7:4747      another collector"
+)]
 pub(crate) struct WorkersArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<WorkersCommand>,
+
     #[command(flatten)]
     pub(crate) url: UrlArgs,
 
     /// What to write.
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = RowFormat::Table)]
     pub(crate) format: RowFormat,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum WorkersCommand {
+    /// Change how running agents sample.
+    Set(WorkersSetArgs),
+}
+
+/// `emberline workers set`
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    emberline workers set worker-3 --interval 1ms     look closer at one\n  \
+    emberline workers set --all --enabled false       stop all sampling; tasks are still recorded\n  \
+    emberline workers set --all --state cpu,runnable  leave out time that is blocked\n\n\
+    Only what is given changes. The collector remembers it for workers that come back, and with\n\
+    --all for those that come later. Exit code 1: a worker has not applied it within 2 s.")]
+pub(crate) struct WorkersSetArgs {
+    #[command(flatten)]
+    pub(crate) url: UrlArgs,
+
+    /// Ids of the workers that are changed.
+    #[arg(value_name = "WORKER", required_unless_present = "all", conflicts_with = "all")]
+    pub(crate) workers: Vec<String>,
+
+    /// Change all workers, those that come later too.
+    #[arg(long)]
+    pub(crate) all: bool,
+
+    /// Time between two samples of a thread, 1ms to 1s.
+    #[arg(long, value_name = "TIME", value_parser = milliseconds)]
+    pub(crate) interval: Option<f64>,
+
+    /// Whether threads are sampled at all.
+    #[arg(long, value_name = "BOOL")]
+    pub(crate) enabled: Option<bool>,
+
+    /// States whose time is kept, separated by commas; may be repeated.
+    #[arg(long, value_enum, value_name = "STATE", value_delimiter = ',')]
+    pub(crate) state: Vec<State>,
+}
+
+/// A time such as `20ms` or `0.5s` in milliseconds. Whether it is allowed is the collector's to say.
+fn milliseconds(text: &str) -> Result<f64, String> {
+    const UNITS: [(&str, f64); 5] =
+        [("ms", 1.0), ("us", 1e-3), ("s", 1e3), ("m", 60e3), ("h", 3_600e3)];
+    let digits = text.trim_end_matches(char::is_alphabetic);
+    let unit = UNITS.iter().find(|(unit, _)| *unit == &text[digits.len()..]);
+    let number = digits.parse::<f64>().ok().filter(|number| number.is_finite());
+    match (number, unit) {
+        (Some(number), Some((_, factor))) => Ok(number * factor),
+        _ => Err("a time is a number with its unit, such as 20ms or 0.5s".to_owned()),
+    }
 }
 
 /// What a thread did.
@@ -132,8 +229,18 @@ pub(crate) enum State {
     Cpu,
     /// Could have run, but waited for a processor.
     Runnable,
-    /// Was blocked: a lock, a sleep, the network, a disk.
+    /// Was blocked, in whatever kind of call: the five below.
     Wait,
+    /// Waited for another thread: futexes (mutexes, parking, joins), semaphores.
+    Lock,
+    /// Slept for a time.
+    Sleep,
+    /// Waited for a socket, or in poll, epoll or select.
+    Network,
+    /// Waited for a file: reads, writes, fsync, page faults.
+    Disk,
+    /// Waited for a pipe, a terminal, a child process, or in a call whose kind is not known.
+    Other,
 }
 
 /// Whose threads are asked about.

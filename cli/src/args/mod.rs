@@ -1,13 +1,16 @@
 //! The command line as it is typed; what it means is decided in [`crate::command`].
 
 mod client;
+mod doctor;
 mod service;
 
 use clap::{Parser, Subcommand};
 
 pub(crate) use client::{
-    ProfileArgs, ProfileFormat, RangeArgs, RowFormat, TasksArgs, WorkersArgs, word,
+    ProfileArgs, ProfileFormat, RangeArgs, RowFormat, StacksArgs, TasksArgs, WorkersArgs,
+    WorkersCommand, WorkersSetArgs, word,
 };
+pub(crate) use doctor::{DoctorArgs, DoctorFormat};
 pub(crate) use service::{DemoArgs, FleetWorkerArgs, ServeArgs};
 
 /// Where a collector listens unless told otherwise.
@@ -46,8 +49,12 @@ pub(crate) enum Command {
     Profile(ProfileArgs),
     /// The ledger: which task ran where, from when to when, and how it ended.
     Tasks(TasksArgs),
+    /// What is every thread doing right now?
+    Stacks(StacksArgs),
     /// The workers that have reported, and how well they are seen.
     Workers(WorkersArgs),
+    /// What stands in the way of good profiles: in a program, on this machine, in the fleet?
+    Doctor(DoctorArgs),
     /// A worker of the demo's fleet.
     #[command(hide = true)]
     FleetWorker(FleetWorkerArgs),
@@ -62,8 +69,10 @@ impl Command {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
+    use clap::{CommandFactory as _, ValueEnum as _};
+    use profiler_core::StateSet;
 
+    use super::client::State;
     use super::*;
 
     #[test]
@@ -76,7 +85,9 @@ mod tests {
     fn help_teaches() {
         let mut cli = Cli::command();
         cli.build();
-        for command in cli.get_subcommands().filter(|c| !c.is_hide_set()) {
+        let own = |command: &&clap::Command| command.get_name() != "help";
+        let below = cli.get_subcommands().filter(own).flat_map(clap::Command::get_subcommands);
+        for command in cli.get_subcommands().chain(below).filter(|c| !c.is_hide_set()) {
             if command.get_name() == "help" {
                 continue;
             }
@@ -87,6 +98,13 @@ mod tests {
                 assert!(argument.get_help().is_some(), "{command}: {argument}");
             }
         }
+    }
+
+    /// The collector reads the words, so they must be those that it knows.
+    #[test]
+    fn states_are_called_as_in_the_model() {
+        let typed: Vec<String> = State::value_variants().iter().map(|state| word(*state)).collect();
+        assert_eq!(typed, StateSet::NAMES);
     }
 
     #[test]
@@ -102,11 +120,21 @@ mod tests {
     #[test]
     fn wrong_words_are_refused_with_the_right_ones() {
         for (typed, hint) in [
-            ("profile --state idle", "[possible values: cpu, runnable, wait]"),
+            (
+                "profile --state idle",
+                "[possible values: cpu, runnable, wait, lock, sleep, network, disk, other]",
+            ),
             ("profile --format png", "[possible values: svg, collapsed, json, table]"),
             ("demo --workers 3", "4..=64"),
             ("demo --seconds 0", "0"),
             ("serve --listen 4747", "invalid socket address"),
+            ("workers set --interval 5ms", "<WORKER>"),
+            ("workers set w --all --enabled true", "cannot be used with"),
+            ("workers set w --interval 5", "such as 20ms or 0.5s"),
+            ("workers set w --interval ms", "such as 20ms or 0.5s"),
+            ("workers set w --enabled maybe", "[possible values: true, false]"),
+            ("workers set w --state cpu,asleep", "[possible values: cpu, runnable"),
+            ("stacks --threads mine", "[possible values: program, agent, all]"),
             ("serve --data x", "unexpected argument '--data'"),
         ] {
             let words = ["emberline"].into_iter().chain(typed.split(' '));

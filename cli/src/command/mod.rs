@@ -1,8 +1,10 @@
 //! What each command does.
 
 pub(crate) mod demo;
+pub(crate) mod doctor;
 pub(crate) mod profile;
 pub(crate) mod serve;
+pub(crate) mod stacks;
 pub(crate) mod tasks;
 pub(crate) mod workers;
 

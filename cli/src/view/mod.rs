@@ -2,6 +2,8 @@
 //! shown; others are passed over, so that a newer collector can be asked too.
 
 pub(crate) mod profile;
+pub(crate) mod settings;
+pub(crate) mod stacks;
 pub(crate) mod tasks;
 pub(crate) mod workers;
 

@@ -1,6 +1,7 @@
 //! What a profile was made from.
 
-use flamegraph::text::{duration, percent};
+use flamegraph::text::{duration, tick_rate};
+use profiler_core::Ticks;
 use serde::Deserialize;
 
 use super::{Span, grouped};
@@ -12,9 +13,8 @@ use crate::client::Answer;
 pub(crate) struct Sampling {
     pub(crate) empty: bool,
     workers: Option<u64>,
-    ticks: Option<u64>,
-    ticks_missed: Option<u64>,
-    rate_hz: Option<f64>,
+    ticks: Option<Ticks>,
+    sampled_ns: u64,
     data: Option<Span>,
     range: Option<Span>,
     total_ns: Option<u64>,
@@ -39,12 +39,16 @@ impl Sampling {
             let text: Option<String> = answer.header(name);
             text.and_then(|text| Span::parse(&text))
         };
+        let count = |name| answer.header(name).unwrap_or(0);
         Sampling {
             empty: answer.header("x-emberline-empty").unwrap_or(false),
             workers: answer.header("x-emberline-workers"),
-            ticks: answer.header("x-emberline-ticks"),
-            ticks_missed: answer.header("x-emberline-ticks-missed"),
-            rate_hz: answer.header("x-emberline-rate-hz"),
+            ticks: answer.header("x-emberline-ticks").map(|made| Ticks {
+                made,
+                expected: count("x-emberline-ticks-expected"),
+                saved: count("x-emberline-ticks-saved"),
+            }),
+            sampled_ns: count("x-emberline-sampled-ns"),
             data: span("x-emberline-data"),
             range: span("x-emberline-range"),
             total_ns: answer.header("x-emberline-total-ns"),
@@ -70,14 +74,8 @@ impl Sampling {
         }
         facts.push(self.range.as_ref().map_or(asked.to_owned(), Span::to_string));
         if let Some(ticks) = self.ticks {
-            facts.push(format!("{} ticks", grouped(ticks)));
-        }
-        if let Some(rate_hz) = self.rate_hz {
-            facts.push(format!("{rate_hz:.1} ticks/s"));
-        }
-        if let (Some(missed), Some(ticks)) = (self.ticks_missed, self.ticks) {
-            let share = percent(missed, missed.saturating_add(ticks));
-            facts.push(format!("{share:.1} % missed"));
+            facts.push(format!("{} ticks", grouped(ticks.made)));
+            facts.extend(tick_rate(ticks, self.sampled_ns));
         }
         facts.join(", ")
     }
@@ -111,14 +109,14 @@ mod tests {
     fn a_line_says_how_well_it_was_sampled() {
         let sampling = Sampling {
             workers: Some(4),
-            ticks: Some(11_970),
-            ticks_missed: Some(30),
-            rate_hz: Some(99.75),
+            ticks: Some(Ticks { made: 11_532, expected: 12_000, saved: 444 }),
+            sampled_ns: 120_000_000_000,
             ..Sampling::default()
         };
         assert_eq!(
             sampling.line("-30s to now"),
-            "4 workers, -30s to now, 11,970 ticks, 99.8 ticks/s, 0.2 % missed"
+            "4 workers, -30s to now, 11,532 ticks, 96.1 of 100 ticks/s, \
+             3.7 saved by the agent's limit on its cost, 24 missed"
         );
         let about =
             About { range: span("00", "05").unwrap(), totals: Totals { total_ns: 83_000_000_000 } };

@@ -6,6 +6,7 @@ use flamegraph::text::{duration, percent};
 use jiff::Timestamp;
 use serde::Deserialize;
 
+use super::settings::every;
 use crate::grid::Align::{Left, Right};
 use crate::grid::Grid;
 
@@ -27,11 +28,17 @@ struct Epoch {
     labels: BTreeMap<String, String>,
     host: String,
     pid: u32,
+    sampler_mode: String,
+    interval_ns: u64,
+    // Not said by collectors before they could be changed.
+    enabled: Option<bool>,
     state: String,
     last_seen: String,
     clock: Option<Clock>,
     ticks: u64,
     ticks_expected: u64,
+    #[serde(default)]
+    ticks_saved: u64,
     account: Account,
     running_tasks: u64,
 }
@@ -70,6 +77,7 @@ impl Workers {
             ("WORKER", Left),
             ("STATE", Left),
             ("SEEN", Right),
+            ("EVERY", Right),
             ("TICKS", Right),
             ("LOST", Right),
             ("CLOCK", Right),
@@ -77,6 +85,7 @@ impl Workers {
             ("PID", Right),
             ("HOST", Left),
             ("LABELS", Left),
+            ("MODE", Left),
         ]);
         for worker in &self.workers {
             for epoch in &worker.epochs {
@@ -91,29 +100,39 @@ impl Workers {
         if self.workers.is_empty() {
             return "no worker has reported yet";
         }
-        "SEEN: time since it last reported; TICKS: samples made of those due; LOST: thread time \
+        "SEEN: time since it last reported; EVERY: time between two samples; TICKS: samples made of \
+         those due, and those that the agent saved by its limit on its own cost; LOST: thread time \
          and tasks that were not stored; CLOCK: its offset from the collector's"
     }
 }
 
 impl Epoch {
-    fn cells(&self, worker: &str, now: &str) -> [String; 10] {
+    /// The share of the ticks that were made, and of those left out on purpose if any were.
+    fn ticks(&self) -> String {
+        let share = |part| format!("{:.1} %", percent(part, self.ticks_expected));
+        match (self.ticks_expected, self.ticks_saved) {
+            (0, _) => "-".to_owned(),
+            (_, 0) => share(self.ticks),
+            (_, saved) => format!("{}, {} saved", share(self.ticks), share(saved)),
+        }
+    }
+
+    fn cells(&self, worker: &str, now: &str) -> [String; 12] {
         let labels: Vec<String> =
             self.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
         [
             worker.to_owned(),
             self.state.clone(),
             ago(&self.last_seen, now),
-            match self.ticks_expected {
-                0 => "-".to_owned(),
-                due => format!("{:.1} %", percent(self.ticks, due)),
-            },
+            every(self.enabled, Some(self.interval_ns)),
+            self.ticks(),
             self.account.lost(),
             self.clock.as_ref().map_or("-".to_owned(), Clock::text),
             self.running_tasks.to_string(),
             self.pid.to_string(),
             self.host.clone(),
             labels.join(" "),
+            self.sampler_mode.clone(),
         ]
     }
 }
@@ -146,9 +165,10 @@ mod tests {
     fn each_life_has_a_row() {
         let epoch = |state: &str, clock: serde_json::Value, lost_tasks: u64| {
             json!({"epoch": "0a", "labels": {"role": "qr", "x": "\u{1b}]0;"}, "host": "h", "pid": 17,
-                "agent_version": "0.1.0", "state": state, "connected": true,
+                "agent_version": "0.1.0", "sampler_mode": "signals", "interval_ns": 10_000_000,
+                "enabled": state != "gone", "state": state, "connected": true,
                 "last_seen": "2026-01-31T12:00:00Z", "clock": clock, "ticks": 997,
-                "ticks_expected": 1_000, "running_tasks": 3,
+                "ticks_expected": 1_000, "ticks_saved": lost_tasks / 7 * 2, "running_tasks": 3,
                 "account": {"accepted_ns": 9, "stored_ns": 9, "lost_refused_ns": 0,
                     "lost_forgotten_ns": 2_000_000, "lost_queue_ns": 0, "lost_tasks": lost_tasks}})
         };
@@ -162,9 +182,9 @@ mod tests {
         }))
         .unwrap();
         expect![[r#"
-            WORKER    STATE        SEEN   TICKS              LOST              CLOCK  RUNNING  PID  HOST  LABELS
-            worker-0  gone       500 ms  99.7 %           2.00 ms                  -        3   17  h     role=qr x=\u{1b}]0;
-            worker-0  connected  500 ms  99.7 %  2.00 ms, 7 tasks  -1.50 ms ±40.0 µs        3   17  h     role=qr x=\u{1b}]0;
+            WORKER    STATE        SEEN    EVERY                TICKS              LOST              CLOCK  RUNNING  PID  HOST  LABELS               MODE
+            worker-0  gone       500 ms      off               99.7 %           2.00 ms                  -        3   17  h     role=qr x=\u{1b}]0;  signals
+            worker-0  connected  500 ms  10.0 ms  99.7 %, 0.2 % saved  2.00 ms, 7 tasks  -1.50 ms ±40.0 µs        3   17  h     role=qr x=\u{1b}]0;  signals
         "#]]
         .assert_eq(&workers.table());
     }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::query::{By, Format, ProfileAnswer, ProfileQuery, TimelineQuery};
 use crate::testing::{SECOND_NS, TestWorker, at, range};
-use profiler_core::{Filter, Profile, State, StateSet, ThreadKind, TimeRange, Weight};
+use profiler_core::{Filter, Profile, State, StateSet, ThreadKind, Ticks, TimeRange, Weight};
 
 /// A collector whose clock stands at `now_s` after the tests' start.
 fn collector(now_s: i64) -> Collector {
@@ -154,7 +154,7 @@ fn check_refused(change: impl FnOnce(&mut v1::Flush), expected: &str) {
     }
 
     worker.note_refused(3);
-    worker.count("load;main", State::Wait, 4);
+    worker.count("load;main", State::Lock, 4);
     let next = worker.flush(11, vec![]);
     assert_eq!(send(&collector, &attachment, &mut worker, &next), "ack 2");
     let view = &collector.fleet(&[]).epochs[0];
@@ -318,7 +318,7 @@ const STACKS: [&str; 8] = [
 type Second = (usize, i64, Vec<(usize, usize, u64)>);
 
 fn seconds() -> impl Strategy<Value = Vec<Second>> {
-    let count = (0..STACKS.len(), 0..3usize, 1..1_000u64);
+    let count = (0..STACKS.len(), 0..State::ALL.len(), 1..1_000u64);
     prop::collection::vec((0..3usize, 0..40i64, prop::collection::vec(count, 0..6)), 0..25)
 }
 
@@ -329,7 +329,7 @@ fn filters() -> impl Strategy<Value = Filter> {
     };
     let threads =
         prop::sample::select(vec![ThreadKind::Program, ThreadKind::Agent, ThreadKind::All]);
-    let states = prop::sample::subsequence(&State::ALL[..], 1..=3)
+    let states = prop::sample::subsequence(&State::ALL[..], 1..=State::ALL.len())
         .prop_map(|states| states.into_iter().collect::<StateSet>());
     (some(&["load", "store"]), some(&["w0", "w1"]), states, threads)
         .prop_map(|(tasks, workers, states, threads)| Filter { tasks, workers, states, threads })
@@ -439,7 +439,7 @@ proptest! {
         }
         let view = &collector.fleet(&[]).epochs[0];
         prop_assert_eq!((view.acked_seq, view.stored_ns), (mark, expected_ns));
-        prop_assert_eq!((view.running, view.ticks), (applied, 99 * applied as u64));
+        prop_assert_eq!((view.running, view.ticks.made), (applied, 95 * applied as u64));
     }
 }
 
@@ -454,7 +454,8 @@ fn a_cycle_is_stored_by_the_collectors_clock_with_the_raw_time_beside() {
     assert_eq!(send(&collector, &attachment, &mut worker, &flush), "ack 1");
     let stored = &read(&collector.hot).starting_in(TimeRange::ALL)[0];
     assert_eq!((stored.window.range, stored.raw_start), (range(10, 11), at(13)));
-    assert_eq!((stored.clock_error_ns, stored.ticks, stored.ticks_expected), (5, 99, 100));
+    let ticks = Ticks { made: 95, expected: 100, saved: 4 };
+    assert_eq!((stored.clock_error_ns, stored.ticks), (5, ticks));
     assert_eq!(rows(&collector), ["w/1/1 ok 12"]);
     let snapshot = read(&collector.ledger).snapshot(TimeRange::ALL);
     let row = &snapshot.select(&Default::default(), 1).rows[0];

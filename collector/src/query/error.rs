@@ -1,7 +1,7 @@
 //! What is wrong with a question, and what is allowed instead.
 
 use profiler_core::Timestamp;
-use profiler_core::limits::bounded;
+use profiler_core::limits::{INTERVAL_MAX, INTERVAL_MIN, bounded};
 
 use super::time::format_time;
 
@@ -9,7 +9,7 @@ use super::time::format_time;
 const ECHO_BYTES_MAX: usize = 200;
 
 /// A question that cannot be answered.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum QueryError {
     #[error("there is no parameter {name:?}; allowed are: {}", allowed.join(", "))]
@@ -36,6 +36,17 @@ pub(crate) enum QueryError {
     Steps { step: String, steps: u64, limit: u64 },
     #[error("format=collapsed has no lines; take by=function, or format=json or format=svg")]
     CollapsedByLine,
+    #[error("the body is not understood: {reason}; allowed is a JSON object with some of: {}",
+        allowed.join(", "))]
+    Body { reason: String, allowed: Vec<&'static str> },
+    #[error("interval_ms is {value}; it must be from {} to {}", INTERVAL_MIN.as_millis(),
+        INTERVAL_MAX.as_millis())]
+    Interval { value: f64 },
+    #[error("there is nothing to set; give some of: {}", allowed.join(", "))]
+    NothingToSet { allowed: Vec<&'static str> },
+    #[error("states is empty; give some of: {}, or switch sampling off with enabled",
+        allowed.join(", "))]
+    NoStates { allowed: Vec<&'static str> },
     #[error("no {kind} is called {name:?}{}", suggestion(nearest))]
     UnknownName { kind: &'static str, name: String, nearest: Vec<String> },
 }
@@ -51,7 +62,10 @@ impl QueryError {
         match self {
             QueryError::UnknownParameter { allowed, .. }
             | QueryError::Choice { allowed, .. }
-            | QueryError::Form { allowed, .. } => Some(allowed),
+            | QueryError::Form { allowed, .. }
+            | QueryError::Body { allowed, .. }
+            | QueryError::NothingToSet { allowed }
+            | QueryError::NoStates { allowed } => Some(allowed),
             _ => None,
         }
     }

@@ -8,6 +8,8 @@ mod error;
 mod nearest;
 mod params;
 mod profile;
+mod settings;
+mod stacks;
 mod tasks;
 mod time;
 mod timeline;
@@ -15,6 +17,8 @@ mod workers;
 
 pub(crate) use error::QueryError;
 pub(crate) use profile::{By, Format, ProfileAnswer, ProfileQuery, Sampling};
+pub(crate) use settings::parse_change;
+pub(crate) use stacks::{StackGroup, StackQuery, WorkerStacks};
 pub(crate) use tasks::{SummaryRow, TaskAnswer, TaskQuery, TaskSummary};
 pub(crate) use time::format_time;
 pub(crate) use timeline::{Series, TimelineAnswer, TimelineQuery};

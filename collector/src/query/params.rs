@@ -1,6 +1,6 @@
 //! Parameters as they were given, and the ones that several questions share.
 
-use profiler_core::{Filter, State, StateSet, ThreadKind, TimeRange, Timestamp};
+use profiler_core::{Filter, StateSet, ThreadKind, TimeRange, Timestamp};
 
 use super::QueryError;
 use super::error::echo;
@@ -122,17 +122,24 @@ impl Filters {
 
     /// The filter of samples; its tasks and workers must be known.
     pub(crate) fn parse(params: &Params<'_>, collector: &Collector) -> Result<Filter, QueryError> {
-        let states = State::ALL.map(|state| (state.name(), state));
-        let states = params.many("state")?.into_iter().map(|name| choose("state", name, &states));
-        let states: Vec<State> = states.collect::<Result<_, _>>()?;
-        let states = if states.is_empty() { StateSet::ALL } else { states.into_iter().collect() };
+        let states = params.many("state")?.into_iter().map(state_set);
+        let states = states.reduce(|all, states| Ok(all? | states?));
         Ok(Filter {
             threads: params.choice("threads", &Filters::THREADS)?,
             tasks: known_tasks(params, collector)?,
             workers: known_workers(params, collector)?,
-            states,
+            states: states.unwrap_or(Ok(StateSet::ALL))?,
         })
     }
+}
+
+/// The states of a name.
+fn state_set(name: &str) -> Result<StateSet, QueryError> {
+    StateSet::from_name(name).ok_or_else(|| QueryError::Choice {
+        name: "state",
+        value: echo(name),
+        allowed: StateSet::NAMES.to_vec(),
+    })
 }
 
 /// The tasks that were asked for, all known.

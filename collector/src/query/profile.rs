@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use profiler_core::{Delta, Filter, NodeId, Profile, TimeRange, Timestamp, Weight, WorkerId};
+use profiler_core::{
+    Delta, Filter, NodeId, Profile, Ticks, TimeRange, Timestamp, Weight, WorkerId,
+};
 
 use super::QueryError;
 use super::params::{Filters, Params, RangeText};
@@ -71,8 +73,7 @@ pub(crate) struct Sampling {
     pub(crate) windows: u64,
     /// Sum of the windows' lengths over all workers.
     pub(crate) sampled_ns: u64,
-    pub(crate) ticks: u64,
-    pub(crate) ticks_expected: u64,
+    pub(crate) ticks: Ticks,
 }
 
 impl Sampling {
@@ -82,26 +83,20 @@ impl Sampling {
             sampling.windows += 1;
             let length_ns = stored.window.range.length_ns();
             sampling.sampled_ns = sampling.sampled_ns.saturating_add(length_ns);
-            sampling.ticks = sampling.ticks.saturating_add(stored.ticks);
-            let expected = sampling.ticks_expected.saturating_add(stored.ticks_expected);
-            sampling.ticks_expected = expected;
+            sampling.ticks += stored.ticks;
         }
         sampling
     }
 
     /// Ticks a second that were made; `None` without any time.
     pub(crate) fn rate_hz(&self) -> Option<f64> {
-        (self.sampled_ns > 0).then(|| self.ticks as f64 * 1e9 / self.sampled_ns as f64)
+        (self.sampled_ns > 0).then(|| self.ticks.made as f64 * 1e9 / self.sampled_ns as f64)
     }
 
     /// Share of the expected ticks that were made; `None` if none was expected.
     pub(crate) fn share(&self) -> Option<f64> {
-        (self.ticks_expected > 0).then(|| self.ticks as f64 / self.ticks_expected as f64)
-    }
-
-    /// Ticks that the interval asked for and that were not made.
-    pub(crate) fn missed(&self) -> u64 {
-        self.ticks_expected.saturating_sub(self.ticks)
+        let Ticks { made, expected, .. } = self.ticks;
+        (expected > 0).then(|| made as f64 / expected as f64)
     }
 }
 
@@ -135,7 +130,7 @@ impl Taken {
     /// The part of the tree that the windows' nodes need.
     pub(crate) fn excerpt(&self, collector: &Collector) -> Excerpt {
         let deltas = self.windows.iter().map(|stored| &stored.window.delta);
-        let touched = deltas.flat_map(Delta::pairs).map(|(node, _)| *node);
+        let touched = deltas.flat_map(Delta::entries).map(|(node, _, _)| *node);
         Excerpt::of(&collector.tree, touched)
     }
 }
@@ -147,8 +142,8 @@ impl Collector {
         let excerpt = taken.excerpt(self);
         let mut sums = vec![Weight::ZERO; excerpt.trie.node_count() as usize];
         for stored in &taken.windows {
-            for (node, weight) in stored.window.delta.pairs() {
-                sums[excerpt.node(*node).index()] += *weight;
+            for (node, state, nanoseconds) in stored.window.delta.entries() {
+                sums[excerpt.node(*node).index()].count(*state, *nanoseconds);
             }
         }
         let sum: Delta = (0..).map(NodeId).zip(sums).collect();

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use profiler_core::{Filter, FrameKind, NodeId, TimeRange, Timestamp, Weight};
+use profiler_core::{Filter, FrameKind, NodeId, State, TimeRange, Timestamp, Weight};
 
 use super::QueryError;
 use super::error::echo;
@@ -120,26 +120,28 @@ impl Collector {
         let taken = Taken::of(self, query.range, &query.filter);
         let excerpt = taken.excerpt(self);
         let tops = Tops::of(&excerpt, &query.filter);
-        let weighed = |visit: &mut dyn FnMut(Timestamp, usize, Weight)| {
+        let states = query.filter.states;
+        let weighed = |visit: &mut dyn FnMut(Timestamp, usize, State, u64)| {
             for stored in &taken.windows {
-                for (node, weight) in stored.window.delta.pairs() {
+                let entries = stored.window.delta.entries().iter();
+                for (node, state, nanoseconds) in entries.filter(|entry| states.contains(entry.1)) {
                     if let Some(top) = tops.of_node[excerpt.node(*node).index()] {
-                        visit(stored.window.range.start(), top, weight.keep(query.filter.states));
+                        visit(stored.window.range.start(), top, *state, *nanoseconds);
                     }
                 }
             }
         };
         // First how heavy each is, so that only the series that are shown take memory.
         let mut totals = vec![Weight::ZERO; tops.frames.len()];
-        weighed(&mut |_, top, weight| totals[top] += weight);
+        weighed(&mut |_, top, state, nanoseconds| totals[top].count(state, nanoseconds));
         let (mut series, line_of, others) = lines(&tops, &totals);
         let steps = Steps::new(query.range, query.step_ns);
         for line in &mut series {
             line.weights = vec![Weight::ZERO; steps.count as usize];
         }
-        weighed(&mut |start, top, weight| {
+        weighed(&mut |start, top, state, nanoseconds| {
             if let Some(line) = line_of[top] {
-                series[line].weights[steps.index(start)] += weight;
+                series[line].weights[steps.index(start)].count(state, nanoseconds);
             }
         });
         TimelineAnswer {

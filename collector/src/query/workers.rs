@@ -1,7 +1,7 @@
 //! Who is there, and whether nothing of theirs was lost unseen.
 
-use profiler_core::wire::v1;
-use profiler_core::{Epoch, TimeRange, Timestamp, WorkerId};
+use profiler_core::wire::{Applied, v1};
+use profiler_core::{Epoch, Ticks, TimeRange, Timestamp, WorkerId};
 
 use super::QueryError;
 use super::params::{Params, known_workers};
@@ -28,14 +28,17 @@ pub(crate) struct EpochView {
     pub(crate) first_seen: Timestamp,
     pub(crate) last_seen: Timestamp,
     pub(crate) clock: Option<v1::Clock>,
-    pub(crate) ticks: u64,
-    pub(crate) ticks_expected: u64,
+    pub(crate) ticks: Ticks,
     pub(crate) acked_seq: u64,
     pub(crate) stored_ns: u64,
     pub(crate) account: v1::Account,
     pub(crate) refused: u64,
     pub(crate) last_refusal: Option<String>,
     pub(crate) running: usize,
+    /// What the agent said last that it works by.
+    pub(crate) applied: Option<Applied>,
+    /// Whether it has yet to take up what was asked for.
+    pub(crate) settings_pending: bool,
 }
 
 impl EpochView {
@@ -70,7 +73,7 @@ impl Collector {
         let mut sessions = lock(&self.registry).all();
         sessions.retain(|cell| workers.is_empty() || workers.iter().any(|w| **w == *cell.worker.0));
         let mut epochs: Vec<EpochView> =
-            sessions.iter().map(|cell| view(cell, &lock(&cell.state))).collect();
+            sessions.iter().map(|cell| self.view(cell, &lock(&cell.state))).collect();
         let ledger = read(&self.ledger);
         for epoch in &mut epochs {
             epoch.running = ledger.running_count(&epoch.worker, epoch.epoch);
@@ -90,24 +93,27 @@ impl Collector {
             task_rows_thinned,
         }
     }
-}
 
-fn view(cell: &SessionCell, session: &Session) -> EpochView {
-    EpochView {
-        worker: cell.worker.clone(),
-        epoch: cell.epoch,
-        greeting: session.greeting.clone(),
-        presence: session.presence,
-        first_seen: session.first_seen,
-        last_seen: session.last_seen,
-        clock: session.clock,
-        ticks: session.ticks,
-        ticks_expected: session.ticks_expected,
-        acked_seq: session.acked_seq,
-        stored_ns: session.stored_ns,
-        account: session.account.unwrap_or_default(),
-        refused: session.refused,
-        last_refusal: session.last_refusal.clone(),
-        running: 0,
+    fn view(&self, cell: &SessionCell, session: &Session) -> EpochView {
+        EpochView {
+            worker: cell.worker.clone(),
+            epoch: cell.epoch,
+            greeting: session.greeting.clone(),
+            presence: session.presence,
+            first_seen: session.first_seen,
+            last_seen: session.last_seen,
+            clock: session.clock,
+            ticks: session.ticks,
+            acked_seq: session.acked_seq,
+            stored_ns: session.stored_ns,
+            account: session.account.unwrap_or_default(),
+            refused: session.refused,
+            last_refusal: session.last_refusal.clone(),
+            running: 0,
+            settings_pending: !lock(&self.wishes)
+                .of(&cell.worker)
+                .is_met_by(session.applied.as_ref()),
+            applied: session.applied.clone(),
+        }
     }
 }

@@ -17,15 +17,23 @@ use tokio::time::timeout;
 
 use super::answer;
 use super::error::ErrorAnswer;
+use super::live;
 use crate::collector::Collector;
-use crate::limits::{QUERIES_MAX, QUERIES_WAITING_MAX, QUERY_WAIT_MAX};
+use crate::limits::{LIVE_QUESTIONS_MAX, QUERIES_MAX, QUERIES_WAITING_MAX, QUERY_WAIT_MAX};
 use crate::query::{
     Format, ProfileAnswer, ProfileQuery, TaskQuery, TimelineQuery, format_time, parse_workers,
 };
 
 /// What exists, for who asks for what does not.
-const PATHS: [&str; 5] =
-    ["/livez", "/api/v1/profile", "/api/v1/timeline", "/api/v1/tasks", "/api/v1/workers"];
+const PATHS: [&str; 7] = [
+    "/livez",
+    "/api/v1/profile",
+    "/api/v1/timeline",
+    "/api/v1/tasks",
+    "/api/v1/workers",
+    "/api/v1/workers/settings",
+    "/api/v1/stacks",
+];
 
 /// Lets a flame graph's own script run, and nothing else: nothing is loaded, nothing is sent.
 const SVG_POLICY: HeaderValue = HeaderValue::from_static(
@@ -35,19 +43,21 @@ const SVG_POLICY: HeaderValue = HeaderValue::from_static(
 /// Everything but a flame graph: nothing runs at all.
 const PLAIN_POLICY: HeaderValue = HeaderValue::from_static("default-src 'none'");
 
-type Pairs = Result<Parameters<Vec<(String, String)>>, QueryRejection>;
+pub(super) type Pairs = Result<Parameters<Vec<(String, String)>>, QueryRejection>;
 
 /// Parses a question asked at a time, and answers it.
 type Answerer = fn(&Collector, &[(String, String)], Timestamp) -> Result<Response, ErrorAnswer>;
 
 /// What handlers share.
 #[derive(Clone)]
-struct Reader {
-    collector: Arc<Collector>,
+pub(super) struct Reader {
+    pub(super) collector: Arc<Collector>,
     /// One for each question that is answered.
     turns: Arc<Semaphore>,
     /// One for each question that is answered or waits for its turn.
     places: Arc<Semaphore>,
+    /// One for each question to running agents.
+    pub(super) live: Arc<Semaphore>,
 }
 
 /// The routes of the HTTP API.
@@ -58,6 +68,7 @@ pub(crate) fn router(collector: Arc<Collector>) -> Router {
         .route("/api/v1/timeline", get(timeline))
         .route("/api/v1/tasks", get(tasks))
         .route("/api/v1/workers", get(workers))
+        .merge(live::routes())
         .method_not_allowed_fallback(not_allowed)
         .fallback(not_found)
         .layer(map_response(harden))
@@ -65,6 +76,7 @@ pub(crate) fn router(collector: Arc<Collector>) -> Router {
             collector,
             turns: Arc::new(Semaphore::new(QUERIES_MAX)),
             places: Arc::new(Semaphore::new(QUERIES_MAX + QUERIES_WAITING_MAX)),
+            live: Arc::new(Semaphore::new(LIVE_QUESTIONS_MAX)),
         })
 }
 
@@ -86,7 +98,11 @@ async fn not_found(request: Request) -> ErrorAnswer {
 
 async fn not_allowed(request: Request) -> ErrorAnswer {
     let error = format!("{} is not a method of this path", request.method());
-    ErrorAnswer::new(StatusCode::METHOD_NOT_ALLOWED, error).with_allowed(&["GET", "HEAD"])
+    let allowed: &[&str] = match request.uri().path() {
+        live::SETTINGS_PATH => &["PUT"],
+        _ => &["GET", "HEAD"],
+    };
+    ErrorAnswer::new(StatusCode::METHOD_NOT_ALLOWED, error).with_allowed(allowed)
 }
 
 impl Reader {
@@ -149,9 +165,11 @@ fn note_sampling(headers: &mut HeaderMap, query: &ProfileQuery, answer: &Profile
     let sampling = &answer.sampling;
     note("x-emberline-empty", answer.profile.is_empty().to_string());
     note("x-emberline-workers", answer.workers.len().to_string());
-    note("x-emberline-ticks", sampling.ticks.to_string());
-    note("x-emberline-ticks-expected", sampling.ticks_expected.to_string());
-    note("x-emberline-ticks-missed", sampling.missed().to_string());
+    note("x-emberline-sampled-ns", sampling.sampled_ns.to_string());
+    note("x-emberline-ticks", sampling.ticks.made.to_string());
+    note("x-emberline-ticks-expected", sampling.ticks.expected.to_string());
+    note("x-emberline-ticks-saved", sampling.ticks.saved.to_string());
+    note("x-emberline-ticks-missed", sampling.ticks.missed().to_string());
     if let Some(rate_hz) = sampling.rate_hz() {
         note("x-emberline-rate-hz", format!("{rate_hz:.3}"));
     }

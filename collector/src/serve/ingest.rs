@@ -6,13 +6,14 @@ use profiler_core::limits::bounded;
 use profiler_core::wire::v1::collector_message::Kind;
 use profiler_core::wire::v1::{AgentMessage, CollectorMessage, agent_message};
 use tokio::sync::{mpsc, watch};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::server::ingest_server;
 use crate::collector::{AttachError, Attached, Attachment, Collector, Departure, TakenOver};
 use crate::limits::{ANSWERS_MAX, HELLO_MAX, SILENCE_MAX};
+use crate::live::Orders;
 
 /// Longest text of a status, in bytes: it travels as a header.
 const STATUS_BYTES_MAX: usize = 1_024;
@@ -57,7 +58,7 @@ struct Stream {
 impl Stream {
     /// Serves the stream to its end, whatever ends it, and lets its session know.
     async fn run(mut self, mut stopping: watch::Receiver<bool>) {
-        let Attached { attachment, taken_over, welcome } = match self.hello().await {
+        let Attached { attachment, taken_over, welcome, orders } = match self.hello().await {
             Ok(attached) => attached,
             Err(status) => {
                 tracing::warn!(reason = status.message(), "a stream without a good Hello");
@@ -70,7 +71,7 @@ impl Stream {
         // What ends a stream from outside waits for the message that is being taken in: nothing
         // is awaited between a message and what it does.
         let ended = tokio::select! {
-            ended = self.converse(&attachment, welcome) => ended,
+            ended = self.converse(&attachment, welcome, orders) => ended,
             _ = taken_over => Err(taken_over_status()),
             _ = stopping.wait_for(|stop| *stop) => {
                 Err(Status::unavailable("the collector is shutting down"))
@@ -105,12 +106,27 @@ impl Stream {
     }
 
     /// Answers messages until the agent says Goodbye (`Ok`) or the stream ends otherwise.
-    async fn converse(&mut self, attachment: &Attachment, welcome: Kind) -> Result<(), Status> {
+    async fn converse(
+        &mut self,
+        attachment: &Attachment,
+        welcome: Kind,
+        mut orders: Orders,
+    ) -> Result<(), Status> {
         self.answer(welcome).await?;
+        let mut silent_at = Instant::now() + SILENCE_MAX;
         loop {
-            let message = timeout(SILENCE_MAX, self.messages.message()).await.map_err(|_| {
+            // Whichever is not there yet is awaited on in the next round, and nothing of it is lost.
+            let message = tokio::select! {
+                message = timeout_at(silent_at, self.messages.message()) => message,
+                Some(order) = orders.next() => {
+                    self.answer(order).await?;
+                    continue;
+                }
+            };
+            let message = message.map_err(|_| {
                 Status::deadline_exceeded(format!("nothing came for {SILENCE_MAX:?}"))
             })??;
+            silent_at = Instant::now() + SILENCE_MAX;
             let received_at = self.collector.clock.now();
             let message = message.ok_or_else(|| Status::cancelled("the agent hung up"))?;
             let answer = match message.kind {
@@ -121,6 +137,14 @@ impl Stream {
                 Some(agent_message::Kind::Dictionary(dictionary)) => {
                     let answer = self.collector.dictionary(attachment, &dictionary, received_at);
                     answer.map_err(|TakenOver| taken_over_status())?
+                }
+                Some(agent_message::Kind::Applied(applied)) => {
+                    let taken = self.collector.applied(attachment, applied, received_at);
+                    taken.map(|()| None).map_err(|TakenOver| taken_over_status())?
+                }
+                Some(agent_message::Kind::Stacks(stacks)) => {
+                    let taken = self.collector.stacks(attachment, &stacks, received_at);
+                    taken.map(|()| None).map_err(|TakenOver| taken_over_status())?
                 }
                 Some(agent_message::Kind::Goodbye(_)) => return Ok(()),
                 Some(agent_message::Kind::Hello(_)) => {

@@ -6,6 +6,7 @@ mod answer;
 mod error;
 mod http;
 mod ingest;
+mod live;
 #[allow(missing_docs, unreachable_pub, clippy::all)]
 #[rustfmt::skip]
 mod server;

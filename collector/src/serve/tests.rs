@@ -2,6 +2,7 @@
 //! server on loopback, with a clock of our own.
 
 mod client;
+mod live;
 mod questions;
 mod readers;
 
@@ -78,7 +79,7 @@ async fn attached(running: &Running, id: &str) -> (TestWorker, Client) {
     let mut worker = TestWorker::new(id, 1);
     let mut client = Client::attach(running.address, worker.hello()).await;
     worker.count("load;main;parse:3", State::Cpu, 5);
-    worker.count("load;main;parse:4", State::Wait, 2);
+    worker.count("load;main;parse:4", State::Network, 2);
     worker.count("[agent];sampler", State::Cpu, 1);
     let tasks = vec![worker.task(1, "load", (10, Some(12))), worker.task(2, "load", (20, None))];
     let flush = worker.flush(30, tasks);

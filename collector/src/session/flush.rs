@@ -3,7 +3,7 @@
 use std::sync::{Arc, RwLock};
 
 use profiler_core::wire::{Translation, WireError, decode_cycle, decode_task, v1};
-use profiler_core::{Delta, TaskRecord, TimeRange, Timestamp, Window};
+use profiler_core::{Delta, TaskRecord, Ticks, TimeRange, Timestamp, Window};
 
 use super::SessionCell;
 use crate::hot::StoredWindow;
@@ -76,19 +76,23 @@ impl Checks<'_> {
         if ahead_ns > nanoseconds(AHEAD_MAX).unsigned_abs() {
             return Err(FlushError::Ahead { ahead_ms: ahead_ns / 1_000_000 });
         }
-        let pairs = delta.pairs().iter().map(|(node, weight)| {
+        let entries = delta.entries().iter().map(|(node, state, nanoseconds)| {
             let node = self.translation.node(*node);
-            (node.expect("decode_cycle lets only nodes of the dictionary pass"), *weight)
+            let node = node.expect("decode_cycle lets only nodes of the dictionary pass");
+            (node, *state, *nanoseconds)
         });
         // The copy has no spare room, and these are what the memory of the hot window holds.
-        let delta: Delta = pairs.collect::<Delta>().clone();
+        let delta: Delta = entries.collect::<Delta>().clone();
         Ok(StoredWindow {
             window: Window { worker: self.cell.worker.clone(), range, delta },
             epoch: self.cell.epoch,
             raw_start: raw.start(),
             clock_error_ns: clock.error_ns,
-            ticks: cycle.ticks,
-            ticks_expected: cycle.ticks_expected,
+            ticks: Ticks {
+                made: cycle.ticks,
+                expected: cycle.ticks_expected,
+                saved: cycle.ticks_saved,
+            },
         })
     }
 

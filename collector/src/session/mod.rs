@@ -10,9 +10,11 @@ mod registry;
 
 use std::sync::Mutex;
 
-use profiler_core::wire::{Translation, v1};
-use profiler_core::{Epoch, Timestamp, WorkerId};
+use profiler_core::wire::{Applied, Translation, v1};
+use profiler_core::{Epoch, Ticks, Timestamp, WorkerId};
 use tokio::sync::oneshot;
+
+use crate::live::Asker;
 
 pub(crate) use flush::{Checked, Checks};
 pub(crate) use hello::{Greeting, HelloError};
@@ -37,14 +39,17 @@ pub(crate) struct Session {
     pub(crate) stored_ns: u64,
     pub(crate) account: Option<v1::Account>,
     pub(crate) clock: Option<v1::Clock>,
-    pub(crate) ticks: u64,
-    pub(crate) ticks_expected: u64,
+    pub(crate) ticks: Ticks,
     /// Flushes and dictionaries that were refused, and why the last one was.
     pub(crate) refused: u64,
     pub(crate) last_refusal: Option<String>,
     pub(crate) first_seen: Timestamp,
     pub(crate) last_seen: Timestamp,
     pub(crate) presence: Presence,
+    /// What the agent said last that it works by.
+    pub(crate) applied: Option<Applied>,
+    /// While its stream is open.
+    pub(crate) asker: Option<Asker>,
     /// Counts the streams of this session, so that an older one knows that it is.
     generation: u64,
     /// Dropped to end the stream that holds the other end.
@@ -103,8 +108,7 @@ impl Session {
         if let Some(stored) = &checked.window {
             let weight_ns = stored.window.delta.total().total_ns();
             self.stored_ns = self.stored_ns.saturating_add(weight_ns);
-            self.ticks = self.ticks.saturating_add(stored.ticks);
-            self.ticks_expected = self.ticks_expected.saturating_add(stored.ticks_expected);
+            self.ticks += stored.ticks;
         }
     }
 }

@@ -100,8 +100,9 @@ fn inner(text: &str) -> String {
     bounded(&printable(text), NAME_BYTES_MAX).replace('(', "❨").replace(')', "❩")
 }
 
-/// Time, share of the whole, time of its own, states. In capitals, for the search looks at these
-/// words too: a search for `wait` finds functions, not all that waited.
+/// Time, share of the whole, time of its own, states, and the kinds of waiting. In capitals, for the
+/// search looks at these words too: a search for `lock` finds functions, not all that waited for
+/// one.
 fn figures(total: Weight, whole: Weight, own: Option<Weight>) -> String {
     let all = total.total_ns();
     let share = percent(all, whole.total_ns());
@@ -109,13 +110,32 @@ fn figures(total: Weight, whole: Weight, own: Option<Weight>) -> String {
     if let Some(own) = own.filter(|own| !own.is_zero()) {
         figures.push_str(&format!(", Self {}", duration(own.total_ns())));
     }
-    for (state, name) in State::ALL.into_iter().zip(["CPU", "Runnable", "Wait"]) {
-        if total.get(state) > 0 {
-            let share = percent(total.get(state), all);
-            figures.push_str(&format!(", {name} {share:.0}%"));
+    let (cpu, runnable) = (total.get(State::Cpu), total.get(State::Runnable));
+    for (name, part) in [("CPU", cpu), ("Runnable", runnable), ("Wait", total.wait_ns())] {
+        if part > 0 {
+            figures.push_str(&format!(", {name} {:.0}%", percent(part, all)));
         }
     }
+    let kinds: Vec<String> = State::WAITS
+        .into_iter()
+        .filter(|state| total.get(*state) > 0)
+        .map(|state| format!("{} {}", wait_name(state), duration(total.get(state))))
+        .collect();
+    if !kinds.is_empty() {
+        figures.push_str(&format!(" [{}]", kinds.join(", ")));
+    }
     figures
+}
+
+/// The name of a kind of waiting in a title.
+const fn wait_name(state: State) -> &'static str {
+    match state {
+        State::Lock => "Lock",
+        State::Sleep => "Sleep",
+        State::Network => "Network",
+        State::Disk => "Disk",
+        State::Cpu | State::Runnable | State::Other => "Other",
+    }
 }
 
 /// The width of a frame's rectangle, in per cent of the picture's.

@@ -27,8 +27,8 @@ fn texts<'a>(svg: &'a str, name: &str) -> Vec<&'a str> {
 #[test]
 fn a_small_picture_is_as_it_was() {
     let profile = profile(
-        "load;app::main:3;faer::qr cpu=600000000\nload;app::main:4;read wait=300000000\n\
-         count;app::main:3;std::io::read runnable=50000000\n[no task];[truncated];poll wait=50000000",
+        "load;app::main:3;faer::qr cpu=600000000\nload;app::main:4;read network=300000000\n\
+         count;app::main:3;std::io::read runnable=50000000\n[no task];[truncated];poll other=50000000",
     );
     let options = SvgOptions {
         title: "Where <time> went".to_owned(),
@@ -46,14 +46,14 @@ fn a_small_picture_is_as_it_was() {
 
 #[test]
 fn titles_tell_name_time_share_self_states_and_file() {
-    let picture = draw(&profile("load;f:3 cpu=1000000\nload;f:3;g:9 wait=3000000"));
+    let picture = draw(&profile("load;f:3 cpu=1000000\nload;f:3;g:9 lock=3000000"));
     assert_eq!(
         texts(&picture, "title"),
         [
-            "all (4.00 ms, 100.00%, CPU 25%, Wait 75%)",
-            "load (4.00 ms, 100.00%, CPU 25%, Wait 75%)",
-            "f (4.00 ms, 100.00%, Self 1.00 ms, CPU 25%, Wait 75%, app/src/a.rs)",
-            "g (3.00 ms, 75.00%, Self 3.00 ms, Wait 100%, app/src/a.rs)",
+            "all (4.00 ms, 100.00%, CPU 25%, Wait 75% [Lock 3.00 ms])",
+            "load (4.00 ms, 100.00%, CPU 25%, Wait 75% [Lock 3.00 ms])",
+            "f (4.00 ms, 100.00%, Self 1.00 ms, CPU 25%, Wait 75% [Lock 3.00 ms], app/src/a.rs)",
+            "g (3.00 ms, 75.00%, Self 3.00 ms, Wait 100% [Lock 3.00 ms], app/src/a.rs)",
         ]
     );
 }
@@ -122,7 +122,7 @@ fn the_deepest_and_the_widest_profiles_are_drawn() {
 #[test]
 fn weights_beyond_what_a_browser_counts_keep_their_proportions() {
     let most = u64::MAX / 4;
-    let picture = draw(&profile(&format!("t;a cpu={most}\nt;b cpu={most}\nt;c wait={most}")));
+    let picture = draw(&profile(&format!("t;a cpu={most}\nt;b cpu={most}\nt;c sleep={most}")));
     let third = "<rect x=\"0.0000%\"";
     assert!(picture.contains(third));
     assert!(picture.contains("33.33%, Self"));

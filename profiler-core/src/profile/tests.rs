@@ -68,11 +68,11 @@ fn check_merge(left: &str, right: &str, expected: Expect) {
 fn merge_sums_shared_prefixes() {
     check_merge(
         "t;main;load cpu=2",
-        "t;main;load cpu=1\nt;main;run wait=5\ns;main cpu=1",
+        "t;main;load cpu=1\nt;main;run lock=5\ns;main cpu=1",
         expect![[r#"
             s;main cpu=1
             t;main;load cpu=3
-            t;main;run wait=5
+            t;main;run lock=5
         "#]],
     );
 }
@@ -89,7 +89,7 @@ fn merge_with_nothing_changes_nothing() {
 }
 
 fn check_keep(filter: Filter, expected: Expect) {
-    let all = "a;main cpu=1\na;main;f wait=2\nb;main runnable=4\n[no task];main cpu=8\n[agent];tick cpu=16";
+    let all = "a;main cpu=1\na;main;f lock=2\nb;main runnable=4\n[no task];main cpu=8\n[agent];tick cpu=16";
     expected.assert_eq(&text(&profile(all).keep(&filter)));
 }
 
@@ -100,7 +100,7 @@ fn filters_keep_tasks_states_and_threads() {
         default.clone(),
         expect![[r#"
         a;main cpu=1
-        a;main;f wait=2
+        a;main;f lock=2
         b;main runnable=4
         [no task];main cpu=8
     "#]],
@@ -109,13 +109,13 @@ fn filters_keep_tasks_states_and_threads() {
         Filter { tasks: vec!["a".into()], ..default.clone() },
         expect![[r#"
         a;main cpu=1
-        a;main;f wait=2
+        a;main;f lock=2
     "#]],
     );
     check_keep(
-        Filter { states: [State::Wait].into_iter().collect(), ..default.clone() },
+        Filter { states: StateSet::WAIT, ..default.clone() },
         expect![[r#"
-        a;main;f wait=2
+        a;main;f lock=2
     "#]],
     );
     check_keep(
@@ -142,21 +142,21 @@ fn stacks_begin_with_the_programs_first_function() {
     let begin = "clone3;__rust_begin_short_backtrace";
     let stacks = format!(
         "t;{begin};work;f cpu=1\nt;other;work;f cpu=2\nt;clone3 cpu=4\n\
-         t;{begin};work;{begin};g cpu=8\n[no task];{begin};idle wait=16"
+         t;{begin};work;{begin};g cpu=8\n[no task];{begin};idle sleep=16"
     );
     expect![[r#"
         t;clone3 cpu=4
         t;other;work;f cpu=2
         t;work;clone3;__rust_begin_short_backtrace;g cpu=8
         t;work;f cpu=1
-        [no task];idle wait=16
+        [no task];idle sleep=16
     "#]]
     .assert_eq(&text(&profile(&stacks).without_runtime()));
 }
 
 #[test]
 fn totals_hold_children_and_the_innermost_frame_is_counted() {
-    let profile = profile("t;main cpu=1\nt;main;f cpu=2\nt;main;f;g wait=4");
+    let profile = profile("t;main cpu=1\nt;main;f cpu=2\nt;main;f;g disk=4");
     let totals: Vec<u64> = profile.totals().iter().map(Weight::total_ns).collect();
     assert_eq!(totals, [7, 7, 7, 6, 4]);
     let top: Vec<_> = profile.top_level().map(|(f, w)| (f.label(), w.total_ns())).collect();

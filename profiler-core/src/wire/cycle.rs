@@ -2,7 +2,7 @@
 //! takes two bytes a pair.
 
 use super::{WireError, v1};
-use crate::{Delta, NodeId, State, TimeRange, Timestamp, Weight};
+use crate::{Delta, NodeId, State, TimeRange, Timestamp};
 
 /// Encodes `delta`, whose weights must be multiples of `quantum_ns`, over `range` of the agent's
 /// clock. Ticks are left 0.
@@ -11,29 +11,29 @@ use crate::{Delta, NodeId, State, TimeRange, Timestamp, Weight};
 /// If a weight is not a multiple of `quantum_ns`: the rest would be lost.
 #[must_use]
 pub fn encode_cycle(delta: &Delta, range: TimeRange, quantum_ns: u64) -> v1::Cycle {
-    let column = |state| {
-        let mut column = v1::Column::default();
-        let mut last = 0;
-        for (node, weight) in delta.pairs() {
-            let weight = weight.get(state);
-            assert!(weight.is_multiple_of(quantum_ns), "{weight} is not in quanta of {quantum_ns}");
-            if weight > 0 {
-                column.node_gaps.push(node.0 - last);
-                column.quanta.push(weight / quantum_ns);
-                last = node.0;
-            }
-        }
-        Some(column)
-    };
+    let mut columns = State::ALL.map(|_| (v1::Column::default(), 0));
+    for (node, state, weight) in delta.entries() {
+        assert!(weight.is_multiple_of(quantum_ns), "{weight} is not in quanta of {quantum_ns}");
+        let (column, last) = &mut columns[*state as usize];
+        column.node_gaps.push(node.0 - *last);
+        column.quanta.push(weight / quantum_ns);
+        *last = node.0;
+    }
+    // In the order of `State::ALL`.
+    let [cpu, runnable, lock, sleep, network, disk, other] =
+        columns.map(|(column, _)| Some(column).filter(|column| !column.quanta.is_empty()));
     v1::Cycle {
         start_ns: range.start().unix_ns(),
         stop_ns: range.stop().unix_ns(),
         quantum_ns,
-        cpu: column(State::Cpu),
-        runnable: column(State::Runnable),
-        wait: column(State::Wait),
-        ticks: 0,
-        ticks_expected: 0,
+        cpu,
+        runnable,
+        lock,
+        sleep,
+        network,
+        disk,
+        other,
+        ..v1::Cycle::default()
     }
 }
 
@@ -41,8 +41,8 @@ pub fn encode_cycle(delta: &Delta, range: TimeRange, quantum_ns: u64) -> v1::Cyc
 /// clock, and its weights by the agent's nodes.
 ///
 /// # Errors
-/// If the range is empty or reversed, the quantum is 0, a node is outside the tree, or a sum would
-/// not fit.
+/// If the range is empty or reversed, the quantum is 0, a node is outside the tree, or the weights
+/// or their sum exceed 64 bits.
 pub fn decode_cycle(cycle: &v1::Cycle, node_count: u32) -> Result<(TimeRange, Delta), WireError> {
     let start = Timestamp::from_unix_ns(cycle.start_ns);
     let stop = Timestamp::from_unix_ns(cycle.stop_ns);
@@ -55,13 +55,32 @@ pub fn decode_cycle(cycle: &v1::Cycle, node_count: u32) -> Result<(TimeRange, De
         let what = "the cycle's quantum_ns";
         return Err(WireError::Invalid { what, value: 0, allowed: "above 0" });
     }
-    let mut pairs = Vec::new();
-    let columns = [&cycle.cpu, &cycle.runnable, &cycle.wait];
-    for (state, column) in State::ALL.into_iter().zip(columns) {
-        let Some(column) = column else { continue };
-        decode_column(column, state, cycle.quantum_ns, node_count, &mut pairs)?;
+    let mut entries = Vec::new();
+    for state in State::ALL {
+        let Some(column) = column_of(cycle, state) else { continue };
+        decode_column(column, state, cycle.quantum_ns, node_count, &mut entries)?;
     }
-    Ok((range, pairs.into_iter().collect()))
+    // Sums saturate, which for more than an agent could ever count would be weight lost unseen.
+    let total: i128 = entries.iter().map(|(_, _, nanoseconds)| i128::from(*nanoseconds)).sum();
+    if total > i128::from(u64::MAX) {
+        let what = "the sum of the cycle's weights";
+        let allowed = "small enough for 64 bits of nanoseconds";
+        return Err(WireError::Invalid { what, value: total, allowed });
+    }
+    Ok((range, entries.into_iter().collect()))
+}
+
+fn column_of(cycle: &v1::Cycle, state: State) -> Option<&v1::Column> {
+    let column = match state {
+        State::Cpu => &cycle.cpu,
+        State::Runnable => &cycle.runnable,
+        State::Lock => &cycle.lock,
+        State::Sleep => &cycle.sleep,
+        State::Network => &cycle.network,
+        State::Disk => &cycle.disk,
+        State::Other => &cycle.other,
+    };
+    column.as_ref()
 }
 
 fn decode_column(
@@ -69,7 +88,7 @@ fn decode_column(
     state: State,
     quantum_ns: u64,
     node_count: u32,
-    pairs: &mut Vec<(NodeId, Weight)>,
+    entries: &mut Vec<(NodeId, State, u64)>,
 ) -> Result<(), WireError> {
     let (left, right) = (column.node_gaps.len(), column.quanta.len());
     if left != right {
@@ -88,7 +107,7 @@ fn decode_column(
             allowed: "small enough for 64 bits of nanoseconds",
         })?;
         let id = NodeId(u32::try_from(node).expect("it is below node_count"));
-        pairs.push((id, Weight::of(state, nanoseconds)));
+        entries.push((id, state, nanoseconds));
     }
     Ok(())
 }
@@ -106,32 +125,92 @@ mod tests {
     proptest! {
         #[test]
         fn decoding_gives_back_what_was_encoded(
-            pairs in prop::collection::vec((1..500u32, 0..3usize, 1..u64::from(u32::MAX)), 0..200),
+            entries in prop::collection::vec(
+                (1..500u32, prop::sample::select(&State::ALL[..]), 1..u64::from(u32::MAX)), 0..200,
+            ),
             quantum_ns in 1..2_000_000u64,
         ) {
-            let delta: Delta = pairs
+            let delta: Delta = entries
                 .into_iter()
-                .map(|(id, state, w)| (NodeId(id), Weight::of(State::ALL[state], w * quantum_ns)))
+                .map(|(id, state, quanta)| (NodeId(id), state, quanta * quantum_ns))
                 .collect();
             let cycle = encode_cycle(&delta, range(), quantum_ns);
             prop_assert_eq!(decode_cycle(&cycle, 500), Ok((range(), delta)));
         }
 
         #[test]
-        fn arbitrary_columns_never_panic(
-            gaps in prop::collection::vec(any::<u32>(), 0..20),
-            quanta in prop::collection::vec(any::<u64>(), 0..20),
-            quantum_ns in any::<u64>(), start_ns in any::<i64>(), stop_ns in any::<i64>(),
-            node_count in any::<u32>(),
+        fn arbitrary_columns_are_read_whole_or_refused(
+            columns in prop::array::uniform7(prop::option::of(column())),
+            quantum_ns in prop_oneof![0..3u64, any::<u64>()],
+            start_ns in any::<i64>(), stop_ns in any::<i64>(),
+            node_count in prop_oneof![0..200u32, any::<u32>()],
         ) {
-            let column = v1::Column { node_gaps: gaps, quanta };
-            let cycle = v1::Cycle {
-                start_ns, stop_ns, quantum_ns, wait: Some(column), ..Default::default()
-            };
+            let cycle = cycle_of(columns.clone(), quantum_ns, (start_ns, stop_ns));
             if let Ok((_, delta)) = decode_cycle(&cycle, node_count) {
-                prop_assert!(delta.pairs().iter().all(|(node, _)| node.0 < node_count));
+                prop_assert!(delta.entries().iter().all(|(node, _, _)| node.0 < node_count));
+                for (state, column) in State::ALL.into_iter().zip(columns) {
+                    let quanta: u64 = column.unwrap_or_default().quanta.iter().sum();
+                    prop_assert_eq!(delta.total().get(state), quanta * quantum_ns);
+                }
             }
         }
+    }
+
+    /// Mostly a good one: rising nodes, as many weights.
+    fn column() -> impl Strategy<Value = v1::Column> {
+        let good = prop::collection::vec((1..20u32, 0..1_000u64), 0..9)
+            .prop_map(|pairs| pairs.into_iter().unzip());
+        let any_length = prop::collection::vec(any::<u32>(), 0..9);
+        let bad = (any_length, prop::collection::vec(any::<u64>(), 0..9));
+        prop_oneof![20 => good, 1 => bad]
+            .prop_map(|(node_gaps, quanta)| v1::Column { node_gaps, quanta })
+    }
+
+    fn cycle_of(
+        columns: [Option<v1::Column>; 7],
+        quantum_ns: u64,
+        (start_ns, stop_ns): (i64, i64),
+    ) -> v1::Cycle {
+        let [cpu, runnable, lock, sleep, network, disk, other] = columns;
+        let (ticks, ticks_expected, ticks_saved) = (0, 0, 0);
+        v1::Cycle {
+            start_ns,
+            stop_ns,
+            quantum_ns,
+            cpu,
+            runnable,
+            lock,
+            sleep,
+            network,
+            disk,
+            other,
+            ticks,
+            ticks_expected,
+            ticks_saved,
+        }
+    }
+
+    #[test]
+    fn a_broken_column_of_any_state_is_refused() {
+        for broken in 0..State::ALL.len() {
+            let columns = std::array::from_fn(|index| {
+                (index == broken).then(|| v1::Column { node_gaps: vec![1, 1], quanta: vec![1] })
+            });
+            let error = decode_cycle(&cycle_of(columns, 1, (0, 1)), 9).unwrap_err();
+            assert_eq!(
+                error,
+                WireError::Uneven { what: "node_gaps and quanta", left: 2, right: 1 }
+            );
+        }
+    }
+
+    #[test]
+    fn a_state_without_time_takes_no_bytes() {
+        let delta = Delta::from_iter([(NodeId(3), State::Disk, 20)]);
+        let cycle = encode_cycle(&delta, range(), 10);
+        let column = v1::Column { node_gaps: vec![3], quanta: vec![2] };
+        let columns = [None, None, None, None, None, Some(column), None];
+        assert_eq!(cycle, cycle_of(columns, 10, (-5, 7)));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 mod cycle;
 mod dictionary;
+mod live;
 mod task;
 /// Messages, generated from `proto/emberline.proto` by `cargo xtask proto`.
 #[allow(missing_docs, clippy::all, clippy::pedantic)]
@@ -11,6 +12,10 @@ pub mod v1;
 
 pub use cycle::{decode_cycle, encode_cycle};
 pub use dictionary::{Marks, Translation, dictionary_since};
+pub use live::{
+    Applied, Stacks, decode_applied, decode_settings, decode_stacks, encode_applied,
+    encode_settings, encode_stacks,
+};
 pub use task::{decode_task, encode_task};
 
 /// Version of the protocol that this crate speaks.

@@ -33,10 +33,25 @@ fn wrong_questions_say_what_is_allowed() {
     profile(&["--from", "yesterday"], &["yesterday", "-5m", "RFC 3339", "Unix"]);
     profile(&["--from", "now", "--to", "-5m"], &["reversed"]);
     profile(&["--from", "-5m", "--to", "-5m"], &["empty"]);
-    profile(&["--state", "asleep"], &["asleep", "cpu", "runnable", "wait"]);
+    profile(
+        &["--state", "asleep"],
+        &["asleep", "cpu", "runnable", "wait", "lock", "sleep", "network", "disk", "other"],
+    );
     profile(&["--format", "gif"], &["gif", "svg", "collapsed"]);
     check(&["tasks", "--url", &url, "--task", "STEDY"], 2, &["STEDY", "steady"]);
     check(&["tasks", "--url", &url, "--limit", "0"], 2, &["0", "limit"]);
+    let set = |rest: &[&str], parts: &[&str]| {
+        check(&[&["workers", "set", "--url", &url], rest].concat(), 2, parts);
+    };
+    set(&["bad-2", "--interval", "20ms"], &["bad-2", "bad-1"]);
+    set(&["bad-1", "--interval", "0ms"], &["interval_ms is 0", "1 to 1000"]);
+    set(&["bad-1", "--interval", "5h"], &["interval_ms is 18000000", "1 to 1000"]);
+    set(&["bad-1", "--interval", "fast"], &["fast", "20ms"]);
+    set(&["bad-1", "--state", "asleep"], &["asleep", "cpu", "runnable"]);
+    set(&["--all"], &["nothing to set", "--interval", "--enabled", "--state"]);
+    set(&["--interval", "20ms"], &["WORKER"]);
+    check(&["stacks", "--url", &url, "--worker", "bad-2"], 2, &["bad-2", "bad-1"]);
+    check(&["stacks", "--url", &url, "--task", "stedy"], 2, &["stedy", "steady"]);
 }
 
 #[test]

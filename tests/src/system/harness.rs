@@ -1,7 +1,7 @@
 //! Starts and asks the real programs. Whatever a test started ends with it.
 
 use std::io::{BufRead, BufReader, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,9 +11,12 @@ use serde_json::Value;
 /// Nothing here takes as long; a test that waits longer has failed.
 const PATIENCE: Duration = Duration::from_secs(90);
 
+/// The worker as it is built, with names and lines.
+pub(crate) const TEST_WORKER: &str = env!("CARGO_BIN_EXE_test-worker");
+
 /// The shipped binary, which `cargo xtask test` builds first.
 pub(crate) fn emberline() -> PathBuf {
-    let worker = PathBuf::from(env!("CARGO_BIN_EXE_test-worker"));
+    let worker = PathBuf::from(TEST_WORKER);
     let path = worker.with_file_name("emberline");
     assert!(path.exists(), "{} is missing: run `cargo build --release` first", path.display());
     path
@@ -157,7 +160,18 @@ pub(crate) struct Worker {
 
 impl Worker {
     pub(crate) fn start(mode: &str, id: &str, url: &str, rest: &[&str]) -> Worker {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_test-worker"))
+        Worker::start_copy(Path::new(TEST_WORKER), mode, id, url, rest)
+    }
+
+    /// Starts another file that holds the same program.
+    pub(crate) fn start_copy(
+        program: &Path,
+        mode: &str,
+        id: &str,
+        url: &str,
+        rest: &[&str],
+    ) -> Worker {
+        let mut child = Command::new(program)
             .args([mode, id, url])
             .args(rest)
             .stdin(Stdio::piped())

@@ -5,7 +5,10 @@
 
 mod bad_input;
 mod demo;
+mod doctor;
 mod harness;
+mod hostile;
+mod live;
 mod order;
 mod truth;
 mod worker_lost;

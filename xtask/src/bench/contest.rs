@@ -23,16 +23,23 @@ impl<'a> Contestant<'a> {
 }
 
 /// What one contestant took, in nanoseconds per operation, round by round.
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Took(Vec<f64>);
 
 impl Took {
+    /// Measured elsewhere; there is at least one round.
+    pub(super) fn new(rounds: Vec<f64>) -> Took {
+        assert!(!rounds.is_empty(), "what was never measured took no time");
+        Took(rounds)
+    }
+
     /// This one's time as a multiple of `other`'s, round by round: what slows the machine in one
     /// round slows both.
     fn over(&self, other: &Took) -> Took {
         Took(self.0.iter().zip(&other.0).map(|(a, b)| a / b).collect())
     }
 
-    fn spread(&self) -> Spread {
+    pub(super) fn spread(&self) -> Spread {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);
         let middle = sorted.len() / 2;
@@ -46,10 +53,10 @@ impl Took {
 }
 
 /// The middle and the ends of what was measured.
-struct Spread {
-    median: f64,
-    min: f64,
-    max: f64,
+pub(super) struct Spread {
+    pub(super) median: f64,
+    pub(super) min: f64,
+    pub(super) max: f64,
 }
 
 impl fmt::Display for Spread {

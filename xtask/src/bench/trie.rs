@@ -11,9 +11,7 @@ use std::mem::size_of;
 use std::time::Duration;
 
 use anyhow::Result;
-use profiler_core::{
-    CallTrie, Delta, Filter, Frame, FrameId, NodeId, Profile, State, SymbolTable, Weight,
-};
+use profiler_core::{CallTrie, Delta, Filter, Frame, FrameId, NodeId, Profile, State, SymbolTable};
 
 use super::contest::{self, Contestant, time};
 use super::stacks::{PlainFrame, Program, Random};
@@ -206,11 +204,11 @@ fn merge(stream: &Stream, random: &mut Random, rounds: u32) {
     let deltas: Vec<Delta> = seconds.iter().map(|second| take(second).0).collect();
     let maps_by_id = maps(&stream.program.stacks, &seconds);
     let maps_by_name = maps(&stream.names, &seconds);
-    let operations = deltas.iter().map(|delta| delta.pairs().len()).sum();
+    let operations = deltas.iter().map(|delta| delta.entries().len()).sum();
     let collect = || Profile::collect(&stream.symbols, &stream.trie, &deltas, &Filter::default());
     println!(
         "({operations} entries in all; the sum has {} entries, its profile {} nodes)\n",
-        sum_of_pairs(&deltas).pairs().len(),
+        sum_of_pairs(&deltas).entries().len(),
         collect().nodes().len(),
     );
     let mut contestants = [
@@ -239,7 +237,7 @@ fn leaves(stream: &Stream) -> Vec<NodeId> {
 }
 
 fn sum_of_pairs(deltas: &[Delta]) -> Delta {
-    deltas.iter().flat_map(Delta::pairs).copied().collect()
+    deltas.iter().flat_map(Delta::entries).copied().collect()
 }
 
 /// One map a second.
@@ -267,10 +265,10 @@ fn merged<T: Clone + Eq + Hash>(maps: &[HashMap<Vec<T>, u64>]) -> HashMap<Vec<T>
 
 /// Prints bytes for each node of the tree, by lengths and sizes of what is held: entries of vectors
 /// and all slots of hash tables, without the names, which both share, and without what the
-/// allocator adds.
+/// allocator adds. The `u32` is where a node stands among those counted in this cycle.
 fn print_memory(stream: &Stream) {
     let nodes = stream.trie.node_count() as usize;
-    let tree = nodes * (size_of::<(NodeId, FrameId)>() + size_of::<Weight>())
+    let tree = nodes * (size_of::<(NodeId, FrameId)>() + size_of::<u32>())
         + table_bytes(nodes, size_of::<((NodeId, FrameId), NodeId)>());
     let frames: usize = stream.ids.iter().map(Vec::len).sum();
     let map_bytes = |frame: usize| {

@@ -19,6 +19,8 @@ const EDGES: &[(&str, &[&str])] = &[
     // These two only look at the others.
     ("tests", FREE),
     ("xtask", FREE),
+    // What benchmarks run.
+    ("load", &["profiler-core", "agent"]),
 ];
 
 const FREE: &[&str] = &["profiler-core", "flamegraph", "agent", "collector", "examples"];

@@ -23,7 +23,7 @@ pub(in crate::sampler) struct Generation {
 }
 
 /// One mapped executable or library.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::sampler) struct Module {
     /// Its path; empty for the vdso of some kernels.
     pub(in crate::sampler) path: Arc<str>,
@@ -38,7 +38,7 @@ pub(in crate::sampler) struct Module {
 }
 
 /// Copies of a module's `.eh_frame_hdr` and `.eh_frame`, and where they lie in memory.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::sampler) struct Tables {
     pub(in crate::sampler) index_at: u64,
     pub(in crate::sampler) index: Arc<[u8]>,
@@ -56,16 +56,17 @@ pub(in crate::sampler) fn generation() -> Generation {
     generation
 }
 
-/// All modules, and the generation that they belong to. A module that goes away while it is read
-/// is left out; the generation then differs from the next one.
-pub(in crate::sampler) fn load() -> (Generation, Vec<Module>) {
+/// All modules, and the generation that they belong to. What is `known` of a module is
+/// not read again. A module that goes away while it is read is left out; the generation then differs
+/// from the next one.
+pub(in crate::sampler) fn load(known: &[Module]) -> (Generation, Vec<Module>) {
     let before = generation();
     let mut headers = Vec::new();
     visit(|info| {
         headers.push(Headers::of(info));
         headers.len() < MODULES_MAX
     });
-    (before, headers.iter().filter_map(Headers::read).collect())
+    (before, headers.iter().filter_map(|headers| headers.read(known)).collect())
 }
 
 /// Calls `each` with what the loader tells of each module, until it says `false`.
@@ -128,7 +129,7 @@ impl Headers {
         Headers { path, base: info.dlpi_addr, segments }
     }
 
-    fn read(&self) -> Option<Module> {
+    fn read(&self, known: &[Module]) -> Option<Module> {
         let loaded = || self.of_kind(libc::PT_LOAD);
         let low = loaded().map(|range| range.start).min()?;
         let high = loaded().map(|range| range.end).max()?;
@@ -138,13 +139,21 @@ impl Headers {
         } else {
             self.path.clone()
         };
-        Some(Module {
+        let build_id = self.build_id().unwrap_or_default();
+        // Without a build id another file may have taken the place.
+        let same = known.iter().find(|module| {
+            !build_id.is_empty()
+                && *module.build_id == *build_id
+                && *module.path == *path
+                && (module.base, &module.range) == (self.base, &(low..high))
+        });
+        Some(same.cloned().unwrap_or_else(|| Module {
             path: path.into(),
-            build_id: self.build_id().unwrap_or_default().into(),
+            build_id: build_id.into(),
             range: low..high,
             base: self.base,
             tables: self.tables(),
-        })
+        }))
     }
 
     fn of_kind(&self, kind: u32) -> impl Iterator<Item = Range<u64>> {
@@ -208,7 +217,7 @@ mod tests {
 
     #[test]
     fn the_program_and_the_c_library_are_found_with_tables() {
-        let (generation, modules) = load();
+        let (generation, modules) = load(&[]);
         assert_eq!(generation, self::generation());
         let here = load as *const () as u64;
         let own = modules.iter().find(|module| module.range.contains(&here)).unwrap();
@@ -218,6 +227,23 @@ mod tests {
         assert_eq!(libc.build_id.len(), 40, "a SHA-1 in hexadecimal: {}", libc.build_id);
         let vdso = modules.iter().find(|module| module.path.contains("vdso")).unwrap();
         assert!(vdso.tables.is_some(), "the vdso's tables are read from memory");
+    }
+
+    #[test]
+    fn what_is_known_is_not_read_again() {
+        let frames = |modules: &[Module]| {
+            let libc = modules.iter().find(|module| module.path.contains("libc.so")).unwrap();
+            libc.tables.as_ref().unwrap().frames.clone()
+        };
+        let (_, known) = load(&[]);
+        let (_, again) = load(&known);
+        assert!(Arc::ptr_eq(&frames(&known), &frames(&again)));
+        let strangers: Vec<Module> = known
+            .iter()
+            .map(|module| Module { build_id: "another".into(), ..module.clone() })
+            .collect();
+        let (_, anew) = load(&strangers);
+        assert!(!Arc::ptr_eq(&frames(&known), &frames(&anew)));
     }
 
     #[test]

@@ -1,24 +1,31 @@
 //! What the kernel tells about this process's threads without disturbing them.
 
 use std::fs::{self, File};
-use std::io::{self, IoSliceMut, Read};
-use std::os::unix::fs::MetadataExt;
+use std::io::{self, IoSliceMut};
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicI32, Ordering};
 
+use nix::sys::signal::Signal;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 
-/// CPU time of a thread of this process, in nanoseconds; `None` if there is no such thread.
-pub(in crate::sampler) fn thread_cpu_ns(thread_id: u32) -> Option<u64> {
+/// The clock that counts a thread's CPU time.
+pub(in crate::sampler) fn cpu_clock_of(thread_id: u32) -> libc::clockid_t {
     // The kernel's layout: the complement of the thread's id, and "CPU clock of a thread" (6).
-    let clock = ((!thread_id) << 3 | 6).cast_signed();
-    let time = clock_gettime(ClockId::from_raw(clock)).ok()?;
+    ((!thread_id) << 3 | 6).cast_signed()
+}
+
+/// CPU time of a thread of this process, in nanoseconds; `None` if there is no such thread.
+pub(crate) fn thread_cpu_ns(thread_id: u32) -> Option<u64> {
+    let time = clock_gettime(ClockId::from_raw(cpu_clock_of(thread_id))).ok()?;
     Some(u64::try_from(time.tv_sec()).ok()? * 1_000_000_000 + u64::try_from(time.tv_nsec()).ok()?)
 }
 
-/// A number that changes when threads come or go (though not if as many come as go).
-pub(in crate::sampler) fn thread_count() -> io::Result<u64> {
-    Ok(fs::metadata("/proc/self/task")?.nlink())
+/// The processor's time-stamp counter: ticks evenly, at a rate of its own.
+pub(in crate::sampler) fn time_stamp() -> u64 {
+    // SAFETY: reading the counter changes nothing.
+    unsafe { std::arch::x86_64::_rdtsc() }
 }
 
 /// The ids of all threads of this process.
@@ -28,96 +35,76 @@ pub(in crate::sampler) fn thread_ids() -> io::Result<Vec<u32>> {
 }
 
 /// The name of a thread, at most 15 bytes; empty if it is gone.
-pub(in crate::sampler) fn thread_name(thread_id: u32) -> String {
+pub(crate) fn thread_name(thread_id: u32) -> String {
     let name = fs::read(format!("/proc/self/task/{thread_id}/comm")).unwrap_or_default();
     String::from_utf8_lossy(&name).trim_end().to_owned()
 }
 
-/// What a thread is doing, as the kernel sees it.
+/// Whether a thread blocks `signal`; `None` if it cannot be known.
+pub(in crate::sampler) fn blocks(thread_id: u32, signal: Signal) -> Option<bool> {
+    let status = fs::read_to_string(format!("/proc/self/task/{thread_id}/status")).ok()?;
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:"))?;
+    let mask = u64::from_str_radix(mask.trim(), 16).ok()?;
+    Some(mask & 1 << (signal as i32 - 1) != 0)
+}
+
+/// What a descriptor stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::sampler) enum Activity {
-    /// On a processor or ready for one.
-    Running,
-    /// Blocked in the kernel.
-    Blocked(WaitSite),
+pub(in crate::sampler) enum DescriptorKind {
+    Socket,
+    /// Of a file system, or a disk.
+    File,
+    /// A pipe, a terminal, or something else.
+    Other,
 }
 
-/// Where a thread is blocked.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::sampler) struct WaitSite {
-    /// Number of the system call; negative outside one, such as in a page fault.
-    pub(in crate::sampler) call: i64,
-    pub(in crate::sampler) sp: u64,
-    pub(in crate::sampler) pc: u64,
-}
-
-/// Reads what `thread_id` is doing, without a signal.
-pub(in crate::sampler) fn activity(thread_id: u32) -> io::Result<Activity> {
-    let mut buffer = [0; 256];
-    let text = read_small(&format!("/proc/self/task/{thread_id}/syscall"), &mut buffer)?;
-    parse_activity(text)
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("`{text}`")))
-}
-
-/// `running`, or `call [arguments] sp pc` with the last two in hexadecimal.
-fn parse_activity(text: &str) -> Option<Activity> {
-    if text == "running" {
-        return Some(Activity::Running);
+/// What `descriptor` stands for; `None` if it is closed.
+pub(in crate::sampler) fn descriptor_kind(descriptor: i32) -> Option<DescriptorKind> {
+    // SAFETY: every byte pattern of zeros is a valid `stat`.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: `stat` is a valid place for the answer; any number may be asked for.
+    let result = unsafe { libc::fstat(descriptor, &raw mut stat) };
+    if result != 0 {
+        return None;
     }
-    let hexadecimal = |word: &str| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok();
-    let call = text.split(' ').next()?.parse().ok()?;
-    let mut words = text.rsplit(' ');
-    let pc = hexadecimal(words.next()?)?;
-    let sp = hexadecimal(words.next()?)?;
-    Some(Activity::Blocked(WaitSite { call, sp, pc }))
+    Some(match stat.st_mode & libc::S_IFMT {
+        libc::S_IFSOCK => DescriptorKind::Socket,
+        libc::S_IFREG | libc::S_IFBLK | libc::S_IFDIR => DescriptorKind::File,
+        _ => DescriptorKind::Other,
+    })
 }
 
-/// Nanoseconds that a thread has spent ready but without a processor; `None` if the kernel does
-/// not count it or the thread is gone.
-pub(in crate::sampler) fn run_delay_ns(thread_id: u32) -> Option<u64> {
-    let mut buffer = [0; 128];
-    let text = read_small(&format!("/proc/self/task/{thread_id}/schedstat"), &mut buffer).ok()?;
-    text.split(' ').nth(1)?.parse().ok()
+/// How memory of this process can be copied without trusting that it is there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::sampler) enum MemoryAccess {
+    /// By `process_vm_readv`.
+    Call,
+    /// By `/proc/self/mem`, which takes longer.
+    File,
 }
 
-/// Reads a file of `/proc` that fits `buffer`.
-fn read_small<'b>(path: &str, buffer: &'b mut [u8]) -> io::Result<&'b str> {
-    let length = File::open(path)?.read(buffer)?;
-    let text = std::str::from_utf8(&buffer[..length]);
-    Ok(text.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?.trim_end())
+/// Whose memory is copied by call; 0 if it is read as a file.
+static MEMORY_OF: AtomicI32 = AtomicI32::new(0);
+
+/// Chooses how [`read_memory`] works in this process.
+pub(in crate::sampler) fn set_memory_access(access: MemoryAccess) {
+    let of = if access == MemoryAccess::Call { Pid::this().as_raw() } else { 0 };
+    MEMORY_OF.store(of, Ordering::Relaxed);
 }
 
 /// Copies memory of this process from `address`; gives how many bytes could be read. Memory that is
 /// not mapped ends the copy instead of the process.
 pub(in crate::sampler) fn read_memory(address: u64, buffer: &mut [u8]) -> usize {
+    let of = MEMORY_OF.load(Ordering::Relaxed);
+    if of == 0 {
+        let memory = File::open("/proc/self/mem");
+        return memory.and_then(|memory| memory.read_at(buffer, address)).unwrap_or(0);
+    }
     let Ok(base) = usize::try_from(address) else {
         return 0;
     };
     let remote = [RemoteIoVec { base, len: buffer.len() }];
-    process_vm_readv(Pid::this(), &mut [IoSliceMut::new(buffer)], &remote).unwrap_or(0)
-}
-
-/// The mapping that holds `address`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::sampler) struct Mapping {
-    pub(in crate::sampler) low: u64,
-    pub(in crate::sampler) end: u64,
-    /// The main thread's stack, which the kernel grows and never joins with another mapping.
-    pub(in crate::sampler) main_stack: bool,
-}
-
-/// Finds the mapping that holds `address`.
-pub(in crate::sampler) fn mapping_of(address: u64) -> Option<Mapping> {
-    let maps = fs::read_to_string("/proc/self/maps").ok()?;
-    maps.lines().filter_map(parse_mapping).find(|map| (map.low..map.end).contains(&address))
-}
-
-fn parse_mapping(line: &str) -> Option<Mapping> {
-    let (low, rest) = line.split_once('-')?;
-    let (end, _) = rest.split_once(' ')?;
-    let low = u64::from_str_radix(low, 16).ok()?;
-    let end = u64::from_str_radix(end, 16).ok()?;
-    Some(Mapping { low, end, main_stack: line.ends_with("[stack]") })
+    process_vm_readv(Pid::from_raw(of), &mut [IoSliceMut::new(buffer)], &remote).unwrap_or(0)
 }
 
 /// Lowers the calling thread's share of a busy machine to about a third of an ordinary thread's:
@@ -135,35 +122,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn activity_is_read_as_the_kernel_writes_it() {
-        assert_eq!(parse_activity("running"), Some(Activity::Running));
-        let site = WaitSite { call: 202, sp: 0x7ffd_1000, pc: 0x7f00_2000 };
-        let text = "202 0x7f 0x80 0x2 0x0 0x0 0x0 0x7ffd1000 0x7f002000";
-        assert_eq!(parse_activity(text), Some(Activity::Blocked(site)));
-        let fault = WaitSite { call: -1, ..site };
-        assert_eq!(parse_activity("-1 0x7ffd1000 0x7f002000"), Some(Activity::Blocked(fault)));
-        assert_eq!(parse_activity(""), None);
-        assert_eq!(parse_activity("202"), None);
-    }
-
-    #[test]
     fn memory_is_copied_up_to_what_is_mapped() {
         let source = *b"the bytes of this stack";
         let mut copy = [0; 23];
         assert_eq!(read_memory(source.as_ptr() as u64, &mut copy), 23);
         assert_eq!(copy, source);
         assert_eq!(read_memory(8, &mut copy), 0);
-    }
-
-    #[test]
-    fn this_threads_stack_is_a_mapping() {
-        let here = &raw const *b"x" as u64;
-        let local = 0u8;
-        let stack = &raw const local as u64;
-        let map = mapping_of(stack).unwrap();
-        assert!(map.low <= stack && stack < map.end);
-        assert_ne!(mapping_of(here), Some(map));
-        assert_eq!(mapping_of(8), None);
     }
 
     #[test]

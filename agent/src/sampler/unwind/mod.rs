@@ -1,16 +1,19 @@
 //! From registers and a copy of the stack to return addresses, on the sampler's thread.
 
 mod code;
+mod rows;
 mod tables;
 
 use std::sync::Arc;
 
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, FrameAddress, Unwinder as _};
+use gimli::UnwindContext;
 use profiler_core::limits::STACK_FRAMES_MAX;
 use rustc_hash::FxHashMap;
 
 use self::code::{distance_in_prologue, returns_here};
+use self::rows::{RBP, RIP, RSP, Step, Values};
 use self::tables::function_of;
 use super::sys::modules::{self, Generation, Module};
 use super::sys::process::read_memory;
@@ -22,13 +25,36 @@ const SCANNED_WORDS_MAX: u64 = 512;
 /// Stands for an unknown frame pointer: no stack lies there, so every use of it fails.
 const UNKNOWN: u64 = 1;
 
-/// Registers to start from.
+/// Registers to start from, by their DWARF numbers, as far as they are known. A frame pointer that is
+/// not is recovered where a frame needs it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Registers {
-    pub(super) pc: u64,
-    pub(super) sp: u64,
-    /// `None` if it is not known: it is then recovered where a frame needs it.
-    pub(super) bp: Option<u64>,
+pub(super) struct Registers(Values);
+
+impl Registers {
+    /// Those of an interrupted thread.
+    pub(super) fn all(registers: [u64; 17]) -> Registers {
+        Registers(registers.map(Some))
+    }
+
+    /// Those that are known of a blocked thread, or of the caller of code that tells no more.
+    pub(super) fn of_caller(pc: u64, sp: u64, bp: Option<u64>) -> Registers {
+        let mut values = [None; 17];
+        (values[RIP], values[RSP], values[RBP]) = (Some(pc), Some(sp), bp);
+        Registers(values)
+    }
+}
+
+/// How the caller of code is found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Way {
+    /// By the stack pointer or the frame pointer, as the tables say.
+    Usual,
+    /// By any register, as the tables say.
+    Unusual,
+    /// No table describes the code, and it follows a call: by its frame pointer, if at all.
+    Undescribed,
+    /// What should be code is none that anybody returns to.
+    None,
 }
 
 /// A stack, innermost frame first, each the address of an instruction inside its function: the
@@ -48,8 +74,9 @@ pub(super) struct Unwinder {
     cache: CacheX86_64,
     /// By code address: distance from the stack pointer to the frame pointer, if it is known.
     prologues: FxHashMap<u64, Option<u64>>,
-    /// By code address: whether the tables describe it.
-    described: FxHashMap<u64, bool>,
+    /// By code address.
+    ways: FxHashMap<u64, Way>,
+    context: UnwindContext<usize>,
 }
 
 impl Unwinder {
@@ -60,7 +87,8 @@ impl Unwinder {
             framehop: UnwinderX86_64::new(),
             cache: CacheX86_64::new(),
             prologues: FxHashMap::default(),
-            described: FxHashMap::default(),
+            ways: FxHashMap::default(),
+            context: UnwindContext::new(),
         };
         unwinder.rebuild();
         unwinder
@@ -81,12 +109,12 @@ impl Unwinder {
     }
 
     fn rebuild(&mut self) {
-        let (generation, modules) = modules::load();
+        let (generation, modules) = modules::load(&self.modules);
         self.generation = generation;
         self.modules = modules.into();
         self.framehop = UnwinderX86_64::new();
         self.prologues.clear();
-        self.described.clear();
+        self.ways.clear();
         for module in &*self.modules {
             let Some(tables) = &module.tables else {
                 continue;
@@ -115,28 +143,59 @@ impl Unwinder {
     ) {
         stack.addresses.clear();
         stack.complete = false;
-        let frame = FrameAddress::from_instruction_pointer(registers.pc);
-        let bp = registers.bp.unwrap_or(UNKNOWN);
-        let state = UnwindRegsX86_64::new(registers.pc, registers.sp, bp);
-        if self.is_described(frame.address_for_lookup()) {
-            self.unwind_from(frame, state, &mut read, stack);
-        } else {
-            self.unwind_undescribed(frame, state, &mut read, stack);
+        let pc = registers.0[RIP].unwrap_or(UNKNOWN);
+        match self.way(pc) {
+            Way::Usual | Way::Unusual => {
+                let frame = FrameAddress::from_instruction_pointer(pc);
+                self.unwind_from(frame, &registers.0, &mut read, stack);
+            }
+            Way::Undescribed | Way::None => {
+                self.unwind_undescribed(&registers.0, &mut read, stack);
+            }
         }
     }
 
     /// Unwinds from a frame that the tables describe, and appends to `stack`.
     fn unwind_from(
         &mut self,
-        mut frame: FrameAddress,
-        mut state: UnwindRegsX86_64,
+        first: FrameAddress,
+        values: &Values,
         read: &mut impl FnMut(u64) -> Result<u64, ()>,
         stack: &mut Stack,
     ) {
+        let mut frame = first;
+        let mut state = state_of(values);
+        let first_index = stack.addresses.len();
         loop {
-            stack.addresses.push(frame.address_for_lookup());
+            let address = frame.address_for_lookup();
+            stack.addresses.push(address);
             if stack.addresses.len() == STACK_FRAMES_MAX {
                 return;
+            }
+            match self.way(address) {
+                Way::Usual | Way::Undescribed => {}
+                Way::Unusual => {
+                    let depth = stack.addresses.len() - 1 - first_index;
+                    let mut above = self.replay(first, values, depth, read);
+                    if above[RIP] != Some(state.ip()) || above[RSP] != Some(state.sp()) {
+                        let bp = Some(state.bp()).filter(|bp| *bp != UNKNOWN);
+                        above = Registers::of_caller(state.ip(), state.sp(), bp).0;
+                    }
+                    match rows::step(&self.modules, &mut self.context, address, &mut above, read) {
+                        Step::Lost => return,
+                        Step::Root => {
+                            stack.complete = true;
+                            return;
+                        }
+                        step => match frame_of(step, &above) {
+                            Some(caller) => frame = caller,
+                            None => return,
+                        },
+                    }
+                    state = state_of(&above);
+                    continue;
+                }
+                Way::None => return,
             }
             let saved = state;
             let mut next = self.framehop.unwind_frame(frame, &mut state, &mut self.cache, read);
@@ -163,21 +222,43 @@ impl Unwinder {
         }
     }
 
+    /// The registers `depth` frames above `first`, all of them followed by the tables.
+    fn replay(
+        &mut self,
+        first: FrameAddress,
+        values: &Values,
+        depth: usize,
+        read: &mut impl FnMut(u64) -> Result<u64, ()>,
+    ) -> Values {
+        let mut values = *values;
+        let mut address = first.address_for_lookup();
+        for _ in 0..depth {
+            let step = rows::step(&self.modules, &mut self.context, address, &mut values, read);
+            match frame_of(step, &values) {
+                Some(caller) => address = caller.address_for_lookup(),
+                None => return [None; 17],
+            }
+        }
+        values
+    }
+
     /// Unwinds from code without unwind tables, such as assembly: tries the words above the stack
     /// pointer that can be return addresses, and believes the first from which the thread's root is
     /// reached.
     fn unwind_undescribed(
         &mut self,
-        frame: FrameAddress,
-        state: UnwindRegsX86_64,
+        values: &Values,
         read: &mut impl FnMut(u64) -> Result<u64, ()>,
         stack: &mut Stack,
     ) {
-        let pc = frame.address_for_lookup();
+        let [Some(pc), Some(sp)] = [values[RIP], values[RSP]] else {
+            return;
+        };
         for slot in 0..SCANNED_WORDS_MAX {
-            let at = (state.sp() & !7) + slot * 8;
+            let at = (sp & !7) + slot * 8;
             let Ok(word) = read(at) else { break };
-            if !self.is_described(word.wrapping_sub(1)) || !returns_here(word) {
+            let described = matches!(self.way(word.wrapping_sub(1)), Way::Usual | Way::Unusual);
+            if !described || !returns_here(word) {
                 continue;
             }
             let Some(caller) = FrameAddress::from_return_address(word) else {
@@ -185,11 +266,11 @@ impl Unwinder {
             };
             // What the code has saved since is not known, so neither is the frame pointer, unless
             // the caller's still stands.
-            for bp in [state.bp(), UNKNOWN] {
+            for bp in [values[RBP], None] {
                 stack.addresses.clear();
                 stack.addresses.push(pc);
-                let above = UnwindRegsX86_64::new(word, at + 8, bp);
-                self.unwind_from(caller, above, read, stack);
+                let above = Registers::of_caller(word, at + 8, bp);
+                self.unwind_from(caller, &above.0, read, stack);
                 if stack.complete {
                     return;
                 }
@@ -199,16 +280,23 @@ impl Unwinder {
         stack.addresses.push(pc);
     }
 
-    /// Whether unwind tables describe the code at `address`.
-    fn is_described(&mut self, address: u64) -> bool {
-        if let Some(known) = self.described.get(&address) {
+    /// How the caller of the code at `address` is found.
+    fn way(&mut self, address: u64) -> Way {
+        if let Some(known) = self.ways.get(&address) {
             return *known;
         }
-        let described = function_of(&self.modules, address).is_some();
-        if self.described.len() < REMEMBERED_MAX {
-            self.described.insert(address, described);
+        let way = if function_of(&self.modules, address).is_none() {
+            if returns_here(address.wrapping_add(1)) { Way::Undescribed } else { Way::None }
+        } else {
+            match rows::is_usual(&self.modules, &mut self.context, address) {
+                Some(false) => Way::Unusual,
+                Some(true) | None => Way::Usual,
+            }
+        };
+        if self.ways.len() < REMEMBERED_MAX {
+            self.ways.insert(address, way);
         }
-        described
+        way
     }
 
     /// For code after a call: how far above the stack pointer its function keeps the frame pointer.
@@ -226,6 +314,20 @@ impl Unwinder {
             self.prologues.insert(address, distance);
         }
         distance
+    }
+}
+
+fn state_of(values: &Values) -> UnwindRegsX86_64 {
+    let or_unknown = |register: usize| values[register].unwrap_or(UNKNOWN);
+    UnwindRegsX86_64::new(or_unknown(RIP), or_unknown(RSP), or_unknown(RBP))
+}
+
+/// The frame that `step` has led to.
+fn frame_of(step: Step, values: &Values) -> Option<FrameAddress> {
+    match step {
+        Step::Caller => FrameAddress::from_return_address(values[RIP]?),
+        Step::Interrupted => Some(FrameAddress::from_instruction_pointer(values[RIP]?)),
+        Step::Root | Step::Lost => None,
     }
 }
 
@@ -248,7 +350,7 @@ mod tests {
         let mut unwinder = Unwinder::new();
         let mut stack = Stack::default();
         let pc = function_of as *const () as u64;
-        let registers = Registers { pc, sp: 0x1000, bp: None };
+        let registers = Registers::of_caller(pc, 0x1000, None);
         unwinder.unwind(registers, |_| Err(()), &mut stack);
         assert_eq!((stack.addresses.as_slice(), stack.complete), ([pc].as_slice(), false));
     }

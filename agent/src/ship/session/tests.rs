@@ -1,15 +1,16 @@
 //! A conversation with a small collector that checks and decodes everything as a real one must.
 
 use profiler_core::limits::{MESSAGE_BYTES_MAX, NAME_BYTES_MAX};
-use profiler_core::wire::{Translation, decode_cycle, decode_task};
+use profiler_core::wire::{Stacks, Translation, decode_cycle, decode_stacks, decode_task};
 use profiler_core::{
-    CallTrie, Delta, Frame, NodeId, Outcome, State, SymbolTable, TaskId, TaskRecord, TimeRange,
-    Weight,
+    CallTrie, Delta, Frame, NodeId, Outcome, Settings, State, StateSet, SymbolTable, TaskId,
+    TaskRecord, ThreadNow, Ticks, TimeRange, Weight,
 };
 use prost::Message;
 
 use super::*;
-use crate::cycle::SealedCycle;
+use crate::control::Control;
+use crate::cycle::{SealedCycle, StacksNow};
 use crate::ship::outbox::Limits;
 
 fn at(nanoseconds: i64) -> Timestamp {
@@ -107,6 +108,8 @@ struct Agent {
     outbox: Mutex<Outbox>,
     tables: Mutex<Tables>,
     offsets: OffsetEstimator,
+    control: Control,
+    stacks: Mutex<Option<StacksNow>>,
     seconds: i64,
 }
 
@@ -116,12 +119,23 @@ impl Agent {
             outbox: Mutex::new(Outbox::new(Limits::default())),
             tables: Mutex::new(Tables::new()),
             offsets: OffsetEstimator::default(),
+            control: Control::new(Settings {
+                interval_ns: 10_000_000,
+                enabled: true,
+                states: StateSet::ALL,
+            }),
+            stacks: Mutex::new(None),
             seconds: 0,
         }
     }
 
     fn open(&mut self, first: v1::CollectorMessage) -> Result<Session<'_>, SessionError> {
-        Session::open(&self.outbox, &self.tables, &mut self.offsets, first, at(0))
+        let held = Held { outbox: &self.outbox, tables: &self.tables };
+        let live = Live::new(&self.control, &self.stacks);
+        let mut session = Session::open(held, &mut self.offsets, live, first, at(0))?;
+        // What is said of the settings at first is not what these tests are about.
+        assert!(matches!(session.live.next(), Some(agent_message::Kind::Applied(_))));
+        Ok(session)
     }
 
     /// Says all there is to say.
@@ -156,8 +170,7 @@ impl Agent {
             range,
             delta,
             quantum_ns,
-            ticks: 9,
-            ticks_expected: 10,
+            ticks: Ticks { made: 7, expected: 10, saved: 2 },
             tasks,
             lost_tasks,
             lost_queue_ns,
@@ -196,7 +209,7 @@ fn each_entry_of_the_tables_is_sent_once_and_before_it_is_needed() {
     let names = collector.tasks.iter().map(|task| &*task.name).collect::<Vec<_>>();
     assert_eq!(names, ["load", "load", "store"]);
     let cycle = collector.flushes[0].cycle.as_ref().unwrap();
-    assert_eq!((cycle.ticks, cycle.ticks_expected), (9, 10));
+    assert_eq!((cycle.ticks, cycle.ticks_expected, cycle.ticks_saved), (7, 10, 2));
     assert_eq!(collector.flushes[2].account.unwrap().accepted_ns, 40);
 }
 
@@ -237,7 +250,7 @@ fn large_tables_cross_in_several_messages_and_large_cycles_in_several_flushes() 
         let frame = tables.symbols.intern(&Frame::function("f", "main.rs", line));
         tables.trie.insert(parent, frame).unwrap()
     };
-    let weight = |ns| Weight { cpu_ns: ns, runnable_ns: 10, wait_ns: 0 };
+    let weight = |ns| Weight::of(State::Cpu, ns) + Weight::of(State::Runnable, 10);
     let pair = |line: u32| (node(line), weight([10, 1 << 20][line as usize % 2] * 10));
     let delta: Delta = (1..20_000).map(pair).collect();
     let expected_ns = collector.stored_ns + delta.total().total_ns();
@@ -358,11 +371,48 @@ fn answers_out_of_order_end_the_stream() {
     assert_eq!(agent.open(ack()).map(|_| ()).map_err(text), Err(expected.to_owned()));
     let welcome = Collector::new().welcome();
     let mut session = agent.open(welcome.clone()).unwrap();
-    let expected = "the collector answered Welcome where Ack or Refusal was due";
+    let expected = "the collector answered Welcome where an answer or a question was due";
     assert_eq!(session.receive(welcome, at(0)).map_err(text), Err(expected.to_owned()));
     session.receive(ack(), at(0)).unwrap();
     let expected = "the collector answered a message that this agent does not know \
-                    where Ack or Refusal was due";
+                    where an answer or a question was due";
     let unknown = v1::CollectorMessage { kind: None };
     assert_eq!(session.receive(unknown, at(0)).map_err(text), Err(expected.to_owned()));
+}
+
+#[test]
+fn an_answer_goes_out_before_flushes_and_after_the_names_that_it_needs() {
+    let (mut agent, mut collector) = (Agent::new(), Collector::new());
+    agent.sample("load", &["read"]);
+    let thread = ThreadNow {
+        thread_id: 3,
+        name: "pool-1".into(),
+        node: NodeId(2),
+        state: Some(State::Cpu),
+        seen_ago_ns: 1,
+        there_ns: 0,
+    };
+    let stacks = Stacks { threads: vec![thread], left_out: 0 };
+    *agent.stacks.get_mut().unwrap() = Some(StacksNow { number: 1, stacks: stacks.clone() });
+    let mut session = agent.open(collector.welcome()).unwrap();
+    let request = collector_message::Kind::StacksRequest(v1::StacksRequest { id: 40 });
+    session.receive(answer(request), at(0)).unwrap();
+    let mut kinds = Vec::new();
+    while let Some(message) = session.next_message() {
+        match message.kind {
+            Some(agent_message::Kind::Stacks(message)) => {
+                kinds.push("stacks");
+                assert_eq!(message.id, 40);
+                let nodes = collector.translation.marks().nodes;
+                assert_eq!(decode_stacks(&message, nodes), Ok(stacks.clone()));
+            }
+            Some(agent_message::Kind::Flush(flush)) => {
+                kinds.push("flush");
+                collector.store(flush);
+            }
+            kind => collector.take(v1::AgentMessage { kind }),
+        }
+    }
+    assert_eq!(kinds, ["stacks", "flush"]);
+    assert_eq!(collector.dictionaries.len(), 1);
 }

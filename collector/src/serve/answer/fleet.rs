@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use profiler_core::Timestamp;
+use profiler_core::{StateSet, Timestamp};
 use serde::Serialize;
 
-use super::RangeBody;
+use super::{RangeBody, state_names};
 use crate::query::{EpochView, FleetView, format_time};
 use crate::session::Presence;
 
@@ -33,6 +33,9 @@ struct EpochBody {
     agent_version: String,
     sampler_mode: String,
     interval_ns: u64,
+    enabled: bool,
+    states: Vec<&'static str>,
+    settings_pending: bool,
     started_at: String,
     state: &'static str,
     connected: bool,
@@ -41,6 +44,7 @@ struct EpochBody {
     clock: Option<ClockBody>,
     ticks: u64,
     ticks_expected: u64,
+    ticks_saved: u64,
     acked_seq: u64,
     account: AccountBody,
     refused: u64,
@@ -82,14 +86,19 @@ struct HeldBody {
 impl EpochBody {
     fn new(view: &EpochView) -> EpochBody {
         let greeting = &view.greeting;
+        let settings = view.applied.as_ref().map(|applied| applied.settings);
+        let mode = view.applied.as_ref().map_or(&greeting.sampler_mode, |applied| &applied.mode);
         EpochBody {
             epoch: view.epoch.to_string(),
             labels: greeting.labels.clone(),
             host: greeting.host.clone(),
             pid: greeting.pid,
             agent_version: greeting.agent_version.clone(),
-            sampler_mode: greeting.sampler_mode.clone(),
-            interval_ns: greeting.interval_ns,
+            sampler_mode: mode.clone(),
+            interval_ns: settings.map_or(greeting.interval_ns, |settings| settings.interval_ns),
+            enabled: settings.is_none_or(|settings| settings.enabled),
+            states: state_names(settings.map_or(StateSet::ALL, |settings| settings.states)),
+            settings_pending: view.settings_pending,
             started_at: format_time(greeting.started_at),
             state: match view.presence {
                 Presence::Connected => "connected",
@@ -102,8 +111,9 @@ impl EpochBody {
             clock: view
                 .clock
                 .map(|clock| ClockBody { offset_ns: clock.offset_ns, error_ns: clock.error_ns }),
-            ticks: view.ticks,
-            ticks_expected: view.ticks_expected,
+            ticks: view.ticks.made,
+            ticks_expected: view.ticks.expected,
+            ticks_saved: view.ticks.saved,
             acked_seq: view.acked_seq,
             account: AccountBody::new(view),
             refused: view.refused,

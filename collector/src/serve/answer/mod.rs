@@ -2,16 +2,19 @@
 //! share.
 
 mod fleet;
+mod live;
 mod profile;
 mod tasks;
 mod timeline;
 
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
-use profiler_core::{Filter, State, ThreadKind, TimeRange, Weight};
-use serde::Serialize;
+use profiler_core::{Filter, State, StateSet, ThreadKind, TimeRange, Weight};
+use serde::ser::SerializeMap as _;
+use serde::{Serialize, Serializer};
 
 pub(crate) use self::fleet::WorkersBody;
+pub(crate) use self::live::{SettingsBody, StacksBody};
 pub(crate) use self::profile::{ProfileBody, svg_options};
 pub(crate) use self::tasks::{SummaryBody, TasksBody};
 pub(crate) use self::timeline::TimelineBody;
@@ -54,11 +57,10 @@ struct FilterBody {
 
 impl From<&Filter> for FilterBody {
     fn from(filter: &Filter) -> Self {
-        let states = State::ALL.into_iter().filter(|state| filter.states.contains(*state));
         FilterBody {
             tasks: filter.tasks.clone(),
             workers: filter.workers.clone(),
-            states: states.map(State::name).collect(),
+            states: state_names(filter.states),
             threads: match filter.threads {
                 ThreadKind::Program => "program",
                 ThreadKind::Agent => "agent",
@@ -68,18 +70,36 @@ impl From<&Filter> for FilterBody {
     }
 }
 
-#[derive(Serialize)]
-struct WeightBody {
-    cpu_ns: u64,
-    runnable_ns: u64,
-    wait_ns: u64,
-    total_ns: u64,
+/// The names of a set of states.
+fn state_names(states: StateSet) -> Vec<&'static str> {
+    states.states().map(State::name).collect()
 }
 
-impl From<Weight> for WeightBody {
-    fn from(weight: Weight) -> Self {
-        let Weight { cpu_ns, runnable_ns, wait_ns } = weight;
-        WeightBody { cpu_ns, runnable_ns, wait_ns, total_ns: weight.total_ns() }
+/// Every state, the sum of the waits, and the sum of all.
+struct WeightBody(Weight);
+
+impl Serialize for WeightBody {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut body = serializer.serialize_map(None)?;
+        for state in State::ALL {
+            body.serialize_entry(key(state), &self.0.get(state))?;
+        }
+        body.serialize_entry("wait_ns", &self.0.wait_ns())?;
+        body.serialize_entry("total_ns", &self.0.total_ns())?;
+        body.end()
+    }
+}
+
+/// The name of a state's nanoseconds.
+const fn key(state: State) -> &'static str {
+    match state {
+        State::Cpu => "cpu_ns",
+        State::Runnable => "runnable_ns",
+        State::Lock => "lock_ns",
+        State::Sleep => "sleep_ns",
+        State::Network => "network_ns",
+        State::Disk => "disk_ns",
+        State::Other => "other_ns",
     }
 }
 
@@ -89,6 +109,7 @@ struct SamplingBody {
     sampled_ns: u64,
     ticks: u64,
     ticks_expected: u64,
+    ticks_saved: u64,
     ticks_missed: u64,
     achieved_rate_hz: Option<f64>,
     achieved_share: Option<f64>,
@@ -99,9 +120,10 @@ impl From<&Sampling> for SamplingBody {
         SamplingBody {
             windows: sampling.windows,
             sampled_ns: sampling.sampled_ns,
-            ticks: sampling.ticks,
-            ticks_expected: sampling.ticks_expected,
-            ticks_missed: sampling.missed(),
+            ticks: sampling.ticks.made,
+            ticks_expected: sampling.ticks.expected,
+            ticks_saved: sampling.ticks.saved,
+            ticks_missed: sampling.ticks.missed(),
             achieved_rate_hz: sampling.rate_hz(),
             achieved_share: sampling.share(),
         }

@@ -1,7 +1,8 @@
 //! Profiles, and the lines above a flame graph.
 
+use flamegraph::text::tick_rate;
 use flamegraph::{ProfileJson, SvgOptions};
-use profiler_core::{State, StateSet, WorkerId};
+use profiler_core::{StateSet, WorkerId};
 use serde::Serialize;
 
 use super::{FilterBody, RangeBody, SamplingBody, WeightBody};
@@ -30,7 +31,7 @@ impl<'a> ProfileBody<'a> {
             by: by_name(query.by),
             workers: answer.workers.iter().map(WorkerId::to_string).collect(),
             sampling: (&answer.sampling).into(),
-            totals: answer.profile.total().into(),
+            totals: WeightBody(answer.profile.total()),
             empty: answer.profile.is_empty(),
             data: answer.data.map(RangeBody::from),
             profile: ProfileJson(&answer.profile),
@@ -51,19 +52,15 @@ pub(crate) fn svg_options(query: &ProfileQuery, answer: &ProfileAnswer) -> SvgOp
         [] => "All tasks".to_owned(),
         tasks => tasks.join(", "),
     };
-    let states = query.filter.states;
-    let states: Vec<&str> = State::ALL
-        .into_iter()
-        .filter(|state| states != StateSet::ALL && states.contains(*state))
-        .map(State::name)
-        .collect();
-    let title = if states.is_empty() { tasks } else { format!("{tasks}: {}", states.join(", ")) };
+    let title = match query.filter.states {
+        StateSet::ALL => tasks,
+        states => format!("{tasks}: {}", states.names().join(", ")),
+    };
     let (from, to) = (format_time(query.range.start()), format_time(query.range.stop()));
     let workers = answer.workers.len();
     let sampling = &answer.sampling;
-    let rate = sampling.rate_hz().map_or(String::new(), |rate_hz| {
-        format!(", {rate_hz:.1} ticks/s and worker, {} missed", sampling.missed())
-    });
+    let rate = tick_rate(sampling.ticks, sampling.sampled_ns);
+    let rate = rate.map_or(String::new(), |rate| format!(", {rate}"));
     let subtitle = Some(format!("{from} to {to}, {workers} workers{rate}"));
     SvgOptions { title, subtitle, by_line: query.by == By::Line, ..SvgOptions::default() }
 }

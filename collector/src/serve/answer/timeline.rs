@@ -1,9 +1,10 @@
 //! Timelines.
 
 use profiler_core::{FrameKind, State, Weight};
-use serde::Serialize;
+use serde::ser::SerializeMap as _;
+use serde::{Serialize, Serializer};
 
-use super::{FilterBody, RangeBody, SamplingBody, WeightBody};
+use super::{FilterBody, RangeBody, SamplingBody, WeightBody, key};
 use crate::query::{Series, TimelineAnswer, TimelineQuery};
 
 /// Answer of `/api/v1/timeline`.
@@ -26,14 +27,31 @@ struct SeriesBody {
     kind: &'static str,
     name: String,
     totals: WeightBody,
-    cpu_ns: Vec<u64>,
-    runnable_ns: Vec<u64>,
-    wait_ns: Vec<u64>,
+    #[serde(flatten)]
+    steps: StepsBody,
+}
+
+/// A list of nanoseconds by step for each state, and for the sum of the waits. The kinds of waiting
+/// that are 0 throughout are left out.
+struct StepsBody(Vec<Weight>);
+
+impl Serialize for StepsBody {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let list = |of: &dyn Fn(&Weight) -> u64| self.0.iter().map(of).collect::<Vec<u64>>();
+        let mut body = serializer.serialize_map(None)?;
+        for state in State::ALL {
+            let steps = list(&|weight| weight.get(state));
+            if !state.is_wait() || steps.iter().any(|step| *step > 0) {
+                body.serialize_entry(key(state), &steps)?;
+            }
+        }
+        body.serialize_entry("wait_ns", &list(&Weight::wait_ns))?;
+        body.end()
+    }
 }
 
 impl From<&Series> for SeriesBody {
     fn from(series: &Series) -> Self {
-        let of = |state| series.weights.iter().map(|weight| weight.get(state)).collect();
         SeriesBody {
             kind: match series.kind {
                 Some(FrameKind::Task) => "task",
@@ -44,10 +62,8 @@ impl From<&Series> for SeriesBody {
                 None => "other",
             },
             name: series.name.clone(),
-            totals: series.weights.iter().copied().sum::<Weight>().into(),
-            cpu_ns: of(State::Cpu),
-            runnable_ns: of(State::Runnable),
-            wait_ns: of(State::Wait),
+            totals: WeightBody(series.weights.iter().copied().sum()),
+            steps: StepsBody(series.weights.clone()),
         }
     }
 }

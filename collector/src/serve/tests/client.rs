@@ -120,9 +120,18 @@ pub(super) async fn get(address: SocketAddr, path: &str) -> Answer {
 
 /// Asks on a connection of its own.
 pub(super) async fn request(address: SocketAddr, method: &str, path: &str) -> Answer {
+    send(address, &format!("{method} {path}"), "text/plain", "").await
+}
+
+/// The same, with a body.
+pub(super) async fn send(address: SocketAddr, what: &str, kind: &str, body: &str) -> Answer {
     let mut stream = TcpStream::connect(address).await.unwrap();
-    let head = format!("{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
-    stream.write_all(head.as_bytes()).await.unwrap();
+    let length = body.len();
+    let text = format!(
+        "{what} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-type: {kind}\r\n\
+         content-length: {length}\r\n\r\n{body}"
+    );
+    stream.write_all(text.as_bytes()).await.unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).await.unwrap();
     let (head, body) = text.split_once("\r\n\r\n").unwrap();

@@ -22,8 +22,8 @@ impl Running {
 async fn an_unknown_choice_is_answered_with_all_choices() {
     let running = serve().await;
     let (_, _client) = attached(&running, "worker-1").await;
-    let states = json!(["cpu", "runnable", "wait"]);
-    let error = "state=\"CPU\" is not known; allowed are: cpu, runnable, wait";
+    let states = json!(["cpu", "runnable", "wait", "lock", "sleep", "network", "disk", "other"]);
+    let error = "state=\"CPU\" is not known; allowed are: cpu, runnable, wait, lock, sleep, network, disk, other";
     running.check("/api/v1/profile?state=cpu&state=CPU", 400, error, states).await;
     let error = "threads=\"\" is not known; allowed are: program, agent, all";
     let threads = json!(["program", "agent", "all"]);
@@ -106,7 +106,9 @@ async fn an_unknown_or_repeated_parameter_path_or_method_is_refused() {
         "/api/v1/profile",
         "/api/v1/timeline",
         "/api/v1/tasks",
-        "/api/v1/workers"
+        "/api/v1/workers",
+        "/api/v1/workers/settings",
+        "/api/v1/stacks"
     ]);
     running
         .check("/api/v2/%3Cscript%3E", 404, "there is nothing at /api/v2/%3Cscript%3E", paths)

@@ -16,15 +16,19 @@ async fn a_profile_says_where_the_time_went_and_how_well_it_was_sampled() {
         running.json(&format!("/api/v1/profile?{ALL}&task=load&worker=w&state=cpu")).await;
     assert_eq!(
         profile["totals"],
-        json!({"cpu_ns": 5, "runnable_ns": 0, "wait_ns": 0, "total_ns": 5})
+        json!({"cpu_ns": 5, "runnable_ns": 0, "lock_ns": 0, "sleep_ns": 0, "network_ns": 0,
+               "disk_ns": 0, "other_ns": 0, "wait_ns": 0, "total_ns": 5})
     );
     assert_eq!(profile["profile"]["nodes"].as_array().unwrap().len(), 3);
     assert_eq!(profile["workers"], json!(["w"]));
     assert_eq!(
-        (&profile["ticks"], &profile["ticks_missed"], &profile["achieved_share"]),
-        (&json!(99), &json!(1), &json!(0.99))
+        (&profile["ticks"], &profile["ticks_saved"], &profile["ticks_missed"]),
+        (&json!(95), &json!(4), &json!(1))
     );
-    assert_eq!((&profile["empty"], &profile["achieved_rate_hz"]), (&json!(false), &json!(99.0)));
+    assert_eq!(
+        (&profile["empty"], &profile["achieved_rate_hz"], &profile["achieved_share"]),
+        (&json!(false), &json!(95.0), &json!(0.95))
+    );
     let lines = running.json(&format!("/api/v1/profile?{ALL}&by=line&threads=all")).await;
     assert_eq!(lines["profile"]["nodes"].as_array().unwrap().len(), 6);
 }
@@ -36,15 +40,39 @@ async fn a_profile_is_written_in_each_form_with_its_headers() {
     let collapsed = get(running.address, &format!("/api/v1/profile?{ALL}&format=collapsed")).await;
     assert_eq!(collapsed.body, "load;main;parse 7\n");
     assert_eq!(collapsed.header("content-type"), Some("text/plain; charset=utf-8"));
-    assert_eq!(collapsed.header("x-emberline-rate-hz"), Some("99.000"));
+    assert_eq!(collapsed.header("x-emberline-rate-hz"), Some("95.000"));
+    assert_eq!(collapsed.header("x-emberline-ticks-saved"), Some("4"));
     assert_eq!(collapsed.header("x-emberline-ticks-missed"), Some("1"));
     assert_eq!(collapsed.header("content-security-policy"), Some("default-src 'none'"));
     let svg = get(running.address, &format!("/api/v1/profile?{ALL}&format=svg")).await;
     assert!(svg.body.contains("<svg") && svg.body.contains("parse"), "{}", svg.body);
+    let rate =
+        "1 workers, 95 of 100 ticks/s, 4 saved by the agent&apos;s limit on its cost, 1 missed<";
+    assert!(svg.body.contains(rate), "{}", svg.body);
     assert_eq!(svg.header("content-type"), Some("image/svg+xml"));
     assert_eq!(svg.header("x-content-type-options"), Some("nosniff"));
     let policy = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'";
     assert_eq!(svg.header("content-security-policy"), Some(policy));
+}
+
+#[tokio::test]
+async fn waiting_is_asked_for_whole_or_by_kind() {
+    let running = serve().await;
+    let (_, _client) = attached(&running, "w").await;
+    for (states, total_ns, named) in [
+        ("state=wait", 2, json!(["lock", "sleep", "network", "disk", "other"])),
+        ("state=network", 2, json!(["network"])),
+        ("state=lock", 0, json!(["lock"])),
+        ("state=cpu&state=network&state=cpu", 7, json!(["cpu", "network"])),
+    ] {
+        let profile = running.json(&format!("/api/v1/profile?{ALL}&{states}")).await;
+        assert_eq!(profile["totals"]["total_ns"], total_ns, "{states}");
+        assert_eq!(profile["filter"]["states"], named, "{states}");
+        let timeline = running.json(&format!("/api/v1/timeline?{ALL}&step=1m&{states}")).await;
+        assert_eq!(timeline["series"][0]["totals"]["total_ns"].as_u64().unwrap_or(0), total_ns);
+    }
+    let svg = get(running.address, &format!("/api/v1/profile?{ALL}&format=svg&state=wait")).await;
+    assert!(svg.body.contains(">All tasks: wait<"), "{}", svg.body);
 }
 
 #[tokio::test]
@@ -55,7 +83,11 @@ async fn a_timeline_has_the_time_of_each_step() {
     assert_eq!((&timeline["steps"], &timeline["step_ns"]), (&json!(3), &json!(SECOND_NS)));
     assert_eq!(timeline["series"][0]["name"], "load");
     assert_eq!(timeline["series"][0]["cpu_ns"], json!([0, 5, 0]));
+    assert_eq!(timeline["series"][0]["runnable_ns"], json!([0, 0, 0]));
     assert_eq!(timeline["series"][0]["wait_ns"], json!([0, 2, 0]));
+    assert_eq!(timeline["series"][0]["network_ns"], json!([0, 2, 0]));
+    assert_eq!(timeline["series"][0]["totals"]["network_ns"], 2);
+    assert_eq!(timeline["series"][0]["lock_ns"], json!(null), "nothing waited for a lock");
     assert_eq!(timeline["series"][1]["kind"], "agent");
 }
 

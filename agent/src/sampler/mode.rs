@@ -1,0 +1,123 @@
+//! How much of the sampler works in this process.
+
+use std::fmt;
+
+use nix::errno::Errno;
+
+use super::sys::probe;
+use super::sys::process::{self, MemoryAccess};
+
+/// What the system lets the sampler do; what it refuses comes with the reason.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Mode {
+    /// Timers that make a running thread show its stack.
+    running: Result<(), String>,
+    /// Where blocked threads are, and their stacks.
+    blocked: Result<(), String>,
+    /// Whether memory can be copied by a system call, which a handler may make too.
+    pub(super) checked_copies: bool,
+}
+
+impl Mode {
+    /// Asks the system.
+    pub(super) fn find() -> Mode {
+        let no_threads = std::fs::read_dir("/proc/self/task").err();
+        if let Some(error) = no_threads {
+            let reason =
+                format!("this process's threads cannot be listed: /proc/self/task: {error}");
+            return Mode {
+                running: Err(reason.clone()),
+                blocked: Err(reason),
+                checked_copies: false,
+            };
+        }
+        let copies = probe::allowed(probe::copy_memory);
+        let access = if copies.is_ok() { MemoryAccess::Call } else { MemoryAccess::File };
+        process::set_memory_access(access);
+        let running = probe::allowed(probe::set_timer)
+            .map_err(|error| format!("timers on CPU clocks are refused: {}", error.desc()));
+        let blocked = match (probe::read_own_call(), own_memory_is_readable()) {
+            (Ok(()), true) => Ok(()),
+            (Err(error), _) => Err(format!("/proc/self/task/*/syscall cannot be read: {error}")),
+            (Ok(()), false) => Err(format!(
+                "this process's memory cannot be read: process_vm_readv: {}, and neither can \
+                 /proc/self/mem",
+                copies.err().unwrap_or(Errno::UnknownErrno).desc()
+            )),
+        };
+        Mode { running, blocked, checked_copies: copies.is_ok() }
+    }
+
+    /// Whether nothing is missing.
+    pub(super) fn is_whole(&self) -> bool {
+        self.running.is_ok() && self.blocked.is_ok()
+    }
+
+    pub(super) fn is_running_seen(&self) -> bool {
+        self.running.is_ok()
+    }
+
+    pub(super) fn is_blocked_seen(&self) -> bool {
+        self.blocked.is_ok()
+    }
+
+    /// Running threads can no longer be asked.
+    pub(super) fn lose_running(&mut self, reason: String) {
+        self.running = Err(reason);
+    }
+
+    /// Whether threads cannot be sampled at all.
+    pub(super) fn is_off(&self) -> bool {
+        self.running.is_err() && self.blocked.is_err()
+    }
+}
+
+fn own_memory_is_readable() -> bool {
+    let source = [7u8; 8];
+    let mut copy = [0; 8];
+    process::read_memory(source.as_ptr() as u64, &mut copy) == 8
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.running, &self.blocked) {
+            (Ok(()), Ok(())) => write!(formatter, "full"),
+            (Ok(()), Err(reason)) => {
+                write!(formatter, "running threads only, blocked ones without stacks: {reason}")
+            }
+            (Err(reason), Ok(())) => {
+                write!(formatter, "blocked threads only, running ones without stacks: {reason}")
+            }
+            (Err(running), Err(blocked)) if running == blocked => {
+                write!(formatter, "off: {running}")
+            }
+            (Err(running), Err(blocked)) => write!(formatter, "off: {running}; {blocked}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mode_says_what_is_missing_and_why() {
+        let mode = |running: Result<(), &str>, blocked: Result<(), &str>| Mode {
+            running: running.map_err(str::to_owned),
+            blocked: blocked.map_err(str::to_owned),
+            checked_copies: true,
+        };
+        let check = |mode: Mode, text| assert_eq!(mode.to_string(), text);
+        check(mode(Ok(()), Ok(())), "full");
+        check(mode(Ok(()), Err("a")), "running threads only, blocked ones without stacks: a");
+        check(mode(Err("b"), Ok(())), "blocked threads only, running ones without stacks: b");
+        check(mode(Err("b"), Err("a")), "off: b; a");
+        check(mode(Err("b"), Err("b")), "off: b");
+        assert!(mode(Err("b"), Err("a")).is_off());
+    }
+
+    #[test]
+    fn nothing_is_missing_here() {
+        assert_eq!(Mode::find().to_string(), "full");
+    }
+}

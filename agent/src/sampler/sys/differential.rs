@@ -1,0 +1,276 @@
+//! Shows that a stack unwound from a copy is the stack that the `backtrace` crate finds in place, at
+//! the same instant: a handler on the interrupted thread copies registers and stack as the sampler's
+//! does, and walks the stack with the compiler's own unwinder (libgcc's). Each workload is one kind
+//! of code. Run it with `--nocapture` to see the shares, and with `SAMPLES=50000` for longer.
+
+mod workloads;
+
+use std::cell::UnsafeCell;
+use std::collections::HashMap;
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Once, OnceLock};
+use std::{env, mem, ptr, thread};
+
+use self::workloads::{Helper, Workload};
+use crate::sampler::memory::copied;
+use crate::sampler::sys::signal::COPIED;
+use crate::sampler::unwind::{Registers, Stack, Unwinder};
+
+/// Samples of each workload, unless the environment's `SAMPLES` gives another number.
+const SAMPLES: usize = 2_000;
+/// Least share of identical stacks: invariant 5 of the sampler, in ten-thousandths.
+const IDENTICAL_MIN: usize = 9_995;
+const STACK_WORDS: usize = 64 * 1024 / 8;
+const FRAMES_MAX: usize = 1_024;
+/// Looks at the answer before the thread is thought to be stuck: minutes, each one yielding.
+const LOOKS_MAX: u64 = 1_000_000_000;
+
+const ASKED: u32 = 1;
+const ANSWERED: u32 = 2;
+/// The `backtrace` crate followed an address that leads nowhere.
+const CRASHED: u32 = 3;
+
+/// What the handler leaves; one thread is asked at a time.
+struct Answer {
+    state: AtomicU32,
+    registers: [AtomicU64; COPIED.len()],
+    words: AtomicUsize,
+    frames: AtomicUsize,
+    stack: UnsafeCell<[u64; STACK_WORDS]>,
+    found: UnsafeCell<[u64; FRAMES_MAX]>,
+}
+
+// SAFETY: the handler alone writes `stack` and `found`, and only while `state` is ASKED; the test's
+// thread reads them only while it is ANSWERED, which it observes with acquire.
+unsafe impl Sync for Answer {}
+
+static ANSWER: Answer = Answer {
+    state: AtomicU32::new(ANSWERED),
+    registers: [const { AtomicU64::new(0) }; COPIED.len()],
+    words: AtomicUsize::new(0),
+    frames: AtomicUsize::new(0),
+    stack: UnsafeCell::new([0; STACK_WORDS]),
+    found: UnsafeCell::new([0; FRAMES_MAX]),
+};
+
+extern "C" fn handler(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
+    if ANSWER.state.load(Ordering::Acquire) != ASKED {
+        return;
+    }
+    // SAFETY: under SA_SIGINFO the kernel passes a valid `ucontext_t`.
+    let machine = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext };
+    for (place, index) in ANSWER.registers.iter().zip(COPIED) {
+        place.store(machine.gregs[index as usize].cast_unsigned(), Ordering::Relaxed);
+    }
+    let sp = ANSWER.registers[7].load(Ordering::Relaxed);
+    // SAFETY: it takes nothing, and gives the address of this thread's block, which lies at the upper
+    // end of the stack that the C library made for it.
+    let end = unsafe { libc::pthread_self() };
+    let from = sp & !7;
+    let words = (end.saturating_sub(from) / 8).min(STACK_WORDS as u64) as usize;
+    // SAFETY: the stack between its pointer and its end is mapped and this thread's own; `stack` is
+    // the handler's while the state is ASKED.
+    unsafe { ptr::copy_nonoverlapping(from as *const u64, ANSWER.stack.get().cast(), words) };
+    ANSWER.words.store(words, Ordering::Relaxed);
+    let guarded = GUARDED.get().expect("set before the first signal");
+    // The C library's own `siglongjmp` leaves `walk` where it faults: none of its frames owns anything.
+    let crashed = guarded(walk) != 0;
+    ANSWER.state.store(if crashed { CRASHED } else { ANSWERED }, Ordering::Release);
+}
+
+/// Walks the interrupted thread's stack in place.
+extern "C" fn walk() {
+    let pc = ANSWER.registers[16].load(Ordering::Relaxed);
+    let found: *mut u64 = ANSWER.found.get().cast();
+    let mut count = 0;
+    let mut inside = false;
+    let each = |frame: &backtrace::Frame| {
+        let address = frame.ip().addr() as u64;
+        // What lies above the interrupted instruction is the handler.
+        inside |= address == pc;
+        // The outermost may be followed by one without an address.
+        if inside && address != 0 {
+            // SAFETY: `count` is below the array's length; it is the handler's, as `stack` is.
+            unsafe { found.wrapping_add(count).write(address) };
+            count += 1;
+            ANSWER.frames.store(count, Ordering::Relaxed);
+        }
+        count < FRAMES_MAX
+    };
+    ANSWER.frames.store(0, Ordering::Relaxed);
+    // SAFETY: only this thread walks a stack, for one is asked at a time.
+    unsafe { backtrace::trace_unsynchronized(each) };
+}
+
+/// `helper_guarded` of the helper.
+static GUARDED: OnceLock<extern "C" fn(extern "C" fn()) -> c_int> = OnceLock::new();
+
+fn install(helper: &Helper) {
+    let _ = GUARDED.set(helper.guarded);
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // The unwinder prepares itself at its first use, which must not be in a handler.
+        backtrace::trace(|_| true);
+        // SAFETY: every byte pattern of zeros is a valid `sigaction`.
+        let mut action: libc::sigaction = unsafe { mem::zeroed() };
+        action.sa_sigaction = handler as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
+        // SAFETY: `handler` has the type that SA_SIGINFO asks for.
+        let result = unsafe { libc::sigaction(libc::SIGUSR1, &raw const action, ptr::null_mut()) };
+        assert_eq!(result, 0);
+    });
+}
+
+/// Asks a thread, and waits for its answer; `false` if the `backtrace` crate crashed.
+fn ask(thread_id: u32) -> bool {
+    ANSWER.state.store(ASKED, Ordering::Release);
+    // SAFETY: it takes plain numbers.
+    let result =
+        unsafe { libc::syscall(libc::SYS_tgkill, std::process::id(), thread_id, libc::SIGUSR1) };
+    assert_eq!(result, 0, "thread {thread_id} is gone");
+    let mut looks = 0;
+    loop {
+        match ANSWER.state.load(Ordering::Acquire) {
+            ASKED => thread::yield_now(),
+            state => return state == ANSWERED,
+        }
+        looks += 1;
+        assert!(looks < LOOKS_MAX, "thread {thread_id} does not answer");
+    }
+}
+
+/// How one sample came out.
+struct Comparison {
+    /// Innermost first, as the sampler has them.
+    ours: Vec<u64>,
+    complete: bool,
+    /// Likewise, by the `backtrace` crate.
+    theirs: Vec<u64>,
+}
+
+fn compare(unwinder: &mut Unwinder) -> Comparison {
+    let registers = ANSWER.registers.each_ref().map(|word| word.load(Ordering::Relaxed));
+    // SAFETY: the state is ANSWERED, so no handler writes until the next `ask`.
+    let stack: &[u64; STACK_WORDS] = unsafe { &*ANSWER.stack.get() };
+    // SAFETY: likewise.
+    let found: &[u64; FRAMES_MAX] = unsafe { &*ANSWER.found.get() };
+    let words = &stack[..ANSWER.words.load(Ordering::Relaxed)];
+    let mut ours = Stack::default();
+    unwinder.unwind(Registers::all(registers), copied(registers[7] & !7, words), &mut ours);
+    let mut theirs = found[..ANSWER.frames.load(Ordering::Relaxed)].to_vec();
+    // Return addresses, where ours lie inside the call; but where a signal came is exact.
+    for (address, ours) in theirs.iter_mut().zip(&ours.addresses).skip(1) {
+        *address -= u64::from(*address != *ours);
+    }
+    Comparison { ours: ours.addresses, complete: ours.complete, theirs }
+}
+
+/// Counts of one workload.
+#[derive(Default)]
+struct Score {
+    samples: usize,
+    crashed: usize,
+    identical: usize,
+    /// Theirs ends at code without tables, where ours goes on to the root.
+    further: usize,
+    complete: usize,
+    frames: usize,
+    leaves: HashMap<u64, usize>,
+    differences: HashMap<String, usize>,
+}
+
+impl Score {
+    fn add(&mut self, comparison: &Comparison) {
+        let Comparison { ours, complete, theirs } = comparison;
+        self.samples += 1;
+        self.complete += usize::from(*complete);
+        self.frames += ours.len();
+        *self.leaves.entry(ours[0]).or_default() += 1;
+        if ours == theirs {
+            self.identical += 1;
+            return;
+        }
+        if *complete && ours.starts_with(theirs) {
+            self.further += 1;
+            return;
+        }
+        let common = ours.iter().zip(theirs).take_while(|(a, b)| a == b).count();
+        let last = |stack: &[u64]| stack.last().map_or("nothing".into(), |last| name(*last));
+        let text = format!(
+            "leaf {} | {common} common | ours {} to {}{} | theirs {} to {}",
+            name(ours[0]),
+            ours.len(),
+            last(ours),
+            if *complete { " (the root)" } else { "" },
+            theirs.len(),
+            last(theirs),
+        );
+        *self.differences.entry(text).or_default() += 1;
+    }
+
+    /// A sample that only the sampler's own way can take.
+    fn count_crash(&mut self) {
+        self.crashed += 1;
+        let pc = ANSWER.registers[16].load(Ordering::Relaxed);
+        *self.differences.entry(format!("leaf {} | theirs crashed", name(pc))).or_default() += 1;
+    }
+
+    fn print(&self, workload: &str) {
+        let share = |part: usize| 100.0 * part as f64 / self.samples as f64;
+        println!(
+            "{workload:12} {:6} samples  {:5} leaves  {:5.1} frames  {:8.4} % identical  {:4} further  \
+             {:8.4} % to the root  {:4} crashed",
+            self.samples,
+            self.leaves.len(),
+            self.frames as f64 / self.samples as f64,
+            share(self.identical),
+            self.further,
+            share(self.complete),
+            self.crashed,
+        );
+        let mut differences: Vec<_> = self.differences.iter().collect();
+        differences.sort_by_key(|(_, count)| usize::MAX - **count);
+        for (text, count) in differences.iter().take(12) {
+            println!("    {count:5} × {text}");
+        }
+    }
+}
+
+/// The function or at least the module and offset at `address`.
+fn name(address: u64) -> String {
+    let mut name = None;
+    backtrace::resolve(ptr::without_provenance_mut(address as usize), |symbol| {
+        name = name.take().or_else(|| Some(format!("{:#}", symbol.name()?)));
+    });
+    name.unwrap_or_else(|| format!("{address:#x}"))
+}
+
+#[test]
+fn stacks_are_those_of_the_backtrace_crate() {
+    let samples = env::var("SAMPLES").map_or(SAMPLES, |text| text.parse().unwrap());
+    let helper = Helper::load();
+    install(&helper);
+    let mut too_few = Vec::new();
+    for workload in workloads::all(&helper) {
+        let Workload { name, start } = workload;
+        let running = start();
+        let mut unwinder = Unwinder::new();
+        let mut score = Score::default();
+        while score.samples < samples {
+            let round = score.samples + score.crashed;
+            if ask(running.threads[round % running.threads.len()]) {
+                score.add(&compare(&mut unwinder));
+            } else {
+                score.count_crash();
+            }
+        }
+        drop(running);
+        score.print(name);
+        assert!(score.crashed * 50 < samples, "{name}: too few can be compared");
+        if (score.identical + score.further) * 10_000 < samples * IDENTICAL_MIN {
+            too_few.push(name);
+        }
+    }
+    assert!(too_few.is_empty(), "fewer than {IDENTICAL_MIN} of 10,000 identical: {too_few:?}");
+}

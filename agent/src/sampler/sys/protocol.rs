@@ -1,0 +1,300 @@
+//! Who may touch what, between the sampler and the handlers: two small state machines, kept apart
+//! from the rest so that a model checker can run every interleaving of them.
+//!
+//! A *slot* belongs to one thread and holds what its handler must know. A *buffer* belongs to
+//! nobody; a handler claims one to answer in.
+//!
+//! ```text
+//!   slot    IDLE ──arm (sampler)──▶ ARMED ──take (handler)──▶ TAKEN ──put_down (handler)──▶ IDLE,
+//!             │ ◀─disarm (sampler)──┘                                          or ARMED again
+//!             └───────── retire (sampler), from IDLE or ARMED ─────────▶ IDLE, next generation
+//!
+//!   buffer  FREE ──claim (handler)──▶ FILLING ──publish (handler)──▶ FULL ──free (sampler)──▶ FREE
+//! ```
+//!
+//! A handler puts its slot down after it has published its buffer. A signal carries its slot's
+//! generation, so one that comes late, after the slot was retired, finds nothing to do.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// An atomic word: the standard library's, or a model checker's.
+pub(super) trait Word {
+    fn load(&self, order: Ordering) -> u64;
+    fn store(&self, value: u64, order: Ordering);
+    /// Whether the word was `old` and is now `new`.
+    fn exchange(&self, old: u64, new: u64, order: Ordering) -> bool;
+}
+
+impl Word for AtomicU64 {
+    #[inline(always)]
+    fn load(&self, order: Ordering) -> u64 {
+        self.load(order)
+    }
+
+    #[inline(always)]
+    fn store(&self, value: u64, order: Ordering) {
+        self.store(value, order);
+    }
+
+    #[inline(always)]
+    fn exchange(&self, old: u64, new: u64, order: Ordering) -> bool {
+        self.compare_exchange(old, new, order, Ordering::Relaxed).is_ok()
+    }
+}
+
+const STATE_BITS: u64 = 0b11;
+const IDLE: u64 = 0;
+const ARMED: u64 = 1;
+const TAKEN: u64 = 2;
+const GENERATION: u64 = STATE_BITS + 1;
+
+/// The word of a slot: its generation and state.
+pub(super) struct SlotWord<W = AtomicU64>(pub(super) W);
+
+impl<W: Word> SlotWord<W> {
+    /// Sampler: how often the slot was retired, as far as 32 bits tell.
+    pub(super) fn generation(&self) -> u32 {
+        // Cut on purpose: a signal that is four billion uses late does not exist.
+        (self.0.load(Ordering::Relaxed) / GENERATION) as u32
+    }
+
+    /// Sampler: whether neither a signal nor a handler is under way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.0.load(Ordering::Acquire) & STATE_BITS == IDLE
+    }
+
+    /// Sampler: lets a handler in, who sees all that was written to the slot before. The slot is
+    /// idle.
+    pub(super) fn arm(&self) {
+        let word = self.0.load(Ordering::Relaxed);
+        debug_assert_eq!(word & STATE_BITS, IDLE, "only an idle slot is armed");
+        self.0.store(word | ARMED, Ordering::Release);
+    }
+
+    /// Sampler: takes back `arm`. `false` while a handler is at work.
+    pub(super) fn disarm(&self) -> bool {
+        let word = self.0.load(Ordering::Relaxed);
+        let idle = word & !STATE_BITS | IDLE;
+        word & STATE_BITS == ARMED && self.0.exchange(word, idle, Ordering::AcqRel)
+    }
+
+    /// Sampler: shuts out every handler of this generation. `false` while one is at work: it still
+    /// reads what the slot points to.
+    pub(super) fn retire(&self) -> bool {
+        let word = self.0.load(Ordering::Acquire);
+        let next = (word & !STATE_BITS).wrapping_add(GENERATION) | IDLE;
+        word & STATE_BITS != TAKEN && self.0.exchange(word, next, Ordering::AcqRel)
+    }
+
+    /// Handler: begins, if this signal was asked for and is the first to come.
+    #[inline(always)]
+    pub(super) fn take(&self, generation: u32) -> bool {
+        let word = self.0.load(Ordering::Relaxed);
+        (word / GENERATION) as u32 == generation
+            && word & STATE_BITS == ARMED
+            && self.0.exchange(word, word & !STATE_BITS | TAKEN, Ordering::Acquire)
+    }
+
+    /// Handler: ends; `again` lets the next one in.
+    #[inline(always)]
+    pub(super) fn put_down(&self, again: bool) {
+        let word = self.0.load(Ordering::Relaxed);
+        let state = if again { ARMED } else { IDLE };
+        self.0.store(word & !STATE_BITS | state, Ordering::Release);
+    }
+}
+
+const FREE: u64 = 0;
+const FILLING: u64 = 1;
+const FULL: u64 = 2;
+
+/// The word of a buffer: whose turn it is.
+pub(super) struct BufferWord<W = AtomicU64>(pub(super) W);
+
+impl<W: Word> BufferWord<W> {
+    /// Handler: whether the buffer was free and is now its own.
+    #[inline(always)]
+    pub(super) fn claim(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == FREE && self.0.exchange(FREE, FILLING, Ordering::Acquire)
+    }
+
+    /// Handler: gives what it has written to the sampler.
+    #[inline(always)]
+    pub(super) fn publish(&self) {
+        self.0.store(FULL, Ordering::Release);
+    }
+
+    /// Sampler: whether there is something to read, which then stands still.
+    pub(super) fn is_full(&self) -> bool {
+        self.0.load(Ordering::Acquire) == FULL
+    }
+
+    /// Sampler: has read it.
+    pub(super) fn free(&self) {
+        self.0.store(FREE, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! All interleavings and all orders that the memory model allows, by loom. What a handler reads
+    //! through its slot and writes to its buffer are cells that loom watches for races.
+
+    use loom::cell::UnsafeCell;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    use super::*;
+
+    impl Word for loom::sync::atomic::AtomicU64 {
+        fn load(&self, order: Ordering) -> u64 {
+            self.load(order)
+        }
+
+        fn store(&self, value: u64, order: Ordering) {
+            self.store(value, order);
+        }
+
+        fn exchange(&self, old: u64, new: u64, order: Ordering) -> bool {
+            self.compare_exchange(old, new, order, Ordering::Relaxed).is_ok()
+        }
+    }
+
+    type LoomWord = loom::sync::atomic::AtomicU64;
+
+    /// One slot and one buffer, as the handler and the sampler share them.
+    struct Shared {
+        slot: SlotWord<LoomWord>,
+        /// Stands for the task cell: 0 once it is freed.
+        asked: UnsafeCell<u64>,
+        buffer: BufferWord<LoomWord>,
+        answer: UnsafeCell<u64>,
+    }
+
+    impl Shared {
+        fn new() -> Arc<Shared> {
+            Arc::new(Shared {
+                slot: SlotWord(LoomWord::new(0)),
+                asked: UnsafeCell::new(0),
+                buffer: BufferWord(LoomWord::new(0)),
+                answer: UnsafeCell::new(0),
+            })
+        }
+
+        /// What the handler does with a signal of `generation`.
+        fn handle(&self, generation: u32, again: bool) {
+            if !self.slot.take(generation) {
+                return;
+            }
+            if self.buffer.claim() {
+                // SAFETY: the slot is taken, so the sampler writes nothing that it points to.
+                let asked = self.asked.with(|asked| unsafe { *asked });
+                assert_ne!(asked, 0, "the handler read what was already given back");
+                // SAFETY: the buffer was claimed by this handler alone.
+                self.answer.with_mut(|answer| unsafe { *answer = asked });
+                self.buffer.publish();
+            }
+            self.slot.put_down(again);
+        }
+
+        fn ask(&self, question: u64) {
+            // SAFETY: the slot is idle or was just retired: no handler reads.
+            self.asked.with_mut(|asked| unsafe { *asked = question });
+            self.slot.arm();
+        }
+
+        fn harvest(&self) -> Option<u64> {
+            self.buffer.is_full().then(|| {
+                // SAFETY: a full buffer stands still until it is freed.
+                let answer = self.answer.with(|answer| unsafe { *answer });
+                self.buffer.free();
+                answer
+            })
+        }
+    }
+
+    #[test]
+    fn a_slot_can_be_given_to_another_thread_at_any_moment() {
+        loom::model(|| {
+            let shared = Shared::new();
+            shared.ask(1);
+            let handlers = [0, 1].map(|generation| {
+                let shared = shared.clone();
+                thread::spawn(move || shared.handle(generation, false))
+            });
+            let mut answers = vec![shared.harvest()];
+            if shared.slot.retire() {
+                // SAFETY: retired: no handler of the old generation reads any more.
+                shared.asked.with_mut(|asked| unsafe { *asked = 0 });
+                shared.ask(2);
+            }
+            answers.push(shared.harvest());
+            for handler in handlers {
+                handler.join().unwrap();
+            }
+            answers.push(shared.harvest());
+            let answers: Vec<u64> = answers.into_iter().flatten().collect();
+            assert!(
+                [&[][..], &[1], &[2], &[1, 2]].contains(&&answers[..]),
+                "each question is answered once at most, and in order: {answers:?}"
+            );
+        });
+    }
+
+    #[test]
+    fn what_a_slot_says_changes_only_while_no_handler_reads_it() {
+        loom::model(|| {
+            let shared = Shared::new();
+            shared.ask(1);
+            let handler = {
+                let shared = shared.clone();
+                thread::spawn(move || {
+                    shared.handle(0, true);
+                    shared.handle(0, true);
+                })
+            };
+            let mut answers = vec![shared.harvest()];
+            if shared.slot.disarm() {
+                shared.ask(2);
+            }
+            answers.push(shared.harvest());
+            handler.join().unwrap();
+            answers.push(shared.harvest());
+            let answers: Vec<u64> = answers.into_iter().flatten().collect();
+            assert!(answers.is_sorted(), "an old question after a new one: {answers:?}");
+        });
+    }
+
+    #[test]
+    fn two_handlers_never_share_a_buffer_or_a_question() {
+        loom::model(|| {
+            let shared = Shared::new();
+            shared.ask(7);
+            let handlers = [0, 0].map(|generation| {
+                let shared = shared.clone();
+                thread::spawn(move || shared.handle(generation, false))
+            });
+            for handler in handlers {
+                handler.join().unwrap();
+            }
+            assert!(shared.slot.is_idle());
+            assert_eq!((shared.harvest(), shared.harvest()), (Some(7), None));
+        });
+    }
+
+    #[test]
+    fn a_full_buffer_is_no_loss_of_the_slot() {
+        loom::model(|| {
+            let shared = Shared::new();
+            assert!(shared.buffer.claim());
+            shared.ask(7);
+            let handler = {
+                let shared = shared.clone();
+                thread::spawn(move || shared.handle(0, false))
+            };
+            assert_eq!(shared.slot.generation(), 0);
+            handler.join().unwrap();
+            assert!(shared.slot.is_idle(), "it can be armed again");
+        });
+    }
+}

@@ -1,0 +1,214 @@
+//! The sampler's side of the slots and buffers that it shares with the handlers.
+
+use std::io;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use nix::sys::signal::Signal;
+
+use super::signal::{
+    self, BUFFERS, Buffer, COMMON_BUFFERS, COMMON_WORDS, COPIED, NO_WORD, SLOTS, SLOTS_MAX, Slot,
+};
+use crate::registry::ThreadCell;
+
+/// A thread's slot, until it is released.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(in crate::sampler) struct SlotId {
+    index: usize,
+    generation: u32,
+}
+
+impl SlotId {
+    /// What the thread's timer must send with its signal.
+    pub(in crate::sampler) fn signal_value(self) -> isize {
+        signal::value_of(self.index, self.generation)
+    }
+}
+
+/// The span of a thread's stack that its handler may copy; empty if it is not known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(in crate::sampler) struct StackSpan {
+    pub(in crate::sampler) low: u64,
+    pub(in crate::sampler) end: u64,
+    /// Whether more of it is in use than fits a common buffer.
+    pub(in crate::sampler) deep: bool,
+}
+
+/// A running thread's state, as its handler copied it.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::sampler) struct Sample<'s> {
+    /// By their DWARF numbers.
+    pub(in crate::sampler) registers: [u64; COPIED.len()],
+    /// The word of [`ThreadCell::task_word`]; `None` if no cell was known when the thread was asked.
+    pub(in crate::sampler) task_word: Option<u64>,
+    /// The thread's own pointer, which lies at the upper end of a stack that the C library made.
+    pub(in crate::sampler) thread_pointer: u64,
+    /// The stack from `sp` (rounded down to a word) upwards; empty if it could not be copied.
+    pub(in crate::sampler) stack: &'s [u64],
+    /// Whether the stack goes on above what was copied.
+    pub(in crate::sampler) cut: bool,
+    /// Whether a deep buffer was used.
+    pub(in crate::sampler) deep: bool,
+    /// The processor's time-stamp counter when the handler began, and how many of its ticks it took.
+    pub(in crate::sampler) stamp: u64,
+    pub(in crate::sampler) took: u64,
+}
+
+impl Sample<'_> {
+    pub(in crate::sampler) fn sp(&self) -> u64 {
+        self.registers[7]
+    }
+
+    /// Whether the stack would have fitted a common buffer.
+    pub(in crate::sampler) fn is_common(&self) -> bool {
+        !self.cut && self.stack.len() <= COMMON_WORDS
+    }
+}
+
+/// All slots. There is one owner of them at a time.
+#[derive(Debug)]
+pub(in crate::sampler) struct Slots {
+    signal: Signal,
+    /// By slot: keeps the thread's task word alive while a handler may read it.
+    cells: Vec<Option<Arc<ThreadCell>>>,
+    free: Vec<usize>,
+    /// Released, but a handler was at work.
+    ending: Vec<usize>,
+    /// Buffers that are full, by the time of their samples.
+    full: Vec<(u64, usize)>,
+}
+
+impl Slots {
+    /// Installs the handler. `checked`: handlers may copy unknown stacks by `process_vm_readv`.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub(in crate::sampler) fn install(checked: bool) -> io::Result<Slots> {
+        let signal = signal::install(checked)?;
+        // Left over by an agent that ended, or by the parent of this process.
+        for buffer in BUFFERS.iter().filter(|buffer| buffer.word.is_full()) {
+            buffer.word.free();
+        }
+        // A slot that cannot be retired has a handler at work this moment: leave it alone.
+        let free = (0..SLOTS_MAX).rev().filter(|index| SLOTS[*index].word.retire());
+        let (free, cells) = (free.collect(), vec![None; SLOTS_MAX]);
+        Ok(Slots { signal, cells, free, ending: Vec::new(), full: Vec::new() })
+    }
+
+    /// The signal that timers must send.
+    pub(in crate::sampler) fn signal(&self) -> Signal {
+        self.signal
+    }
+
+    /// Whether the signal still comes to our handler.
+    pub(in crate::sampler) fn are_ours(&self) -> bool {
+        signal::is_ours(self.signal)
+    }
+
+    /// A slot for one thread; `None` if all are in use.
+    pub(in crate::sampler) fn claim(&mut self) -> Option<SlotId> {
+        let index = self.free.pop()?;
+        Some(SlotId { index, generation: SLOTS[index].word.generation() })
+    }
+
+    /// Lets the slot's thread answer its next signal, or each one if `repeat`. `false` if it is so
+    /// already.
+    pub(in crate::sampler) fn arm(
+        &mut self,
+        slot: SlotId,
+        cell: Option<&Arc<ThreadCell>>,
+        span: StackSpan,
+        repeat: bool,
+    ) -> bool {
+        let shared = &SLOTS[slot.index];
+        let task = cell.map_or(ptr::null(), |cell| ptr::from_ref(cell.task_word())).cast_mut();
+        if !shared.word.is_idle() {
+            let same = shared.task.load(Ordering::Relaxed) == task
+                && shared.low.load(Ordering::Relaxed) == span.low
+                && shared.end.load(Ordering::Relaxed) == span.end
+                && shared.deep.load(Ordering::Relaxed) == span.deep
+                && shared.repeat.load(Ordering::Relaxed) == repeat;
+            // What a handler may read is changed only while none can.
+            if same || !shared.word.disarm() {
+                return false;
+            }
+        }
+        if shared.task.load(Ordering::Relaxed) != task {
+            shared.task.store(task, Ordering::Relaxed);
+            self.cells[slot.index] = cell.cloned();
+        }
+        shared.low.store(span.low, Ordering::Relaxed);
+        shared.end.store(span.end, Ordering::Relaxed);
+        shared.deep.store(span.deep, Ordering::Relaxed);
+        shared.repeat.store(repeat, Ordering::Relaxed);
+        shared.word.arm();
+        true
+    }
+
+    /// Gives the slot back: its thread is gone, or is not asked any more. If a signal still comes,
+    /// it finds another generation.
+    pub(in crate::sampler) fn release(&mut self, slot: SlotId) {
+        self.ending.push(slot.index);
+        self.end_released();
+    }
+
+    fn end_released(&mut self) {
+        let Slots { cells, free, ending, .. } = self;
+        ending.retain(|index| {
+            let Slot { word, task, .. } = &SLOTS[*index];
+            let retired = word.retire();
+            if retired {
+                task.store(ptr::null_mut(), Ordering::Relaxed);
+                cells[*index] = None;
+                free.push(*index);
+            }
+            !retired
+        });
+    }
+
+    /// Shows every sample that came since the last call, the earliest first, with its slot, and frees
+    /// its buffer. A sample may belong to a slot that was released meanwhile.
+    pub(in crate::sampler) fn harvest(&mut self, mut see: impl FnMut(SlotId, Sample<'_>)) {
+        self.end_released();
+        let full = BUFFERS.iter().enumerate().filter(|(_, buffer)| buffer.word.is_full());
+        let stamped = full.map(|(index, buffer)| (buffer.stamp.load(Ordering::Relaxed), index));
+        self.full.extend(stamped);
+        self.full.sort_unstable();
+        for (_, index) in self.full.drain(..) {
+            signal::take_stack(index, |buffer, stack| {
+                let slot = SlotId {
+                    index: buffer.slot.load(Ordering::Relaxed),
+                    generation: buffer.generation.load(Ordering::Relaxed),
+                };
+                see(slot, sample_of(buffer, stack, index >= COMMON_BUFFERS));
+            });
+        }
+    }
+}
+
+fn sample_of<'s>(buffer: &Buffer, stack: &'s [u64], deep: bool) -> Sample<'s> {
+    Sample {
+        registers: buffer.registers.each_ref().map(|word| word.load(Ordering::Relaxed)),
+        task_word: Some(buffer.task_word.load(Ordering::Relaxed)).filter(|word| *word != NO_WORD),
+        thread_pointer: buffer.thread_pointer.load(Ordering::Relaxed),
+        stack,
+        cut: buffer.cut.load(Ordering::Relaxed),
+        deep,
+        stamp: buffer.stamp.load(Ordering::Relaxed),
+        took: buffer.took.load(Ordering::Relaxed),
+    }
+}
+
+impl Drop for Slots {
+    /// Shuts out all handlers, and waits out those that run at this moment, because they read the
+    /// cells that are dropped next. A handler takes about a microsecond.
+    fn drop(&mut self) {
+        let in_use = (0..SLOTS_MAX).filter(|index| self.cells[*index].is_some());
+        for index in in_use {
+            while !SLOTS[index].word.retire() {
+                std::thread::yield_now();
+            }
+        }
+    }
+}

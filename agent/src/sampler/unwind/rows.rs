@@ -1,0 +1,199 @@
+//! The unwind tables' own words, for the few functions whose frames hang on another register than
+//! the stack and the frame pointer: the loader's lazy binding, entries of a procedure linkage table,
+//! stacks that are realigned, signal trampolines. All registers are followed, as in no other frame.
+
+use gimli::{
+    BaseAddresses, CfaRule, EhFrame, EhFrameHdr, Encoding, EndianSlice, EvaluationResult, Location,
+    NativeEndian, Register, RegisterRule, UnwindContext, UnwindExpression, UnwindSection,
+    UnwindTableRow, Value, X86_64,
+};
+
+use crate::sampler::sys::modules::Module;
+
+/// Most steps of one expression of the tables; real ones have about ten.
+const EXPRESSION_STEPS_MAX: u32 = 100;
+
+/// Registers by their DWARF numbers, as far as they are known.
+pub(super) type Values = [Option<u64>; 17];
+pub(super) const RBP: usize = X86_64::RBP.0 as usize;
+pub(super) const RSP: usize = X86_64::RSP.0 as usize;
+pub(super) const RIP: usize = X86_64::RA.0 as usize;
+
+type Bytes<'m> = EndianSlice<'m, NativeEndian>;
+type Row = UnwindTableRow<usize>;
+
+/// Where one frame leads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Step {
+    /// To its caller.
+    Caller,
+    /// To code that a signal interrupted, whose address is exact.
+    Interrupted,
+    /// The thread's first frame.
+    Root,
+    /// To nowhere: a register or a word is not known.
+    Lost,
+}
+
+/// Whether the frame of the code at `address` hangs on the stack pointer or the frame pointer alone.
+pub(super) fn is_usual(
+    modules: &[Module],
+    context: &mut UnwindContext<usize>,
+    address: u64,
+) -> Option<bool> {
+    let found = find(modules, context, address)?;
+    let by_offset = |register| {
+        use RegisterRule::{Offset, SameValue, Undefined};
+        matches!(found.row.register(register), None | Some(Offset(_) | SameValue | Undefined))
+    };
+    let cfa = match found.row.cfa() {
+        CfaRule::RegisterAndOffset { register, .. } => {
+            [X86_64::RSP, X86_64::RBP].contains(register)
+        }
+        CfaRule::Expression(_) => false,
+    };
+    Some(cfa && by_offset(X86_64::RA) && by_offset(X86_64::RBP) && !found.trampoline)
+}
+
+/// Goes from the frame of the code at `address` to its caller's, whose registers `values` then holds.
+pub(super) fn step(
+    modules: &[Module],
+    context: &mut UnwindContext<usize>,
+    address: u64,
+    values: &mut Values,
+    read: &mut impl FnMut(u64) -> Result<u64, ()>,
+) -> Step {
+    let Some(found) = find(modules, context, address) else {
+        return Step::Lost;
+    };
+    if matches!(found.row.register(X86_64::RA), None | Some(RegisterRule::Undefined)) {
+        return Step::Root;
+    }
+    let mut frame = Frame { found: &found, values, read };
+    let cfa = match found.row.cfa() {
+        CfaRule::RegisterAndOffset { register, offset } => {
+            frame.value(*register).map(|value| value.wrapping_add_signed(*offset))
+        }
+        CfaRule::Expression(expression) => frame.evaluate(expression, None),
+    };
+    let Some(cfa) = cfa else {
+        return Step::Lost;
+    };
+    let mut above: Values = [None; 17];
+    for (register, place) in (0u16..).map(Register).zip(&mut above) {
+        *place = frame.restored(register, cfa);
+    }
+    above[RSP] = above[RSP].or(Some(cfa));
+    if above[RIP].is_none() || above[RSP] < values[RSP] {
+        return Step::Lost;
+    }
+    *values = above;
+    if found.trampoline { Step::Interrupted } else { Step::Caller }
+}
+
+/// What the tables say of one address.
+struct Found<'m, 'c> {
+    frames: EhFrame<Bytes<'m>>,
+    encoding: Encoding,
+    row: &'c Row,
+    trampoline: bool,
+}
+
+fn find<'m, 'c>(
+    modules: &'m [Module],
+    context: &'c mut UnwindContext<usize>,
+    address: u64,
+) -> Option<Found<'m, 'c>> {
+    let module = modules.iter().find(|module| module.range.contains(&address))?;
+    let tables = module.tables.as_ref()?;
+    let bases =
+        BaseAddresses::default().set_eh_frame_hdr(tables.index_at).set_eh_frame(tables.frames_at);
+    let mut frames = EhFrame::new(&tables.frames, NativeEndian);
+    frames.set_address_size(8);
+    let index = EhFrameHdr::new(&tables.index, NativeEndian).parse(&bases, 8).ok()?;
+    let entry =
+        index.table()?.fde_for_address(&frames, &bases, address, EhFrame::cie_from_offset).ok()?;
+    let row = entry.unwind_info_for_address(&frames, &bases, context, address).ok()?;
+    let (encoding, trampoline) = (entry.cie().encoding(), entry.is_signal_trampoline());
+    Some(Found { frames, encoding, row, trampoline })
+}
+
+/// One frame whose caller is looked for.
+struct Frame<'f, 'm, 'c, R> {
+    found: &'f Found<'m, 'c>,
+    values: &'f Values,
+    read: &'f mut R,
+}
+
+impl<R: FnMut(u64) -> Result<u64, ()>> Frame<'_, '_, '_, R> {
+    fn value(&self, register: Register) -> Option<u64> {
+        *self.values.get(usize::from(register.0))?
+    }
+
+    fn word(&mut self, address: u64) -> Option<u64> {
+        (self.read)(address).ok()
+    }
+
+    /// The caller's value of `register`.
+    fn restored(&mut self, register: Register, cfa: u64) -> Option<u64> {
+        let Some(rule) = self.found.row.register(register) else {
+            // Said nothing of: functions keep these for their callers, and no others.
+            let kept =
+                [X86_64::RBX, X86_64::RBP, X86_64::R12, X86_64::R13, X86_64::R14, X86_64::R15];
+            return kept.contains(&register).then(|| self.value(register)).flatten();
+        };
+        match rule {
+            RegisterRule::SameValue => self.value(register),
+            RegisterRule::Offset(offset) => {
+                let address = cfa.wrapping_add_signed(offset);
+                // Below the stack pointer: an epilogue has taken it off already.
+                let taken = Some(address) < self.value(X86_64::RSP);
+                if taken { self.value(register) } else { self.word(address) }
+            }
+            RegisterRule::ValOffset(offset) => Some(cfa.wrapping_add_signed(offset)),
+            RegisterRule::Register(other) => self.value(other),
+            RegisterRule::Expression(expression) => {
+                let address = self.evaluate(&expression, Some(cfa))?;
+                self.word(address)
+            }
+            RegisterRule::ValExpression(expression) => self.evaluate(&expression, Some(cfa)),
+            _ => None,
+        }
+    }
+
+    fn evaluate(
+        &mut self,
+        expression: &UnwindExpression<usize>,
+        first: Option<u64>,
+    ) -> Option<u64> {
+        let expression = expression.get(&self.found.frames).ok()?;
+        let mut evaluation = expression.evaluation(self.found.encoding);
+        if let Some(first) = first {
+            evaluation.set_initial_value(first);
+        }
+        evaluation.set_max_iterations(EXPRESSION_STEPS_MAX);
+        let mut state = evaluation.evaluate().ok()?;
+        // Each round answers one question of the expression, which has at most so many.
+        for _ in 0..EXPRESSION_STEPS_MAX {
+            state = match state {
+                EvaluationResult::Complete => break,
+                EvaluationResult::RequiresRegister { register, .. } => {
+                    let value = Value::Generic(self.value(register)?);
+                    evaluation.resume_with_register(value).ok()?
+                }
+                EvaluationResult::RequiresMemory { address, size: 8, .. } => {
+                    let value = Value::Generic(self.word(address)?);
+                    evaluation.resume_with_memory(value).ok()?
+                }
+                _ => return None,
+            };
+        }
+        match evaluation.as_result() {
+            [piece] => match piece.location {
+                Location::Address { address } => Some(address),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}

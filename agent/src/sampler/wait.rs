@@ -1,0 +1,154 @@
+//! What a blocked thread waits for, by the system call that it is in.
+
+use libc::c_long;
+use profiler_core::State;
+
+use super::sys::process::{self, DescriptorKind};
+
+/// Where a thread is blocked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct WaitSite {
+    /// Number of the system call; negative outside one, such as in a page fault.
+    pub(super) call: i64,
+    /// Its first argument; 0 outside one.
+    pub(super) argument: u64,
+    pub(super) sp: u64,
+    pub(super) pc: u64,
+}
+
+impl WaitSite {
+    /// The kind of wait.
+    pub(super) fn state(&self) -> State {
+        let known = KINDS.iter().find(|(_, calls)| calls.contains(&self.call));
+        match known {
+            Some((state, _)) => *state,
+            // A page that is not there yet comes from a disk.
+            None if self.call < 0 => State::Disk,
+            None if BY_DESCRIPTOR.contains(&self.call) => self.state_by_descriptor(),
+            None => State::Other,
+        }
+    }
+
+    fn state_by_descriptor(&self) -> State {
+        let kind = i32::try_from(self.argument).ok().and_then(process::descriptor_kind);
+        match kind {
+            Some(DescriptorKind::Socket) => State::Network,
+            Some(DescriptorKind::File) => State::Disk,
+            Some(DescriptorKind::Other) | None => State::Other,
+        }
+    }
+}
+
+/// Calls that say by themselves what they wait for.
+const KINDS: [(State, &[c_long]); 4] = [
+    (
+        State::Lock,
+        &[
+            libc::SYS_futex,
+            libc::SYS_futex_waitv,
+            454, // futex_wake
+            455, // futex_wait
+            libc::SYS_semop,
+            libc::SYS_semtimedop,
+            libc::SYS_flock,
+        ],
+    ),
+    (State::Sleep, &[libc::SYS_nanosleep, libc::SYS_clock_nanosleep, libc::SYS_pause]),
+    (
+        State::Network,
+        &[
+            libc::SYS_poll,
+            libc::SYS_ppoll,
+            libc::SYS_select,
+            libc::SYS_pselect6,
+            libc::SYS_epoll_wait,
+            libc::SYS_epoll_pwait,
+            libc::SYS_epoll_pwait2,
+            libc::SYS_accept,
+            libc::SYS_accept4,
+            libc::SYS_connect,
+            libc::SYS_recvfrom,
+            libc::SYS_recvmsg,
+            libc::SYS_recvmmsg,
+            libc::SYS_sendto,
+            libc::SYS_sendmsg,
+            libc::SYS_sendmmsg,
+            libc::SYS_sendfile,
+            libc::SYS_io_uring_enter,
+        ],
+    ),
+    (
+        State::Disk,
+        &[
+            libc::SYS_fsync,
+            libc::SYS_fdatasync,
+            libc::SYS_sync,
+            libc::SYS_syncfs,
+            libc::SYS_sync_file_range,
+            libc::SYS_msync,
+            libc::SYS_pread64,
+            libc::SYS_preadv,
+            libc::SYS_preadv2,
+            libc::SYS_pwrite64,
+            libc::SYS_pwritev,
+            libc::SYS_pwritev2,
+            libc::SYS_copy_file_range,
+            libc::SYS_fallocate,
+            libc::SYS_ftruncate,
+            libc::SYS_truncate,
+            libc::SYS_open,
+            libc::SYS_openat,
+            libc::SYS_openat2,
+            libc::SYS_close,
+            libc::SYS_stat,
+            libc::SYS_lstat,
+            libc::SYS_fstat,
+            libc::SYS_newfstatat,
+            libc::SYS_statx,
+            libc::SYS_getdents64,
+            libc::SYS_rename,
+            libc::SYS_renameat,
+            libc::SYS_renameat2,
+            libc::SYS_unlink,
+            libc::SYS_unlinkat,
+            libc::SYS_mkdir,
+            libc::SYS_mkdirat,
+            libc::SYS_rmdir,
+            libc::SYS_io_getevents,
+            libc::SYS_madvise,
+            libc::SYS_readahead,
+        ],
+    ),
+];
+
+/// Calls for which it depends on what their first argument is.
+const BY_DESCRIPTOR: [c_long; 5] =
+    [libc::SYS_read, libc::SYS_readv, libc::SYS_write, libc::SYS_writev, libc::SYS_splice];
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    #[test]
+    fn waits_are_told_apart_by_their_calls() {
+        let check = |call, argument, state| {
+            let site = WaitSite { call, argument, sp: 0, pc: 0 };
+            assert_eq!(site.state(), state, "call {call} on {argument}");
+        };
+        check(libc::SYS_futex, 0x7f00, State::Lock);
+        check(libc::SYS_clock_nanosleep, 1, State::Sleep);
+        check(libc::SYS_epoll_wait, 5, State::Network);
+        check(libc::SYS_fdatasync, 5, State::Disk);
+        check(libc::SYS_wait4, u64::MAX, State::Other);
+        check(-1, 0, State::Disk);
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        check(libc::SYS_read, file.as_raw_fd().cast_unsigned().into(), State::Disk);
+        let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        check(libc::SYS_write, socket.as_raw_fd().cast_unsigned().into(), State::Network);
+        let (pipe, _writer) = std::io::pipe().unwrap();
+        check(libc::SYS_read, pipe.as_raw_fd().cast_unsigned().into(), State::Other);
+        check(libc::SYS_read, 1 << 40, State::Other);
+    }
+}

@@ -1,0 +1,197 @@
+//! Tasks of an async runtime: a future that is its task wherever it is polled.
+
+use std::fmt::{self, Display};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use pin_project_lite::pin_project;
+use profiler_core::Outcome;
+
+use super::thread::{Running, Scope, TaskRef};
+use super::{TaskBuilder, bounded_cause, is_active};
+
+impl TaskBuilder {
+    /// Makes `future` a task. The task starts at the first poll and ends as `ok` when the future is
+    /// ready, as `panicked` if a poll panics, and as `cancelled` if it is dropped before it was
+    /// ready. One that is never polled leaves no trace.
+    ///
+    /// On each poll, samples of the polling thread belong to the task; after it, to what they belonged
+    /// to before. So it does not matter which threads the runtime uses, and what else they do
+    /// meanwhile. The future's own values are dropped inside the task too. A poll takes no lock and
+    /// allocates nothing.
+    ///
+    /// The task's parent is the one that is current at the first poll. A runtime polls what it was
+    /// given by `spawn` outside any task: there, name it with [`TaskBuilder::parent`].
+    ///
+    /// ```
+    /// use emberline_agent::task;
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let answer = tokio::spawn(task("load").key("load-17").future(async {
+    ///     // … await as you like …
+    ///     42
+    /// }));
+    /// assert_eq!(answer.await.unwrap(), 42);
+    /// # });
+    /// ```
+    pub fn future<F: Future>(self, future: F) -> TaskFuture<F> {
+        TaskFuture { state: State::of(self), future: Some(future), cause: |_| None }
+    }
+
+    /// As [`TaskBuilder::future`], for a future of a [`Result`]: `Err` ends the task as `erred`, with
+    /// the error's text as the cause.
+    ///
+    /// ```
+    /// use emberline_agent::task;
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let read = task("read").try_future(async { std::fs::read("/no/such/file") });
+    /// assert!(read.await.is_err()); // The ledger has the reason.
+    /// # });
+    /// ```
+    pub fn try_future<F, T, E>(self, future: F) -> TaskFuture<F>
+    where
+        F: Future<Output = Result<T, E>>,
+        E: Display,
+    {
+        let cause = |output: &Result<T, E>| output.as_ref().err().map(bounded_cause);
+        TaskFuture { state: State::of(self), future: Some(future), cause }
+    }
+}
+
+/// Puts a future into a task, at the end of the line.
+///
+/// ```
+/// use emberline_agent::{TaskFutureExt as _, task};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let sum = async { 1 + 1 }.in_task(task("sum").key("sum-1")).await;
+/// assert_eq!(sum, 2);
+/// # });
+/// ```
+pub trait TaskFutureExt: Future + Sized {
+    /// The same as [`TaskBuilder::future`].
+    fn in_task(self, task: TaskBuilder) -> TaskFuture<Self> {
+        task.future(self)
+    }
+
+    /// The same as [`TaskBuilder::try_future`].
+    fn in_try_task<T, E: Display>(self, task: TaskBuilder) -> TaskFuture<Self>
+    where
+        Self: Future<Output = Result<T, E>>,
+    {
+        task.try_future(self)
+    }
+}
+
+impl<F: Future> TaskFutureExt for F {}
+
+pin_project! {
+    /// A future that is a task; made by [`TaskBuilder::future`] and [`TaskBuilder::try_future`].
+    #[must_use = "a future does nothing unless it is polled"]
+    pub struct TaskFuture<F: Future> {
+        // Gone once it was ready, so that it is dropped inside the task.
+        #[pin]
+        future: Option<F>,
+        state: State,
+        // Why an output is a failure.
+        cause: fn(&F::Output) -> Option<Arc<str>>,
+    }
+
+    impl<F: Future> PinnedDrop for TaskFuture<F> {
+        fn drop(this: Pin<&mut Self>) {
+            let mut this = this.project();
+            let _scope = this.state.enter();
+            let _end = EndAs(Outcome::Cancelled, Some(this.state));
+            this.future.set(None);
+        }
+    }
+}
+
+impl<F: Future> Future for TaskFuture<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let mut this = self.project();
+        this.state.start();
+        let _scope = this.state.enter();
+        let mut if_panicking = EndAs(Outcome::Panicked, Some(this.state));
+        let future = this.future.as_mut().as_pin_mut();
+        let polled = future.expect("a TaskFuture is not polled after it was ready").poll(context);
+        let cause = match &polled {
+            Poll::Ready(output) => {
+                this.future.set(None);
+                (this.cause)(output)
+            }
+            Poll::Pending => None,
+        };
+        let state = if_panicking.1.take();
+        if let (Some(state), Poll::Ready(_)) = (state, &polled) {
+            match cause {
+                Some(cause) => state.end(Outcome::Erred, cause),
+                None => state.end(Outcome::Ok, "".into()),
+            }
+        }
+        polled
+    }
+}
+
+impl<F: Future> fmt::Debug for TaskFuture<F> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("TaskFuture").field("state", &self.state).finish_non_exhaustive()
+    }
+}
+
+/// How far a future's task is.
+#[derive(Debug)]
+enum State {
+    /// Not polled yet. Without an agent it stays so.
+    Waiting(TaskBuilder),
+    Running(Running),
+    Ended(TaskRef),
+}
+
+impl State {
+    fn of(task: TaskBuilder) -> State {
+        State::Waiting(task)
+    }
+
+    fn start(&mut self) {
+        if let State::Waiting(task) = self
+            && let Some(running) = task.begin()
+        {
+            *self = State::Running(running);
+        }
+    }
+
+    /// Lets this thread work for the task.
+    fn enter(&self) -> Scope {
+        match self {
+            State::Running(running) if is_active() => Scope::enter(running.task()),
+            State::Ended(task) if is_active() => Scope::enter(*task),
+            _ => Scope::none(),
+        }
+    }
+
+    /// Ends what runs, once.
+    fn end(&mut self, outcome: Outcome, cause: Arc<str>) {
+        if let State::Running(running) = self {
+            let ended = State::Ended(running.task());
+            if let State::Running(running) = std::mem::replace(self, ended) {
+                running.end(outcome, cause);
+            }
+        }
+    }
+}
+
+/// Ends a task when it is dropped, also by a panic.
+struct EndAs<'a>(Outcome, Option<&'a mut State>);
+
+impl Drop for EndAs<'_> {
+    fn drop(&mut self) {
+        if let Some(state) = self.1.take() {
+            state.end(self.0, "".into());
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! A task by reference, for work that its thread hands to others.
+
+use super::thread::{self, Scope, TaskRef};
+use super::{TaskGuard, is_active};
+
+/// The task that this thread runs now, to carry it to other threads; the handle of no task if it
+/// runs none, or no agent is running.
+///
+/// A thread pool does not know whose work its threads do. Give each closure the handle:
+///
+/// ```
+/// let _task = emberline_agent::task("render").start();
+/// let here = emberline_agent::current_task();
+/// std::thread::scope(|threads| {
+///     for part in 0..4 {
+///         let here = here.clone();
+///         threads.spawn(move || {
+///             let _in = here.enter();
+///             // … work on `part`: samples of this thread belong to `render` …
+/// #           let _ = part;
+///         });
+///     }
+/// });
+/// ```
+///
+/// With rayon, enter it inside the closure that rayon runs: `items.par_iter().for_each(|item| { let
+/// _in = here.enter(); … })`. A thread that steals work in the middle of other work goes back to its
+/// own task when the scope ends.
+#[must_use = "a handle does nothing until it is entered"]
+pub fn current_task() -> TaskHandle {
+    TaskHandle(if is_active() { thread::current() } else { TaskRef::NONE })
+}
+
+/// A task, or none, from any thread: made by [`current_task`] and [`TaskGuard::handle`].
+///
+/// It keeps nothing alive. After the task has ended a handle can still be entered, and samples then
+/// still count for the task's name, for the work was done on its behalf; the ledger's row does not
+/// change.
+#[derive(Clone, Debug)]
+pub struct TaskHandle(pub(super) TaskRef);
+
+impl TaskHandle {
+    /// Lets this thread's samples belong to the task while the scope lives; after it, they belong to
+    /// what they belonged to before. The ledger gets no row. The handle of no task puts the thread's
+    /// samples outside any task.
+    pub fn enter(&self) -> TaskScope {
+        TaskScope { _scope: if is_active() { Scope::enter(self.0) } else { Scope::none() } }
+    }
+}
+
+/// A thread at work for a task. It stays on its thread, and is not held across an `.await`: wrap the
+/// future instead, with [`TaskBuilder::future`](super::TaskBuilder::future).
+#[derive(Debug)]
+#[must_use = "the thread goes back to what it did before when this is dropped"]
+pub struct TaskScope {
+    _scope: Scope,
+}
+
+impl TaskGuard {
+    /// The task, for other threads that work for it.
+    #[must_use = "a handle does nothing until it is entered"]
+    pub fn handle(&self) -> TaskHandle {
+        TaskHandle(self.running.as_ref().map_or(TaskRef::NONE, |running| running.task()))
+    }
+}

@@ -1,0 +1,88 @@
+//! What tests of the agent share: an agent at a time, functions that work, and who got their samples.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use emberline_agent::{AgentBuilder, LocalAgent, Recording};
+use nix::time::ClockId;
+use profiler_core::{NodeId, Outcome, Profile};
+
+/// One process has one agent.
+pub(crate) static TURN: Mutex<()> = Mutex::new(());
+
+/// Locks, also after another test failed with the lock.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) fn start() -> (LocalAgent, MutexGuard<'static, ()>) {
+    let turn = lock(&TURN);
+    (AgentBuilder::default().start_local().unwrap(), turn)
+}
+
+/// Works for so long on a processor: on a busy machine it takes longer, as the sampler does.
+#[inline(never)]
+pub(crate) fn work(length: Duration) {
+    let begin = processor_time();
+    let mut sum = 1u64;
+    while processor_time() - begin < length {
+        for _ in 0..10_000 {
+            sum = std::hint::black_box(sum.wrapping_mul(31));
+        }
+    }
+}
+
+/// How long this thread has run.
+fn processor_time() -> Duration {
+    nix::time::clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap().into()
+}
+
+/// A function that works under a name of its own. Each has a number, or the linker would make one of
+/// them.
+macro_rules! work_function {
+    ($name:ident, $number:literal) => {
+        #[inline(never)]
+        fn $name(length: std::time::Duration) {
+            $crate::common::work(length);
+            std::hint::black_box($number);
+        }
+    };
+}
+pub(crate) use work_function;
+
+/// Nanoseconds by the first level of stacks that contain `function`.
+pub(crate) fn tops_of(profile: &Profile, function: &str) -> Vec<(String, u64)> {
+    let mut sums: Vec<(String, u64)> = Vec::new();
+    let mut above = vec![(String::new(), false)];
+    for node in profile.nodes() {
+        let label = profile.frame(node.frame).label();
+        let (top, inside) = &above[node.parent.index()];
+        let inside = *inside || label.contains(function);
+        let top = if node.parent == NodeId::ROOT { label } else { top.clone() };
+        if inside && !node.own.is_zero() {
+            match sums.iter_mut().find(|(name, _)| *name == top) {
+                Some((_, sum)) => *sum += node.own.total_ns(),
+                None => sums.push((top.clone(), node.own.total_ns())),
+            }
+        }
+        above.push((top, inside));
+    }
+    sums
+}
+
+/// The one task or kind that all weight of `function` lies under.
+pub(crate) fn only_top(recording: &Recording, function: &str) -> String {
+    let tops = tops_of(&recording.profile, function);
+    let [(top, nanoseconds)] = &tops[..] else { panic!("{function}: {tops:?}") };
+    assert!(*nanoseconds >= 100_000_000, "{function}: {tops:?}");
+    top.clone()
+}
+
+/// How each task ended, in the order in which they started.
+pub(crate) fn ends(recording: &Recording) -> Vec<(String, Outcome, String)> {
+    let end = |task: &profiler_core::TaskRecord| {
+        assert_eq!(task.stop.is_some(), task.outcome != Outcome::Running);
+        (task.name.to_string(), task.outcome, task.cause.to_string())
+    };
+    recording.tasks.iter().map(end).collect()
+}

@@ -1,0 +1,110 @@
+//! What stands in the way of good profiles: of a program's file, of this machine, of a fleet.
+
+pub(crate) mod collector;
+pub(crate) mod machine;
+pub(crate) mod program;
+
+use std::fmt::Write as _;
+
+use flamegraph::text::printable;
+use serde::Serialize;
+
+/// How bad a finding is.
+#[derive(Serialize, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Level {
+    /// As it should be.
+    Ok,
+    /// Profiles are less than they could be.
+    Warn,
+    /// Something essential is missing.
+    Bad,
+}
+
+/// One check, what it found, and what to do.
+#[derive(Serialize, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Finding {
+    check: &'static str,
+    level: Level,
+    found: String,
+    advice: Option<String>,
+}
+
+impl Finding {
+    fn ok(check: &'static str, found: impl Into<String>) -> Finding {
+        Finding { check, level: Level::Ok, found: found.into(), advice: None }
+    }
+
+    fn warn(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Finding {
+        let (found, advice) = (found.into(), Some(advice.into()));
+        Finding { check, level: Level::Warn, found, advice }
+    }
+
+    fn bad(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Finding {
+        Finding { level: Level::Bad, ..Finding::warn(check, found, advice) }
+    }
+}
+
+/// What was looked at, and all that was found.
+#[derive(Serialize, Debug)]
+pub(crate) struct Report {
+    pub(crate) subject: String,
+    pub(crate) findings: Vec<Finding>,
+}
+
+impl Report {
+    pub(crate) fn count(&self, level: Level) -> usize {
+        self.findings.iter().filter(|finding| finding.level == level).count()
+    }
+
+    /// A line a finding, with what to do below it.
+    pub(crate) fn text(&self) -> String {
+        let mut text = format!("{}\n", printable(&self.subject));
+        for Finding { check, level, found, advice } in &self.findings {
+            let level = match level {
+                Level::Ok => "ok",
+                Level::Warn => "warn",
+                Level::Bad => "bad",
+            };
+            // Writing to a String does not fail.
+            let _ = writeln!(text, "{level:<5} {check:<18} {}", printable(found));
+            for line in advice.iter().flat_map(|advice| advice.lines()) {
+                let _ = writeln!(text, "{:<24} → {}", "", printable(line));
+            }
+        }
+        text
+    }
+
+    pub(crate) fn json(&self) -> serde_json::Result<Vec<u8>> {
+        let mut json = serde_json::to_vec_pretty(self)?;
+        json.push(b'\n');
+        Ok(json)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+
+    #[test]
+    fn findings_are_lines_with_advice_below() {
+        let report = Report {
+            subject: "a\u{1b}[31m".to_owned(),
+            findings: vec![
+                Finding::ok("kernel", "6.18"),
+                Finding::bad("names", "none", "first\nsecond"),
+            ],
+        };
+        expect![[r#"
+            a\u{1b}[31m
+            ok    kernel             6.18
+            bad   names              none
+                                     → first
+                                     → second
+        "#]]
+        .assert_eq(&report.text());
+        assert_eq!((report.count(Level::Bad), report.count(Level::Warn)), (1, 0));
+    }
+}

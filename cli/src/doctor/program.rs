@@ -1,0 +1,161 @@
+//! Whether a program's file holds what names, files, lines and inlined functions come from.
+
+mod facts;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::{Finding, Report};
+use crate::exit::BadInput;
+use facts::{DebugFile, Facts, Linking};
+
+/// Looks at the program that was asked for: the path of a file, or a process's id.
+///
+/// # Errors
+/// [`BadInput`] if there is no such program, or it is no program.
+pub(crate) fn examine(asked: &str) -> Result<Report, BadInput> {
+    let (file, name) = find(asked)?;
+    let facts = Facts::read(&file, &name)
+        .map_err(|error| BadInput(format!("{} cannot be looked at: {error}", name.display())))?;
+    Ok(Report { subject: name.display().to_string(), findings: findings(&facts) })
+}
+
+/// The file to read and its name. A process's file is read through `/proc`: it is the one that runs,
+/// even if another has taken its place, and it may lie in a container.
+fn find(asked: &str) -> Result<(PathBuf, PathBuf), BadInput> {
+    let path = Path::new(asked);
+    if path.exists() {
+        return Ok((path.to_owned(), path.to_owned()));
+    }
+    let no_program = |why: &str| {
+        BadInput(format!("{asked}: {why}; give the path of a program, or the id of a process"))
+    };
+    if asked.is_empty() || !asked.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(no_program("there is no such file"));
+    }
+    let link = PathBuf::from(format!("/proc/{asked}/exe"));
+    let name = fs::read_link(&link).map_err(|error| {
+        no_program(&format!(
+            "there is no such file, and no process that can be looked at ({error})"
+        ))
+    })?;
+    Ok((link, name))
+}
+
+fn findings(facts: &Facts) -> Vec<Finding> {
+    let mut findings = vec![kind(facts), functions(facts)];
+    findings.push(lines(facts));
+    findings.push(inlined(facts));
+    findings.push(unwind(facts));
+    findings.push(build_id(facts));
+    findings
+}
+
+fn kind(facts: &Facts) -> Finding {
+    let linking = match facts.linking {
+        Linking::Dynamic => "dynamically linked",
+        Linking::StaticPie => "statically linked, at any address",
+        Linking::Static => "statically linked",
+    };
+    let found = format!("{}, {linking}", facts.machine);
+    if facts.machine == "x86-64" {
+        return Finding::ok("program", found);
+    }
+    Finding::bad("program", found, "the agent samples x86-64 only; it stays off in this program")
+}
+
+fn functions(facts: &Facts) -> Finding {
+    let check = "functions";
+    match (facts.functions, &facts.debug_file) {
+        (1.., DebugFile::Read(path)) => {
+            Finding::ok(check, format!("{} names, in {}", facts.functions, path.display()))
+        }
+        (1.., _) => Finding::ok(check, format!("{} names", facts.functions)),
+        (0, DebugFile::Missing(name)) => Finding::bad(
+            check,
+            format!("stripped, and its debug file {name} is not found"),
+            format!("put {name} beside the program, or below /usr/lib/debug"),
+        ),
+        (0, _) => {
+            let but = match facts.exported {
+                0 => String::new(),
+                count => format!(", but for {count} exported ones"),
+            };
+            let found = format!("stripped: they have no names, only module and offset{but}");
+            let advice = if facts.is_rust {
+                "Cargo.toml: [profile.release] strip = false; and do not run `strip` on it"
+            } else {
+                "link without -s and do not run `strip`; or keep the names in a file beside it:\n\
+                 objcopy --only-keep-debug PROGRAM PROGRAM.debug && strip PROGRAM && \
+                 objcopy --add-gnu-debuglink=PROGRAM.debug PROGRAM"
+            };
+            Finding::bad(check, found, advice)
+        }
+    }
+}
+
+fn lines(facts: &Facts) -> Finding {
+    let check = "files and lines";
+    let advice = lines_advice(facts);
+    match facts.units {
+        _ if facts.compressed => Finding::ok(check, "compressed line tables"),
+        Some(0) | None if facts.library_units > 0 => {
+            Finding::warn(check, "of Rust's own library only, not of the program's code", advice)
+        }
+        Some(0) | None => Finding::warn(check, "no line tables", advice),
+        Some(units) => Finding::ok(check, format!("line tables; units of code: {units}")),
+    }
+}
+
+fn inlined(facts: &Facts) -> Finding {
+    let check = "inlined functions";
+    if facts.compressed {
+        return Finding::ok(check, "not looked for in compressed tables");
+    }
+    if facts.inlined {
+        return Finding::ok(check, "are known");
+    }
+    let found = "are not known: their time counts for the function around them";
+    Finding::warn(check, found, lines_advice(facts))
+}
+
+fn lines_advice(facts: &Facts) -> &'static str {
+    if facts.is_rust {
+        "Cargo.toml: [profile.release] debug = \"line-tables-only\", strip = false; it costs disk, not \
+         speed"
+    } else {
+        "compile with -g1; it costs disk, not speed"
+    }
+}
+
+fn unwind(facts: &Facts) -> Finding {
+    let check = "unwind tables";
+    match (facts.unwind_table, facts.unwind_index) {
+        (true, true) => Finding::ok(check, ".eh_frame with its index"),
+        (true, false) => Finding::warn(
+            check,
+            ".eh_frame without .eh_frame_hdr",
+            "link with -Wl,--eh-frame-hdr: stacks through this program may be [truncated]",
+        ),
+        (false, _) => Finding::bad(
+            check,
+            "no .eh_frame",
+            "compile with -fasynchronous-unwind-tables, Rust with -C force-unwind-tables=yes: stacks \
+             through this program are [truncated]",
+        ),
+    }
+}
+
+fn build_id(facts: &Facts) -> Finding {
+    match &facts.build_id {
+        Some(id) => Finding::ok("build id", id),
+        None => Finding::warn(
+            "build id",
+            "none",
+            "link with -Wl,--build-id, so that builds can be told apart and debug files found",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,142 @@
+//! What threads are doing now: whose, and which stacks they share.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::RwLock;
+
+use profiler_core::wire::Stacks;
+use profiler_core::{Epoch, Frame, FrameKind, NodeId, State, ThreadKind, ThreadNow, WorkerId};
+
+use super::QueryError;
+use super::params::{Filters, Params, known_tasks, known_workers};
+use crate::collector::Collector;
+use crate::limits::STACKS_THREADS_MAX;
+use crate::live::AgentAnswer;
+use crate::tree::{Excerpt, Tree};
+
+/// Which threads are asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct StackQuery {
+    pub(crate) workers: Vec<String>,
+    tasks: Vec<String>,
+    names: Vec<String>,
+    threads: ThreadKind,
+}
+
+impl StackQuery {
+    /// The question that the parameters ask.
+    pub(crate) fn parse(
+        pairs: &[(String, String)],
+        collector: &Collector,
+    ) -> Result<StackQuery, QueryError> {
+        let params = Params::new(pairs, &["task", "worker", "thread", "threads"])?;
+        Ok(StackQuery {
+            workers: known_workers(&params, collector)?,
+            tasks: known_tasks(&params, collector)?,
+            names: params.many("thread")?.into_iter().map(str::to_owned).collect(),
+            threads: params.choice("threads", &Filters::THREADS)?,
+        })
+    }
+
+    fn keeps(&self, name: &str, top: Option<&Frame<&str>>) -> bool {
+        let kind = top.map(|top| top.kind);
+        let of_agent = kind == Some(FrameKind::Agent);
+        let whose = match self.threads {
+            ThreadKind::Program => !of_agent,
+            ThreadKind::Agent => of_agent,
+            ThreadKind::All => true,
+        };
+        let task = top.filter(|top| top.kind == FrameKind::Task).map(|top| top.function);
+        let is = |wanted: &[String], name: Option<&str>| {
+            wanted.is_empty() || name.is_some_and(|name| wanted.iter().any(|wanted| wanted == name))
+        };
+        whose && is(&self.tasks, task) && is(&self.names, Some(name))
+    }
+}
+
+/// One agent's answer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct WorkerStacks {
+    pub(crate) worker: WorkerId,
+    /// `None` if no agent of the worker is connected.
+    pub(crate) epoch: Option<Epoch>,
+    /// Or why there is none.
+    pub(crate) answer: Result<Vec<StackGroup>, String>,
+    /// Threads past a limit.
+    pub(crate) left_out: u64,
+}
+
+/// Threads that are at the same place and do the same there.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct StackGroup {
+    /// `None` if the threads were not seen yet; then there are no frames either.
+    pub(crate) state: Option<State>,
+    /// The first level: a task, no task, the agent.
+    pub(crate) top: Option<Frame<String>>,
+    /// Innermost first, without the first level.
+    pub(crate) frames: Vec<Frame<String>>,
+    /// Those that are there for longest first.
+    pub(crate) threads: Vec<ThreadNow>,
+}
+
+impl StackQuery {
+    /// Groups what agents said, by worker. Groups stand in the order in which a person looks at them:
+    /// what runs, then what many threads do, then what takes long.
+    pub(crate) fn group(
+        &self,
+        tree: &RwLock<Tree>,
+        mut answers: Vec<(WorkerId, Option<Epoch>, AgentAnswer)>,
+    ) -> Vec<WorkerStacks> {
+        let mut room = STACKS_THREADS_MAX;
+        for (_, _, answer) in &mut answers {
+            if let Ok(Stacks { threads, left_out }) = answer {
+                let excess = threads.len().saturating_sub(room);
+                threads.truncate(room);
+                room -= threads.len();
+                *left_out = left_out.saturating_add(excess as u64);
+            }
+        }
+        let known = answers.iter().filter_map(|(_, _, answer)| answer.as_ref().ok());
+        let nodes = known.flat_map(|stacks| stacks.threads.iter().map(|thread| thread.node));
+        let excerpt = Excerpt::of(tree, nodes);
+        let worker = |(worker, epoch, answer): (WorkerId, Option<Epoch>, AgentAnswer)| {
+            let left_out = answer.as_ref().map_or(0, |stacks| stacks.left_out);
+            let answer = answer.map(|stacks| self.groups(&excerpt, stacks.threads));
+            WorkerStacks { worker, epoch, answer, left_out }
+        };
+        answers.into_iter().map(worker).collect()
+    }
+
+    fn groups(&self, excerpt: &Excerpt, threads: Vec<ThreadNow>) -> Vec<StackGroup> {
+        let mut groups: BTreeMap<(Option<State>, NodeId), StackGroup> = BTreeMap::new();
+        for thread in threads {
+            let group = groups
+                .entry((thread.state, thread.node))
+                .or_insert_with(|| StackGroup::of(excerpt, &thread));
+            let top = group.top.as_ref().map(|top| top.map(|text| text));
+            if self.keeps(&thread.name, top.as_ref()) {
+                group.threads.push(thread);
+            }
+        }
+        let mut groups: Vec<StackGroup> = groups.into_values().collect();
+        groups.retain(|group| !group.threads.is_empty());
+        for group in &mut groups {
+            group.threads.sort_by_key(|thread| (Reverse(thread.there_ns), thread.thread_id));
+        }
+        groups.sort_by_key(|group| {
+            let idle = !matches!(group.state, Some(State::Cpu | State::Runnable));
+            (idle, Reverse(group.threads.len()), Reverse(group.threads[0].there_ns))
+        });
+        groups
+    }
+}
+
+impl StackGroup {
+    fn of(excerpt: &Excerpt, thread: &ThreadNow) -> StackGroup {
+        let path = excerpt.trie.path(excerpt.node(thread.node));
+        let mut frames: Vec<Frame<String>> =
+            path.map(|id| excerpt.symbols.frame(id).map(str::to_owned)).collect();
+        let top = frames.pop();
+        StackGroup { state: thread.state, top, frames, threads: Vec::new() }
+    }
+}

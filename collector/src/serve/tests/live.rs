@@ -1,0 +1,259 @@
+//! What is asked of running agents, over real sockets, with an agent that is played by hand.
+
+use profiler_core::wire::v1::{self, agent_message, collector_message::Kind};
+use profiler_core::{State, StateSet};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use super::client::{Answer, Client, get, send};
+use super::{Running, attached, serve};
+use crate::testing::TestWorker;
+
+const SETTINGS: &str = "PUT /api/v1/workers/settings";
+
+impl Running {
+    /// Asks for settings while the test plays the agents.
+    fn put(&self, query: &str, body: &str) -> JoinHandle<Answer> {
+        let (address, what) = (self.address, format!("{SETTINGS}{query}"));
+        let body = body.to_owned();
+        tokio::spawn(async move { send(address, &what, "application/json", &body).await })
+    }
+
+    fn get(&self, path: &str) -> JoinHandle<Answer> {
+        let (address, path) = (self.address, path.to_owned());
+        tokio::spawn(async move { get(address, &path).await })
+    }
+}
+
+async fn json_of(answer: JoinHandle<Answer>) -> Value {
+    let answer = answer.await.unwrap();
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    serde_json::from_str(&answer.body).unwrap()
+}
+
+async fn settings(client: &mut Client) -> v1::Settings {
+    match client.hear().await {
+        Some(Kind::Settings(settings)) => settings,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn question(client: &mut Client) -> u64 {
+    match client.hear().await {
+        Some(Kind::StacksRequest(request)) => request.id,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn applied(revision: u64, interval_ns: u64, enabled: bool) -> agent_message::Kind {
+    let (states, mode) = (StateSet::ALL.bits().into(), "by hand".to_owned());
+    agent_message::Kind::Applied(v1::Applied { revision, interval_ns, enabled, states, mode })
+}
+
+#[tokio::test]
+async fn settings_reach_a_connected_agent_and_the_answer_says_what_it_works_by() {
+    let running = serve().await;
+    let (_, mut client) = attached(&running, "w").await;
+    let (_, mut other) = attached(&running, "other").await;
+    let answer = running.put("?worker=w", r#"{"interval_ms": 20}"#);
+    let wanted = settings(&mut client).await;
+    assert_eq!((wanted.interval_ns, wanted.enabled, wanted.states), (Some(20_000_000), None, None));
+    let path = "/api/v1/workers?worker=w";
+    running.until(path, "/workers/0/epochs/0/settings_pending", json!(true)).await;
+    client.tell(applied(wanted.revision, 20_000_000, true)).await;
+    let states = json!(State::ALL.map(State::name));
+    let expected = json!({"workers": [{
+        "worker": "w", "epoch": "0000000000000001", "connected": true, "applied": true,
+        "interval_ns": 20_000_000, "enabled": true, "states": states,
+    }]});
+    assert_eq!(json_of(answer).await, expected);
+    let epoch = &running.json(path).await["workers"][0]["epochs"][0];
+    let shown = ["interval_ns", "enabled", "states", "sampler_mode", "settings_pending"];
+    let shown: Vec<&Value> = shown.iter().map(|field| &epoch[field]).collect();
+    let expected = [json!(20_000_000), json!(true), states, json!("by hand"), json!(false)];
+    assert_eq!(shown, expected.iter().collect::<Vec<_>>());
+
+    // The other agent hears of it only when all are meant.
+    let answer = running.put("", r#"{"enabled": false}"#);
+    let all = settings(&mut other).await;
+    assert_eq!((all.interval_ns, all.enabled), (None, Some(false)));
+    other.tell(applied(all.revision, 10_000_000, false)).await;
+    let both = settings(&mut client).await;
+    assert_eq!((both.interval_ns, both.enabled), (Some(20_000_000), Some(false)));
+    client.tell(applied(both.revision, 20_000_000, false)).await;
+    let workers = json_of(answer).await["workers"].clone();
+    let workers: Vec<_> =
+        workers.as_array().unwrap().iter().map(|w| w["applied"].clone()).collect();
+    assert_eq!(workers, [json!(true), json!(true)]);
+}
+
+#[tokio::test]
+async fn settings_are_kept_for_agents_that_come_back_or_come_later() {
+    let running = serve().await;
+    let (worker, client) = attached(&running, "w").await;
+    drop(client);
+    running.until("/api/v1/workers", "/workers/0/epochs/0/connected", json!(false)).await;
+    let answer = json_of(running.put("?worker=w", r#"{"interval_ms": 20}"#)).await;
+    let told = &answer["workers"][0];
+    assert_eq!((&told["connected"], &told["applied"]), (&json!(false), &json!(false)));
+    let mut client = Client::attach(running.address, worker.hello()).await;
+    assert_eq!(settings(&mut client).await.interval_ns, Some(20_000_000));
+    drop(client);
+    running.until("/api/v1/workers", "/workers/0/epochs/0/connected", json!(false)).await;
+    let nobody = json_of(running.put("", r#"{"enabled": false}"#)).await;
+    assert_eq!(nobody, json!({"workers": []}));
+    let mut later = Client::attach(running.address, TestWorker::new("later", 1).hello()).await;
+    let wanted = settings(&mut later).await;
+    assert_eq!((wanted.interval_ns, wanted.enabled), (None, Some(false)));
+}
+
+/// Answers the next question with these threads: name, node, state, time there.
+async fn answer_with(client: &mut Client, threads: &[(&str, u32, Option<State>, u64)]) {
+    let id = question(client).await;
+    let place = |state| State::ALL.iter().position(|known| *known == state).unwrap() + 1;
+    let threads = (1..).zip(threads).map(|(thread_id, (name, node, state, there_ns))| {
+        let state = u32::try_from(state.map_or(0, place)).unwrap();
+        let (name, node, there_ns) = ((*name).to_owned(), *node, *there_ns);
+        v1::ThreadStack { thread_id, name, node, state, seen_ago_ns: 3, there_ns }
+    });
+    let threads = threads.collect();
+    let stacks = v1::Stacks { id, threads, left_out: 1, ..Default::default() };
+    client.tell(agent_message::Kind::Stacks(stacks)).await;
+}
+
+/// The agent's node of the innermost frame of the stack whose names these are.
+const PARSE: u32 = 3;
+const AGENT: u32 = 6;
+
+const THREADS: [(&str, u32, Option<State>, u64); 5] = [
+    ("pool-1", PARSE, Some(State::Cpu), 0),
+    ("pool-2", PARSE, Some(State::ALL[2]), 50),
+    ("pool-3", PARSE, Some(State::ALL[2]), 70),
+    ("emberline-fold", AGENT, Some(State::Cpu), 0),
+    ("young", 0, None, 0),
+];
+
+/// Groups in short: kind, task, state, innermost name, threads.
+fn groups(answer: &Value) -> Vec<String> {
+    let groups = answer["workers"][0]["groups"].as_array().unwrap();
+    let short = groups.iter().map(|group| {
+        let names = group["threads"].as_array().unwrap().iter().map(|thread| &thread["name"]);
+        let names: Vec<_> = names.map(|name| name.as_str().unwrap()).collect();
+        let inner = &group["stack"][0]["name"];
+        let [kind, task, state] = ["kind", "task", "state"].map(|field| &group[field]);
+        format!("{kind} {task} {state} {inner} {}", names.join(",")).replace('"', "")
+    });
+    short.collect()
+}
+
+#[tokio::test]
+async fn stacks_are_grouped_and_those_that_run_come_first() {
+    let running = serve().await;
+    let (_, mut client) = attached(&running, "w").await;
+    let check = async |client: &mut Client, query: &str, expected: &[&str]| {
+        let answer = running.get(&format!("/api/v1/stacks{query}"));
+        answer_with(client, &THREADS).await;
+        let answer = json_of(answer).await;
+        assert_eq!(answer["workers"][0]["left_out"], 1);
+        assert_eq!(groups(&answer), expected, "{query}");
+        answer
+    };
+    let run = "task load cpu parse pool-1";
+    let blocked = format!("task load {} parse pool-3,pool-2", State::ALL[2].name());
+    let answer = check(&mut client, "", &[run, &blocked, "not_seen null null null young"]).await;
+    let group = &answer["workers"][0]["groups"][1];
+    let stack = json!([
+        {"name": "parse", "file": "src/x.rs", "line": 3, "inlined": false},
+        {"name": "main", "file": "src/x.rs", "line": 1, "inlined": false},
+    ]);
+    assert_eq!(group["stack"], stack);
+    let thread = json!({"id": 3, "name": "pool-3", "there_ns": 70, "seen_ago_ns": 3});
+    assert_eq!(group["threads"][0], thread);
+    check(&mut client, "?task=load", &[run, &blocked]).await;
+    check(&mut client, "?thread=pool-1&worker=w", &[run]).await;
+    check(&mut client, "?threads=agent", &["agent null cpu sampler emberline-fold"]).await;
+}
+
+#[tokio::test]
+async fn an_agent_that_cannot_answer_is_named_with_the_reason() {
+    let running = serve().await;
+    let (_, mut client) = attached(&running, "w").await;
+    let check = async |answer: JoinHandle<Answer>, expected: &str| {
+        let answer = json_of(answer).await;
+        let worker = &answer["workers"][0];
+        assert_eq!((&worker["worker"], &worker["answered"]), (&json!("w"), &json!(false)));
+        assert_eq!(worker["reason"], expected);
+    };
+    let answer = running.get("/api/v1/stacks");
+    let id = question(&mut client).await;
+    let unavailable = "sampling is off".to_owned();
+    let stacks = v1::Stacks { id, unavailable, ..Default::default() };
+    client.tell(agent_message::Kind::Stacks(stacks)).await;
+    check(answer, "sampling is off").await;
+
+    let answer = running.get("/api/v1/stacks");
+    answer_with(&mut client, &[("t", 99, Some(State::Cpu), 0)]).await;
+    check(answer, "its answer cannot be used: node 99 is outside its table of 7").await;
+
+    let answer = running.get("/api/v1/stacks");
+    question(&mut client).await;
+    drop(client);
+    check(answer, "its stream ended before it answered").await;
+    running.until("/api/v1/workers", "/workers/0/epochs/0/connected", json!(false)).await;
+    assert_eq!(json_of(running.get("/api/v1/stacks")).await["workers"], json!([]));
+    let named = running.get("/api/v1/stacks?worker=w");
+    check(named, "no agent of this worker is connected").await;
+}
+
+#[tokio::test]
+async fn an_agents_word_that_cannot_be_is_noted_and_does_not_end_its_stream() {
+    let running = serve().await;
+    let (mut worker, mut client) = attached(&running, "w").await;
+    client.tell(applied(1, 5, true)).await;
+    let late = v1::Stacks { id: 77, ..Default::default() };
+    client.tell(agent_message::Kind::Stacks(late)).await;
+    let flush = worker.flush(31, vec![]);
+    assert_eq!(client.ask(agent_message::Kind::Flush(flush)).await, "ack 2");
+    let epoch = &running.json("/api/v1/workers").await["workers"][0]["epochs"][0];
+    let reason = "the interval in nanoseconds is 5; it must be from 1 ms to 1 s";
+    assert_eq!((&epoch["refused"], &epoch["last_refusal"]), (&json!(1), &json!(reason)));
+    assert_eq!(epoch["interval_ns"], 10_000_000, "as it said in its Hello");
+}
+
+#[tokio::test]
+async fn wrong_settings_and_questions_are_refused() {
+    let running = serve().await;
+    let (_, _client) = attached(&running, "worker-1").await;
+    let check = async |query: &str, kind: &str, body: &str, status: u16, error: &str| {
+        let answer = send(running.address, &format!("{SETTINGS}{query}"), kind, body).await;
+        assert_eq!(answer.status, status, "{body}: {}", answer.body);
+        let said: Value = serde_json::from_str(&answer.body).unwrap();
+        assert!(said["error"].as_str().unwrap().contains(error), "{body}: {said}");
+    };
+    let json = "application/json";
+    let good = r#"{"enabled": false}"#;
+    // What a page of another site can send without being asked for leave.
+    let error = "content-type: application/json";
+    for kind in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"] {
+        check("", kind, good, 415, error).await;
+    }
+    check("", json, "{}", 400, "there is nothing to set").await;
+    check("", json, r#"{"interval_ms": 0}"#, 400, "it must be from 1 to 1000").await;
+    check("", json, r#"{"states": ["asleep"]}"#, 400, "allowed are: cpu, runnable").await;
+    let large = format!("{{\"states\": [{}\"cpu\"]}}", "\"cpu\",".repeat(1_000));
+    check("", json, &large, 413, "limit").await;
+    let nearest = "no worker is called \"worker-2\"; the nearest are: \"worker-1\"";
+    check("?worker=worker-2", json, good, 404, nearest).await;
+    check("?task=load", json, good, 400, "there is no parameter \"task\"").await;
+    let got = get(running.address, "/api/v1/workers/settings").await;
+    assert_eq!(
+        (got.status, got.body.contains("\"allowed\":[\"PUT\"]")),
+        (405, true),
+        "{}",
+        got.body
+    );
+    let got = get(running.address, "/api/v1/stacks?task=laod").await;
+    assert_eq!((got.status, got.body.contains("the nearest are")), (404, true), "{}", got.body);
+    let epoch = &running.json("/api/v1/workers").await["workers"][0]["epochs"][0];
+    assert_eq!(epoch["settings_pending"], false, "nothing of it was taken up");
+}

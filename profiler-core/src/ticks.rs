@@ -1,0 +1,60 @@
+//! How often a sampler looked.
+
+use std::ops::{Add, AddAssign};
+
+/// Counts of ticks, the instants at which a sampler looks at all threads. Adding never wraps.
+///
+/// ```
+/// use emberline_profiler_core::Ticks;
+///
+/// let ticks = Ticks { made: 96, expected: 100, saved: 3 };
+/// assert_eq!((ticks + ticks).missed(), 2);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Ticks {
+    /// Those that were made.
+    pub made: u64,
+    /// Those that the interval asks for.
+    pub expected: u64,
+    /// Those that the sampler left out on purpose, to stay within its budget; part of the expected.
+    pub saved: u64,
+}
+
+impl Ticks {
+    /// Those that were expected, and neither made nor left out on purpose.
+    #[must_use]
+    pub const fn missed(self) -> u64 {
+        self.expected.saturating_sub(self.made).saturating_sub(self.saved)
+    }
+}
+
+impl AddAssign for Ticks {
+    fn add_assign(&mut self, other: Ticks) {
+        *self = *self + other;
+    }
+}
+
+impl Add for Ticks {
+    type Output = Ticks;
+
+    fn add(self, other: Ticks) -> Ticks {
+        Ticks {
+            made: self.made.saturating_add(other.made),
+            expected: self.expected.saturating_add(other.expected),
+            saved: self.saved.saturating_add(other.saved),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What arrives on the wire may be anything.
+    #[test]
+    fn counts_stop_at_the_largest_value_and_at_nothing_missed() {
+        let most = Ticks { made: u64::MAX, expected: 5, saved: u64::MAX };
+        assert_eq!(most + most, Ticks { expected: 10, ..most });
+        assert_eq!(most.missed(), 0);
+    }
+}

@@ -1,0 +1,287 @@
+//! Settings and stacks of running agents on the wire.
+
+use super::{WireError, check_size, v1};
+use crate::limits::{INTERVAL_MAX, INTERVAL_MIN, NAME_BYTES_MAX, STACK_THREADS_MAX};
+use crate::{NodeId, Settings, SettingsChange, State, StateSet, ThreadNow};
+
+/// Encodes a change, which `revision` names.
+#[must_use]
+pub fn encode_settings(revision: u64, change: SettingsChange) -> v1::Settings {
+    v1::Settings {
+        revision,
+        interval_ns: change.interval_ns,
+        enabled: change.enabled,
+        states: change.states.map(|states| states.bits().into()),
+    }
+}
+
+/// Decodes a change: its revision, and what it changes.
+///
+/// # Errors
+/// If the interval is out of bounds, or there is no or an unknown state.
+pub fn decode_settings(message: &v1::Settings) -> Result<(u64, SettingsChange), WireError> {
+    let change = SettingsChange {
+        interval_ns: message.interval_ns.map(check_interval).transpose()?,
+        enabled: message.enabled,
+        states: message.states.map(decode_states).transpose()?,
+    };
+    Ok((message.revision, change))
+}
+
+/// What an agent says of its settings.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Applied {
+    /// Of the last change that took effect; 0 if none did.
+    pub revision: u64,
+    /// What the sampler works by.
+    pub settings: Settings,
+    /// How it works in that process, in words.
+    pub mode: String,
+}
+
+/// Encodes what an agent works by.
+#[must_use]
+pub fn encode_applied(applied: Applied) -> v1::Applied {
+    let Applied { revision, settings, mode } = applied;
+    v1::Applied {
+        revision,
+        interval_ns: settings.interval_ns,
+        enabled: settings.enabled,
+        states: settings.states.bits().into(),
+        mode,
+    }
+}
+
+/// Decodes what an agent works by.
+///
+/// # Errors
+/// If the interval is out of bounds, there is no or an unknown state, or the mode is too long.
+pub fn decode_applied(message: v1::Applied) -> Result<Applied, WireError> {
+    check_size("the sampler's mode, in bytes,", message.mode.len(), NAME_BYTES_MAX)?;
+    let settings = Settings {
+        interval_ns: check_interval(message.interval_ns)?,
+        enabled: message.enabled,
+        states: decode_states(message.states)?,
+    };
+    Ok(Applied { revision: message.revision, settings, mode: message.mode })
+}
+
+/// What the threads of one process are doing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Stacks {
+    /// By nodes of the agent's tree.
+    pub threads: Vec<ThreadNow>,
+    /// Threads that are not among them, for there are too many.
+    pub left_out: u64,
+}
+
+/// Encodes the answer to the request `id`, with at most [`STACK_THREADS_MAX`] threads.
+#[must_use]
+pub fn encode_stacks(id: u64, stacks: &Stacks) -> v1::Stacks {
+    let threads = stacks.threads.iter().take(STACK_THREADS_MAX);
+    let excess = stacks.threads.len().saturating_sub(STACK_THREADS_MAX) as u64;
+    v1::Stacks {
+        id,
+        threads: threads.map(encode_thread).collect(),
+        left_out: stacks.left_out.saturating_add(excess),
+        unavailable: String::new(),
+    }
+}
+
+fn encode_thread(thread: &ThreadNow) -> v1::ThreadStack {
+    let place = |state| State::ALL.iter().position(|known| *known == state);
+    let state = thread.state.and_then(place).map_or(0, |place| place + 1);
+    v1::ThreadStack {
+        thread_id: thread.thread_id,
+        name: thread.name.to_string(),
+        node: thread.node.0,
+        state: u32::try_from(state).expect("there are few states"),
+        seen_ago_ns: thread.seen_ago_ns,
+        there_ns: thread.there_ns,
+    }
+}
+
+/// Decodes what the threads of a process are doing, over a tree of `node_count` nodes (with the
+/// root).
+///
+/// # Errors
+/// If there are too many threads, a name is too long, a node is outside the tree, a state is unknown,
+/// or a thread has only one of node and state.
+pub fn decode_stacks(message: &v1::Stacks, node_count: u32) -> Result<Stacks, WireError> {
+    check_size("the number of threads", message.threads.len(), STACK_THREADS_MAX)?;
+    let threads = message.threads.iter().map(|thread| decode_thread(thread, node_count));
+    Ok(Stacks { threads: threads.collect::<Result<_, _>>()?, left_out: message.left_out })
+}
+
+fn decode_thread(thread: &v1::ThreadStack, node_count: u32) -> Result<ThreadNow, WireError> {
+    check_size("a thread's name, in bytes,", thread.name.len(), NAME_BYTES_MAX)?;
+    if thread.node >= node_count {
+        let (index, count) = (thread.node.into(), node_count.into());
+        return Err(WireError::OutOfRange { what: "node", index, count });
+    }
+    let state = match thread.state.checked_sub(1) {
+        None => None,
+        Some(place) => Some(*State::ALL.get(place as usize).ok_or(WireError::OutOfRange {
+            what: "state",
+            index: place.into(),
+            count: State::ALL.len() as u64,
+        })?),
+    };
+    if state.is_none() != (thread.node == 0) {
+        return Err(WireError::Invalid {
+            what: "a thread's node",
+            value: thread.node.into(),
+            allowed: "0 if it was not seen yet, and only then",
+        });
+    }
+    Ok(ThreadNow {
+        thread_id: thread.thread_id,
+        name: thread.name.as_str().into(),
+        node: NodeId(thread.node),
+        state,
+        seen_ago_ns: thread.seen_ago_ns,
+        there_ns: thread.there_ns,
+    })
+}
+
+fn check_interval(interval_ns: u64) -> Result<u64, WireError> {
+    let bounds = INTERVAL_MIN.as_nanos()..=INTERVAL_MAX.as_nanos();
+    if bounds.contains(&interval_ns.into()) {
+        return Ok(interval_ns);
+    }
+    Err(WireError::Invalid {
+        what: "the interval in nanoseconds",
+        value: interval_ns.into(),
+        allowed: "from 1 ms to 1 s",
+    })
+}
+
+fn decode_states(bits: u32) -> Result<StateSet, WireError> {
+    StateSet::from_bits(bits).ok_or(WireError::Invalid {
+        what: "the set of states, as bits,",
+        value: bits.into(),
+        allowed: "some of the states and nothing else",
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn settings() -> Settings {
+        Settings { interval_ns: 10_000_000, enabled: true, states: StateSet::ALL }
+    }
+
+    fn thread(name: &str, node: u32, state: Option<State>) -> ThreadNow {
+        let node = NodeId(node);
+        ThreadNow {
+            thread_id: 7,
+            name: name.into(),
+            node,
+            state,
+            seen_ago_ns: 5,
+            there_ns: u64::MAX,
+        }
+    }
+
+    #[test]
+    fn decoding_gives_back_what_was_encoded() {
+        let some = SettingsChange {
+            interval_ns: Some(1_000_000),
+            enabled: Some(false),
+            states: Some([State::Cpu].into_iter().collect()),
+        };
+        for change in [some, SettingsChange::default()] {
+            assert_eq!(decode_settings(&encode_settings(3, change)), Ok((3, change)));
+        }
+        let applied = Applied { revision: 3, settings: settings().with(some), mode: "m".into() };
+        assert_eq!(decode_applied(encode_applied(applied.clone())), Ok(applied));
+        let mut threads = vec![thread("new", 0, None)];
+        threads.extend(State::ALL.map(|state| thread("pool-1", 4, Some(state))));
+        let stacks = Stacks { threads, left_out: 2 };
+        assert_eq!(decode_stacks(&encode_stacks(9, &stacks), 5), Ok(stacks));
+    }
+
+    #[test]
+    fn threads_past_the_limit_are_counted() {
+        let threads = vec![thread("t", 0, None); STACK_THREADS_MAX + 3];
+        let message = encode_stacks(9, &Stacks { threads, left_out: 1 });
+        let stacks = decode_stacks(&message, 1).unwrap();
+        assert_eq!((stacks.threads.len(), stacks.left_out), (STACK_THREADS_MAX, 4));
+    }
+
+    fn check_refused<T: std::fmt::Debug>(decoded: Result<T, WireError>, expected: &str) {
+        assert_eq!(decoded.unwrap_err().to_string(), expected);
+    }
+
+    #[test]
+    fn wrong_settings_are_refused() {
+        for interval_ns in [0, 999_999, 1_000_000_001] {
+            let change = SettingsChange { interval_ns: Some(interval_ns), ..Default::default() };
+            let expected = format!(
+                "the interval in nanoseconds is {interval_ns}; it must be from 1 ms to 1 s"
+            );
+            check_refused(decode_settings(&encode_settings(1, change)), &expected);
+            let settings = settings().with(change);
+            let applied = Applied { revision: 1, settings, mode: String::new() };
+            check_refused(decode_applied(encode_applied(applied)), &expected);
+        }
+        for bits in [0, 1 << 9] {
+            let expected = format!(
+                "the set of states, as bits, is {bits}; it must be some of the states and nothing \
+                 else"
+            );
+            let message = v1::Settings { states: Some(bits), ..Default::default() };
+            check_refused(decode_settings(&message), &expected);
+        }
+        let mode = "x".repeat(4097);
+        let applied = Applied { revision: 1, settings: settings(), mode };
+        let expected = "the sampler's mode, in bytes, is 4097; at most 4096 is allowed";
+        check_refused(decode_applied(encode_applied(applied)), expected);
+    }
+
+    #[test]
+    fn wrong_stacks_are_refused_whole() {
+        let good = || thread("t", 4, Some(State::Cpu));
+        let check = |change: &dyn Fn(&mut v1::ThreadStack), expected: &str| {
+            let stacks = Stacks { threads: vec![good(), good()], left_out: 0 };
+            let mut message = encode_stacks(1, &stacks);
+            change(&mut message.threads[1]);
+            check_refused(decode_stacks(&message, 5), expected);
+        };
+        check(&|t| t.node = 5, "node 5 is outside its table of 5");
+        let states = State::ALL.len();
+        let expected = format!("state {states} is outside its table of {states}");
+        check(&|t| t.state = u32::try_from(states + 1).unwrap(), &expected);
+        let expected = "a thread's node is 4; it must be 0 if it was not seen yet, and only then";
+        check(&|t| t.state = 0, expected);
+        let expected = "a thread's node is 0; it must be 0 if it was not seen yet, and only then";
+        check(&|t| t.node = 0, expected);
+        let expected = "a thread's name, in bytes, is 4097; at most 4096 is allowed";
+        check(&|t| t.name = "x".repeat(4097), expected);
+        let threads = vec![v1::ThreadStack::default(); STACK_THREADS_MAX + 1];
+        let message = v1::Stacks { threads, ..Default::default() };
+        let expected = "the number of threads is 20001; at most 20000 is allowed";
+        check_refused(decode_stacks(&message, 5), expected);
+    }
+
+    proptest! {
+        #[test]
+        fn the_last_change_of_each_setting_counts(
+            changes in prop::collection::vec(
+                (any::<Option<u64>>(), any::<Option<bool>>(), prop::option::of(1..8u32)), 0..6),
+        ) {
+            let changes: Vec<SettingsChange> = changes
+                .into_iter()
+                .map(|(interval_ns, enabled, states)| SettingsChange {
+                    interval_ns, enabled, states: states.and_then(StateSet::from_bits),
+                })
+                .collect();
+            let one_by_one = changes.iter().fold(settings(), |all, change| all.with(*change));
+            let sum = changes.iter().fold(SettingsChange::default(), |all, next| all.then(*next));
+            prop_assert_eq!(settings().with(sum), one_by_one);
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Takes rights away from this process, as sandboxes do.
+
+use std::{io, mem};
+
+const EPERM_ANSWER: u32 = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
+
+/// Refuses one system call with `EPERM`, on all threads that are started from now on.
+pub(crate) fn refuse(call: libc::c_long) {
+    let statement = |code: u32, jump_true: u8, jump_false: u8, k: u32| libc::sock_filter {
+        code: code as u16,
+        jt: jump_true,
+        jf: jump_false,
+        k,
+    };
+    // The number of the call is the first word of what a filter sees.
+    let mut program = [
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, call as u32),
+        statement(libc::BPF_RET | libc::BPF_K, 0, 0, EPERM_ANSWER),
+        statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    // SAFETY: it takes plain numbers.
+    let result = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+    assert_eq!(result, 0, "{}", io::Error::last_os_error());
+    // SAFETY: the program is well formed and outlives the call, which copies it.
+    let result =
+        unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) };
+    assert_eq!(result, 0, "{}", io::Error::last_os_error());
+}
+
+/// Becomes a user without rights, in a process that nobody may look into.
+pub(crate) fn become_nobody() {
+    const NOBODY: libc::uid_t = 65_534;
+    // SAFETY: it takes plain numbers.
+    let result = unsafe { libc::setresgid(NOBODY, NOBODY, NOBODY) };
+    assert_eq!(result, 0, "{}", io::Error::last_os_error());
+    // SAFETY: it takes plain numbers.
+    let result = unsafe { libc::setresuid(NOBODY, NOBODY, NOBODY) };
+    assert_eq!(result, 0, "{}", io::Error::last_os_error());
+    // SAFETY: it takes plain numbers.
+    let result = unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
+    assert_eq!(result, 0, "{}", io::Error::last_os_error());
+}
+
+/// Hides `/proc` behind an empty folder, for this process alone; `false` if that needs rights that
+/// it does not have.
+pub(crate) fn hide_proc() -> bool {
+    // SAFETY: it takes plain numbers.
+    if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
+        return false;
+    }
+    let (none, root, proc) = (c"none".as_ptr(), c"/".as_ptr(), c"/proc".as_ptr());
+    let private = libc::MS_REC | libc::MS_PRIVATE;
+    // SAFETY: all strings end in a 0; no options are passed.
+    if unsafe { libc::mount(none, root, none, private, std::ptr::null()) } != 0 {
+        return false;
+    }
+    // SAFETY: likewise.
+    unsafe { libc::mount(c"tmpfs".as_ptr(), proc, c"tmpfs".as_ptr(), 0, std::ptr::null()) == 0 }
+}
+
+/// Sets the soft limit of a resource; gives the one before.
+pub(crate) fn limit(resource: libc::__rlimit_resource_t, soft: u64) -> u64 {
+    // SAFETY: every byte pattern of zeros is a valid `rlimit`.
+    let mut limits: libc::rlimit = unsafe { mem::zeroed() };
+    // SAFETY: there is room for the limits.
+    assert_eq!(unsafe { libc::getrlimit(resource, &raw mut limits) }, 0);
+    let before = std::mem::replace(&mut limits.rlim_cur, soft);
+    // SAFETY: `limits` is valid.
+    assert_eq!(unsafe { libc::setrlimit(resource, &raw const limits) }, 0);
+    before
+}

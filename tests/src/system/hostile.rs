@@ -1,0 +1,160 @@
+//! Processes that are hard to profile: each lives as it would without an agent, and its profile says
+//! what can be known. Each is a child process, judged by how it ends and by what it printed.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+use crate::harness::{alone, number};
+
+fn run(mode: &str) -> Output {
+    let worker = env!("CARGO_BIN_EXE_hostile-worker");
+    Command::new(worker).arg(mode).stdin(Stdio::null()).output().unwrap()
+}
+
+/// Runs a mode that must end well, and gives what it found.
+fn found(mode: &str) -> Value {
+    let output = run(mode);
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{mode}: {}\n{log}", output.status);
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn share(record: &Value) -> f64 {
+    record["share"].as_f64().unwrap()
+}
+
+/// A forked child without an agent of its own is not sampled and ends as usual, also when it drops
+/// the copy of its parent's; one that starts its own is sampled by it.
+#[test]
+fn a_forked_child_is_silent_until_it_starts_its_own_agent() {
+    let record = found("fork");
+    assert_eq!(record["exits"], serde_json::json!([0, 0]), "{record}");
+    assert!(number(&record, "ticks") > 0, "the parent's agent goes on: {record}");
+}
+
+/// No signal of the sampler's that is under way kills the program that a process becomes.
+#[test]
+fn two_hundred_execs_under_sampling_end_well() {
+    found("exec");
+}
+
+#[test]
+fn a_thread_that_blocks_all_signals_keeps_its_time() {
+    let _machine = alone();
+    let record = found("deaf");
+    assert!((0.9..1.1).contains(&share(&record)), "{record}");
+}
+
+/// A program that uses both signals that the sampler chooses from gets every one of its own.
+#[test]
+fn a_handler_that_was_there_before_gets_all_its_signals() {
+    let record = found("handler-before");
+    let raised = number(&record, "raised");
+    assert_eq!(record["seen"], serde_json::json!([raised, raised]), "{record}");
+    assert!(number(&record, "program_ns") > 0, "{record}");
+}
+
+/// A program that takes the signal over gets its own signals, and at most a few of the sampler's.
+#[test]
+fn a_handler_that_comes_later_gets_all_its_signals() {
+    let record = found("handler-after");
+    assert!(number(&record, "seen") >= number(&record, "raised"), "{record}");
+}
+
+/// The stack of 100,000 frames is cut, and so is that of 600: at 512 of them.
+#[test]
+fn deep_stacks_are_cut_where_everybody_sees_it() {
+    let record = found("recursion");
+    for depth in ["600", "100000"] {
+        let (all, cut) = (number(&record[depth], "ns"), number(&record[depth], "truncated_ns"));
+        assert!(all >= 400_000_000 && cut * 10 >= all * 9, "{depth}: {record}");
+    }
+}
+
+#[test]
+fn a_stack_overflow_ends_as_it_would_without_an_agent() {
+    let output = run("overflow");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.signal(), Some(6), "SIGABRT, not {}", output.status);
+    assert!(said.contains("has overflowed its stack"), "{said}");
+}
+
+/// The C library knows nothing of a fiber's stack.
+#[test]
+fn a_fibers_time_is_kept() {
+    let _machine = alone();
+    let record = found("fibers");
+    assert!((0.9..1.1).contains(&share(&record)), "{record}");
+}
+
+/// While no file can be opened nothing can be looked at; the time is counted afterwards.
+#[test]
+fn time_without_descriptors_is_kept() {
+    let _machine = alone();
+    let record = found("no-descriptors");
+    assert!(share(&record) > 0.9, "{record}");
+}
+
+/// What a sandbox takes away costs samples at most, never the process.
+#[test]
+fn a_process_that_may_little_lives() {
+    let check = |refused, mode: &str| {
+        let record = found(refused);
+        let told = record["mode"].as_str().or(record["skipped"].as_str()).unwrap_or_default();
+        assert!(told.starts_with(mode) || record["mode"].is_null(), "{refused}: {record}");
+        assert!(!told.is_empty(), "{refused}: {record}");
+    };
+    check("nobody", "running threads only");
+    check("no-proc", "off: this process's threads cannot be listed");
+    check("no-queue", "full");
+    check("no-sigaction", "blocked threads only");
+    check("no-pending", "blocked threads only");
+}
+
+/// Where the sampler can do without what is refused, the profile is whole.
+#[test]
+fn what_the_sampler_can_do_without_is_not_missed() {
+    let _machine = alone();
+    for (refused, mode) in [("no-vm-read", "full"), ("no-timer", "blocked threads only")] {
+        let record = found(refused);
+        assert!(record["mode"].as_str().is_some_and(|told| told.starts_with(mode)), "{record}");
+        for field in ["busy_ns", "waiting_ns"] {
+            assert!(number(&record, field) > 900_000_000, "{refused}: {record}");
+        }
+    }
+}
+
+/// The sum law: all states together are elapsed time by threads, within 1 %, with eight threads that
+/// run on each processor or fewer, eight asleep and eight at one lock.
+#[test]
+fn weights_sum_to_the_lives_of_the_threads() {
+    let _machine = alone();
+    let record = found("sums");
+    let ratio = number(&record, "sampled_ns") as f64 / record["lived_ns"].as_f64().unwrap();
+    assert!((0.99..=1.01).contains(&ratio), "{ratio}: {record}");
+}
+
+/// The handler allocates nothing: the thread that it interrupts ends the process at its first
+/// allocation, as it does when it allocates itself.
+#[test]
+fn the_handler_does_not_allocate() {
+    let worker = env!("CARGO_BIN_EXE_aborting-worker");
+    let status = Command::new(worker).stdout(Stdio::null()).status().unwrap();
+    assert!(status.success(), "{status}");
+    let status = Command::new(worker).arg("alone").stdout(Stdio::null()).status().unwrap();
+    assert_eq!(status.signal(), Some(6), "its own allocation ends it: {status}");
+}
+
+/// The soak at a twentieth, by the program that `cargo xtask soak` runs.
+#[test]
+fn a_short_soak_leaves_no_trace() {
+    let _machine = alone();
+    let soak = env!("CARGO_BIN_EXE_soak");
+    let output = Command::new(soak).arg("--short").stdin(Stdio::null()).output().unwrap();
+    let (table, said) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    println!("{table}");
+    assert!(output.status.success(), "{table}\n{said}");
+}

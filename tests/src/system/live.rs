@@ -1,0 +1,142 @@
+//! What is asked of a running agent takes effect: settings, and what every thread is doing now.
+
+use serde_json::Value;
+
+use crate::harness::{Collector, Worker, alone, number, run, wait_for};
+
+const WORKER: &str = "live-1";
+
+/// Runs `emberline` against the collector; gives what it printed, if it ended with this code.
+fn ask(collector: &Collector, arguments: &[&str], code: i32) -> (String, String) {
+    let url = collector.url();
+    let output = run(&[arguments, &["--url", &url]].concat());
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let (said, noted) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}{noted}");
+    (said, noted)
+}
+
+/// The worker in mode `known`, once it has stored something.
+fn start(collector: &Collector) -> Worker {
+    let worker = Worker::start("known", WORKER, &collector.url(), &[]);
+    wait_for("its first flush", || {
+        let epochs = collector.epochs();
+        epochs.first().filter(|epoch| number(&epoch["account"], "stored_ns") > 0).map(|_| ())
+    });
+    worker
+}
+
+/// Profile of what was sampled from now on, once there are two windows of it.
+fn from_now(collector: &Collector) -> Value {
+    let now_ns = number(&collector.json("/api/v1/workers"), "now_ns");
+    let from = format!("{}.{:09}", now_ns / 1_000_000_000, now_ns % 1_000_000_000);
+    let path = format!("/api/v1/profile?from={from}");
+    wait_for("two windows", || {
+        let profile = collector.json(&path);
+        (number(&profile, "windows") >= 2).then_some(profile)
+    })
+}
+
+/// The account after two more flushes.
+fn two_flushes_on(collector: &Collector) -> Value {
+    let seq = number(&collector.epochs()[0], "acked_seq");
+    wait_for("two flushes", || {
+        let epoch = collector.epochs().remove(0);
+        (number(&epoch, "acked_seq") >= seq + 2).then(|| epoch["account"].clone())
+    })
+}
+
+#[test]
+fn settings_reach_a_running_worker() {
+    let _alone = alone();
+    let collector = Collector::start();
+    let worker = start(&collector);
+    let set = |change: &[&str]| {
+        let (said, _) = ask(&collector, &[&["workers", "set", WORKER], change].concat(), 0);
+        assert!(said.contains("yes"), "{said}");
+        said
+    };
+
+    assert!(set(&["--interval", "50ms"]).contains("50.0 ms"));
+    let profile = from_now(&collector);
+    let due = number(&profile, "sampled_ns") / 50_000_000;
+    let (expected, windows) = (number(&profile, "ticks_expected"), number(&profile, "windows"));
+    assert!(expected.abs_diff(due) <= windows, "{expected} ticks in the time of {due}");
+    assert!(ask(&collector, &["workers"], 0).0.contains("50.0 ms"));
+
+    // While sampling is off nothing is accepted, and the ledger goes on.
+    assert!(set(&["--enabled", "false"]).contains("off"));
+    let before = two_flushes_on(&collector);
+    let after = two_flushes_on(&collector);
+    assert_eq!(after["accepted_ns"], before["accepted_ns"]);
+    assert_eq!(after["balanced"], true);
+    assert!(ask(&collector, &["workers"], 0).0.contains(" off "));
+    let (_, noted) = ask(&collector, &["stacks", "--worker", WORKER], 1);
+    assert!(noted.contains("sampling is off"), "{noted}");
+
+    // On again, with a part of the states.
+    set(&["--enabled", "true", "--state", "cpu"]);
+    let totals = from_now(&collector)["totals"].clone();
+    assert!(number(&totals, "cpu_ns") > 0);
+    assert_eq!(totals["total_ns"], totals["cpu_ns"], "{totals}");
+
+    let record = worker.finish();
+    let (report, epoch) = (&record["report"], &collector.epochs()[0]);
+    assert_eq!(epoch["account"]["stored_ns"], report["accepted_ns"]);
+    assert!(epoch["account"]["balanced"].as_bool().unwrap());
+}
+
+/// The only group that holds the thread of this name.
+fn group_of(stacks: &Value, thread: &str) -> Value {
+    let groups = stacks["workers"][0]["groups"].as_array().unwrap();
+    let holds = |group: &&Value| {
+        group["threads"].as_array().unwrap().iter().any(|found| found["name"] == thread)
+    };
+    let found: Vec<_> = groups.iter().filter(holds).collect();
+    let [group] = found[..] else { panic!("{thread} in {stacks:#}") };
+    group.clone()
+}
+
+fn has_function(group: &Value, name: &str) -> bool {
+    let names = group["stack"].as_array().unwrap().iter().map(|frame| &frame["name"]);
+    names.into_iter().any(|found| found.as_str().unwrap().rsplit("::").next() == Some(name))
+}
+
+#[test]
+fn every_thread_is_seen_where_it_is() {
+    let _alone = alone();
+    let collector = Collector::start();
+    let worker = start(&collector);
+    // At a long interval too the answer comes soon.
+    ask(&collector, &["workers", "set", "--all", "--interval", "1s"], 0);
+    let stacks = || -> Value {
+        let (said, _) = ask(&collector, &["stacks", "--format", "json"], 0);
+        serde_json::from_str(&said).unwrap()
+    };
+    let first = stacks();
+    let spinner = group_of(&first, "spinner");
+    assert_eq!(spinner["task"], "spin");
+    assert!(["cpu", "runnable"].contains(&spinner["state"].as_str().unwrap()), "{spinner}");
+    assert!(has_function(&spinner, "spins"), "{spinner}");
+    let second = stacks();
+    for (thread, task, function) in
+        [("locked", Value::from("guarded"), "waits_for_lock"), ("sleeper", Value::Null, "sleeps")]
+    {
+        let there_ns = |stacks: &Value| {
+            let group = group_of(stacks, thread);
+            assert!(has_function(&group, function), "{group}");
+            assert_eq!(group["task"], task);
+            assert!(!["cpu", "runnable"].contains(&group["state"].as_str().unwrap()), "{group}");
+            number(&group["threads"][0], "there_ns")
+        };
+        assert!(there_ns(&first) < there_ns(&second), "{thread} waits on");
+    }
+
+    let (said, _) = ask(&collector, &["stacks", "--task", "spin"], 0);
+    assert!(said.starts_with("live-1: 1 thread\n\nspinner ("), "{said}");
+    let (said, _) = ask(&collector, &["stacks", "--thread", "locked"], 0);
+    assert!(said.contains("waits_for_lock (") && said.contains("test_worker.rs:"), "{said}");
+    let (said, _) = ask(&collector, &["stacks", "--threads", "agent"], 0);
+    assert!(said.contains("emberline-fold"), "{said}");
+    worker.finish();
+}

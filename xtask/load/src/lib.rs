@@ -1,0 +1,63 @@
+//! The loads of `cargo xtask bench sampler`. One run of the program is one load under one profiler;
+//! it prints what it measured as lines of a name and a number, for the benchmark to read.
+//!
+//! `sampler-load <load> --profiler <name> --hertz <n> --threads <n> --units <n> --settle-ms <n>
+//! --window-ms <n>`; what a load does not use it ignores.
+//!
+//! The loads: [`cpu`] and [`server`] do a fixed number of units of [`work`]; [`threads`] holds many
+//! threads and watches the agent's; [`waits`] counts interrupted system calls; `awake` keeps the
+//! processors from idling. [`profiler`] starts what profiles them, [`own`] reads what it costs.
+
+mod cpu;
+mod own;
+mod profiler;
+mod server;
+mod settings;
+mod threads;
+mod waits;
+mod work;
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+pub use profiler::{Found, Peer, Running};
+
+use crate::settings::Settings;
+
+/// Runs the load that the command line names; `peers` are the profilers that it may name beside
+/// `none` and `emberline`.
+#[must_use]
+pub fn main(peers: &[Peer]) -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match run(&arguments, peers) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &[String], peers: &[Peer]) -> Result<()> {
+    let Some((load, settings)) = arguments.split_first() else {
+        bail!("name a load: cpu, server, idle, waking, running, bare, waits or awake");
+    };
+    let settings = Settings::parse(settings)?;
+    match load.as_str() {
+        "cpu" => cpu::run(&settings, peers),
+        "server" => server::run(&settings, peers),
+        "idle" => threads::run(threads::Kind::Idle, &settings, peers),
+        "waking" => threads::run(threads::Kind::Waking, &settings, peers),
+        "running" => threads::run(threads::Kind::Running, &settings, peers),
+        "bare" => threads::run_bare(&settings),
+        "waits" => waits::run(&settings, peers),
+        "awake" => threads::keep_awake(),
+        _ => bail!("there is no load `{load}`"),
+    }
+}
+
+/// Prints one figure for the benchmark.
+pub(crate) fn say(name: &str, value: impl std::fmt::Display) {
+    println!("{name} {value}");
+}

@@ -1,0 +1,131 @@
+//! Many threads of one kind, and what the sampler's thread uses while it looks at them.
+
+use std::hint::black_box;
+use std::process::exit;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rustix::event::Timespec;
+use rustix::process::nice;
+use rustix::thread::{ClockId, clock_nanosleep_absolute};
+use rustix::time::clock_gettime;
+
+use crate::own::{ThreadStat, Watch, say_used};
+use crate::profiler::{self, Peer};
+use crate::settings::Settings;
+use crate::{say, work};
+
+const STACK_BYTES: usize = 64 << 10;
+const SECOND_NS: u64 = 1_000_000_000;
+/// So many threads wake in a tick at most, for a machine of two processors does not wake a thousand
+/// threads in ten milliseconds. With more threads each wakes more seldom, so all take their turn.
+const WAKING_PER_TICK_MAX: u64 = 100;
+/// Less important than everybody: the sampler must get a processor at its tick.
+const NICE_MAX: i32 = 19;
+const BARE_NAME: &str = "bare-loop";
+
+/// What the threads do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// They wait.
+    Idle,
+    /// They wake now and then, work for some microseconds, and wait again.
+    Waking,
+    /// They always want a processor.
+    Running,
+}
+
+/// Times that a waking thread woke.
+static WAKES: AtomicU64 = AtomicU64::new(0);
+
+/// Runs and prints.
+pub(crate) fn run(kind: Kind, settings: &Settings, peers: &[Peer]) -> Result<()> {
+    let profiler = profiler::start(&settings.profiler, settings.hertz, peers)?;
+    let watch = Watch::new()?;
+    let count = settings.threads as u64;
+    let interval_ns = SECOND_NS / u64::from(settings.hertz);
+    for index in 0..count {
+        let body = move || match kind {
+            Kind::Idle => loop {
+                thread::park();
+            },
+            Kind::Waking => wake_forever(index, count, interval_ns),
+            Kind::Running => spin_forever(),
+        };
+        // The process ends with its threads at work.
+        thread::Builder::new()
+            .stack_size(STACK_BYTES)
+            .spawn(body)
+            .with_context(|| format!("starting thread {index} of {count}"))?;
+    }
+    thread::sleep(settings.settle);
+    let before = (watch.snapshot()?, WAKES.load(Ordering::Relaxed));
+    thread::sleep(settings.window);
+    let after = (watch.snapshot()?, WAKES.load(Ordering::Relaxed));
+    say_used(&before.0, &after.0);
+    say("wakes", after.1 - before.1);
+    profiler.report_costs()?;
+    exit(0)
+}
+
+/// A thread that only sleeps from tick to tick: what any sampler costs at least.
+pub(crate) fn run_bare(settings: &Settings) -> Result<()> {
+    let interval_ns = SECOND_NS / u64::from(settings.hertz);
+    thread::Builder::new().name(BARE_NAME.into()).spawn(move || {
+        let mut due_ns = now_ns();
+        loop {
+            due_ns += interval_ns;
+            sleep_until(due_ns);
+        }
+    })?;
+    thread::sleep(settings.settle);
+    let bare = ThreadStat::find(BARE_NAME)?.context("the loop has ended")?;
+    let before = bare.read()?;
+    thread::sleep(settings.window);
+    let after = bare.read()?;
+    say("sampler_cpu_ns", after.cpu_ns - before.cpu_ns);
+    say("sampler_ticks", after.sleeps - before.sleeps);
+    exit(0)
+}
+
+/// Keeps one processor from idling, at the least priority, until the process is killed: what a
+/// wake-up costs depends on what slept.
+pub(crate) fn keep_awake() -> Result<()> {
+    spin_forever()
+}
+
+fn wake_forever(index: u64, count: u64, interval_ns: u64) -> ! {
+    let period_ns = interval_ns * count.div_ceil(WAKING_PER_TICK_MAX);
+    let mut due_ns = now_ns() + period_ns * index / count;
+    loop {
+        sleep_until(due_ns);
+        WAKES.fetch_add(1, Ordering::Relaxed);
+        // Well above what a clock's own accounting moves, so that it counts as having run.
+        black_box(work::unit(index));
+        due_ns += period_ns;
+    }
+}
+
+fn spin_forever() -> ! {
+    // Refused at worst: then it is as important as others.
+    let _ = nice(NICE_MAX);
+    loop {
+        black_box(work::spin(1));
+    }
+}
+
+fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    let part = |number: i64| u64::try_from(number).unwrap_or(0);
+    part(now.tv_sec) * SECOND_NS + part(now.tv_nsec)
+}
+
+fn sleep_until(due_ns: u64) {
+    let due = Duration::from_nanos(due_ns);
+    let seconds = i64::try_from(due.as_secs()).unwrap_or(i64::MAX);
+    let due = Timespec { tv_sec: seconds, tv_nsec: i64::from(due.subsec_nanos()) };
+    // A signal ends it early, which costs a turn and no more.
+    let _ = clock_nanosleep_absolute(ClockId::Monotonic, &due);
+}

@@ -1,0 +1,89 @@
+//! Threads blocked in system calls that fail with `EINTR` whenever a signal is handled, beside
+//! threads that compute: how many calls does a profiler make fail?
+
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Result;
+use rustix::event::{PollFd, Timespec, poll};
+use rustix::io::Errno;
+use rustix::thread::{ClockId, NanosleepRelativeResult, clock_nanosleep_relative, futex};
+
+use crate::profiler::{self, Peer};
+use crate::settings::Settings;
+use crate::{say, work};
+
+const BUSY_THREADS: usize = 2;
+/// Different for each thread, so that they don't wake at once.
+const WAIT_NS: i64 = 20_000_000;
+const WAIT_STEP_NS: i64 = 700_000;
+
+/// Runs for the window and prints how many calls were made and how many were interrupted.
+pub(crate) fn run(settings: &Settings, peers: &[Peer]) -> Result<()> {
+    let profiler = profiler::start(&settings.profiler, settings.hertz, peers)?;
+    let stop = AtomicBool::new(false);
+    let (calls, interrupted) = (AtomicU64::new(0), AtomicU64::new(0));
+    let wait = |index: usize| {
+        let step = i64::try_from(index).unwrap_or(0) * WAIT_STEP_NS;
+        let timeout = Timespec { tv_sec: 0, tv_nsec: WAIT_NS + step };
+        while !stop.load(Ordering::Relaxed) {
+            calls.fetch_add(1, Ordering::Relaxed);
+            if is_interrupted(index, &timeout) {
+                interrupted.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    };
+    thread::scope(|scope| {
+        let wait = &wait;
+        for index in 0..settings.threads {
+            scope.spawn(move || wait(index));
+        }
+        for _ in 0..BUSY_THREADS {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    black_box(work::unit(1));
+                }
+            });
+        }
+        pass(settings.window);
+        stop.store(true, Ordering::Relaxed);
+    });
+    say("calls", calls.into_inner());
+    say("interrupted", interrupted.into_inner());
+    profiler::finish(profiler)
+}
+
+/// Lets the window pass; this thread's own waits may be interrupted too, and go on.
+fn pass(window: Duration) {
+    thread::sleep(window);
+}
+
+/// Waits in one of three ways, and says whether a signal ended it.
+fn is_interrupted(way: usize, timeout: &Timespec) -> bool {
+    match way % 3 {
+        0 => poll(&mut [] as &mut [PollFd<'_>], Some(timeout)) == Err(Errno::INTR),
+        1 => matches!(
+            clock_nanosleep_relative(ClockId::Monotonic, timeout),
+            NanosleepRelativeResult::Interrupted(_)
+        ),
+        _ => {
+            let never = AtomicU32::new(0);
+            futex::wait(&never, futex::Flags::PRIVATE, 0, Some(timeout)) == Err(Errno::INTR)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_that_runs_out_was_not_interrupted() {
+        let timeout = Timespec { tv_sec: 0, tv_nsec: 1_000 };
+        for way in 0..3 {
+            assert!(!is_interrupted(way, &timeout));
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! One measurement: a process of its own, what it printed and what it used.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
+
+/// What a process takes beyond its load's own time, on a slow machine: what takes longer hangs.
+const EXTRA_TIME_MAX: Duration = Duration::from_secs(10);
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// What a load printed: names and numbers.
+#[derive(Clone, Default, PartialEq, Debug)]
+pub(super) struct Figures(BTreeMap<String, f64>);
+
+impl Figures {
+    /// Reads lines of a name and a number.
+    pub(super) fn parse(text: &str) -> Result<Figures> {
+        let figure = |line: &str| -> Result<(String, f64)> {
+            let (name, number) = line.split_once(' ').context("a line is a name and a number")?;
+            Ok((name.to_owned(), number.parse()?))
+        };
+        let read = |line| figure(line).with_context(|| format!("the load printed `{line}`"));
+        Ok(Figures(text.lines().map(read).collect::<Result<_>>()?))
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<f64> {
+        self.0.get(name).copied()
+    }
+
+    pub(super) fn with(mut self, name: &str, number: f64) -> Figures {
+        self.0.insert(name.into(), number);
+        self
+    }
+
+    /// One figure over another; `None` if one is missing or there is nothing to divide by.
+    pub(super) fn ratio(&self, part: &str, whole: &str) -> Option<f64> {
+        let whole = self.get(whole).filter(|whole| *whole > 0.0)?;
+        Some(self.get(part)? / whole)
+    }
+}
+
+/// Runs a load to its end, which it knows to be about `time` away.
+///
+/// The figure `whole_cpu_ns` is added: CPU time of the process and of all that it waited for, from
+/// start to end, as the kernel counts it.
+///
+/// # Errors
+/// If it cannot be started, fails, dies, or does not end in time; it is killed then.
+pub(super) fn run(command: &mut Command, time: Duration) -> Result<Figures> {
+    let before = children_cpu_ns()?;
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child = child.with_context(|| format!("starting {command:?}"))?;
+    let ended =
+        wait(&mut child, time + EXTRA_TIME_MAX).with_context(|| format!("running {command:?}"));
+    if ended.is_err() {
+        // It may have ended just now.
+        let _ = child.kill();
+        child.wait()?;
+    }
+    ended?;
+    let mut text = String::new();
+    child.stdout.take().context("its output is piped")?.read_to_string(&mut text)?;
+    Ok(Figures::parse(&text)?.with("whole_cpu_ns", children_cpu_ns()? - before))
+}
+
+/// Waits for its end. It prints less than a pipe holds, so it never waits for us.
+fn wait(child: &mut Child, time_max: Duration) -> Result<()> {
+    let started = Instant::now();
+    loop {
+        match child.try_wait()? {
+            Some(status) if status.success() => return Ok(()),
+            Some(status) => {
+                let mut said = String::new();
+                child.stderr.take().context("its errors are piped")?.read_to_string(&mut said)?;
+                bail!("it ended with {status}: {}", said.trim());
+            }
+            None if started.elapsed() > time_max => bail!("it did not end within {time_max:?}"),
+            None => thread::sleep(LOOK_EVERY),
+        }
+    }
+}
+
+/// Like [`run`], but what fails is said and is `None`: a peer may die, and a round is lost.
+pub(super) fn try_run(command: &mut Command, time: Duration) -> Option<Figures> {
+    run(command, time).map_err(|error| eprintln!("    lost: {error:#}")).ok()
+}
+
+fn children_cpu_ns() -> Result<f64> {
+    let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
+    let cpu_us = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
+    Ok(cpu_us as f64 * 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_names_and_numbers() {
+        let figures = Figures::parse("cpu_ns 1500\nticks 3\nzero 0\n").unwrap();
+        assert_eq!(figures.ratio("cpu_ns", "ticks"), Some(500.0));
+        assert_eq!(figures.ratio("cpu_ns", "zero"), None);
+        assert_eq!(figures.ratio("wakes", "ticks"), None);
+        let error = Figures::parse("cpu_ns many").unwrap_err().to_string();
+        assert_eq!(error, "the load printed `cpu_ns many`");
+    }
+
+    #[test]
+    fn a_child_that_fails_says_why() {
+        let mut command = Command::new("sh");
+        let error =
+            run(command.args(["-c", "echo broken >&2; exit 3"]), Duration::ZERO).unwrap_err();
+        assert!(
+            format!("{error:#}").ends_with("it ended with exit status: 3: broken"),
+            "{error:#}"
+        );
+    }
+
+    #[test]
+    fn a_childs_cpu_time_is_counted_to_its_end() {
+        let mut command = Command::new("sh");
+        let counting = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo count $i";
+        let figures = run(command.args(["-c", counting]), Duration::ZERO).unwrap();
+        assert_eq!(figures.get("count"), Some(20_000.0));
+        assert!(figures.get("whole_cpu_ns").unwrap() > 0.0);
+    }
+}

@@ -1,0 +1,140 @@
+//! `cargo xtask bench sampler`: what the sampler costs a program, beside no profiler, the pprof crate
+//! in both its modes, and perf.
+//!
+//! Every figure comes from a process of its own ([`child`]), one of the loads of `xtask/load`, built
+//! by [`programs`]. The sections: [`threads`], what a look at a thread costs; [`overhead`], what whole
+//! programs cost; [`interrupts`], system calls that fail on a profiler's account. Each prints its
+//! tables and hands up [`Headline`]s, which stand beside their targets at the head of the report.
+
+mod child;
+mod interrupts;
+mod machine;
+mod overhead;
+mod programs;
+mod threads;
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use self::programs::Programs;
+use super::contest::{self, Took};
+
+/// How to measure.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Only see that everything works: a minute, and figures that mean little.
+    #[arg(long)]
+    quick: bool,
+}
+
+/// How long and how often to measure.
+#[derive(Clone, Copy)]
+struct Plan {
+    /// Turns of each contestant with whole programs.
+    rounds: u32,
+    window: Duration,
+    /// Time for a profiler to read its symbols: Emberline's agent does after its first second.
+    settle: Duration,
+    /// Turns of each number of threads.
+    thread_rounds: u32,
+    thread_window: Duration,
+    thread_settle: Duration,
+    thread_counts: &'static [usize],
+}
+
+const WHOLE: Plan = Plan {
+    rounds: contest::ROUNDS_MIN,
+    window: Duration::from_millis(1_000),
+    settle: Duration::from_millis(1_500),
+    thread_rounds: 4,
+    // Whole seconds: a blocked thread's site is verified once a second.
+    thread_window: Duration::from_secs(1),
+    thread_settle: Duration::from_millis(500),
+    thread_counts: &[10, 100, 1_000, 10_000],
+};
+
+const QUICK: Plan = Plan {
+    rounds: 1,
+    window: Duration::from_millis(200),
+    settle: Duration::from_millis(1_200),
+    thread_rounds: 1,
+    thread_window: Duration::from_millis(300),
+    thread_settle: Duration::from_millis(200),
+    thread_counts: &[10, 100],
+};
+
+/// A line of the table at the head of the report.
+struct Headline {
+    what: &'static str,
+    target: &'static str,
+    measured: String,
+    peers: String,
+}
+
+/// Measures and prints.
+///
+/// # Errors
+/// If the load program cannot be built, or fails without a peer in it.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let plan = if options.quick { QUICK } else { WHOLE };
+    let programs = Programs::build()?;
+    let load_before = machine::load_average();
+    let threads = threads::measure(&programs, plan)?;
+    let overhead = overhead::measure(&programs, plan)?;
+    let interrupts = interrupts::measure(&programs, plan);
+    println!("{}\n", machine::describe(&load_before));
+    for note in &programs.notes {
+        println!("{note}\n");
+    }
+    println!("| what | target | measured | peers |\n|---|---|--:|---|");
+    for line in threads.headlines.iter().chain(&overhead.headlines).chain(&interrupts.headlines) {
+        let Headline { what, target, measured, peers } = line;
+        println!("| {what} | {target} | {measured} | {peers} |");
+    }
+    println!("\n{}\n{}\n{}", threads.text, overhead.text, interrupts.text);
+    Ok(())
+}
+
+/// What a section of the report says.
+struct Section {
+    headlines: Vec<Headline>,
+    /// Markdown.
+    text: String,
+}
+
+/// The rounds that were measured, as a cell of a table; a dash if there are none.
+fn cell(rounds: &[Option<f64>], show: impl Fn(&Took) -> String) -> String {
+    let measured: Vec<f64> = rounds.iter().flatten().copied().collect();
+    if measured.is_empty() { "–".to_owned() } else { show(&Took::new(measured)) }
+}
+
+/// Nanoseconds, or whatever has its own unit in the table's head.
+fn plain(took: &Took) -> String {
+    took.spread().to_string()
+}
+
+/// Parts of a whole, as a difference in percent: 1.003 is +0.3 %.
+fn percent_more(took: &Took) -> String {
+    let spread = took.spread();
+    let percent = |ratio: f64| format!("{:+.1}", (ratio - 1.0) * 100.0);
+    let [median, min, max] = [spread.median, spread.min, spread.max].map(percent);
+    format!("{median} % ({min}…{max})")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_that_failed_are_left_out() {
+        assert_eq!(cell(&[Some(3.0), None, Some(1.0), Some(2.0)], plain), "2.00 (1.00–3.00)");
+        assert_eq!(cell(&[None], plain), "–");
+    }
+
+    #[test]
+    fn a_ratio_is_shown_as_what_it_adds() {
+        let took = Took::new(vec![1.003, 0.995, 1.102]);
+        assert_eq!(percent_more(&took), "+0.3 % (-0.5…+10.2)");
+    }
+}

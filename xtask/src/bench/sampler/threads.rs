@@ -1,0 +1,222 @@
+//! What a tick costs, and what each thread adds to it, by the number of threads and by what they do.
+//!
+//! The sampler's own thread is watched in a process with so many threads of one kind. What the same
+//! sampler uses with no such thread is taken off, in the same round.
+
+use std::fmt::Write;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::child::Figures;
+use super::programs::{Binary, Programs, Run};
+use super::{Headline, Plan, Section, cell, plain};
+
+const HERTZ: u32 = 100;
+/// The number of threads that the targets are about.
+const TARGET_THREADS: usize = 1_000;
+/// Starting and first reading a thread takes less than so long.
+const SETTLE_EACH: Duration = Duration::from_micros(200);
+
+/// By round; `None` where the run was lost or made no tick.
+type Rounds = Vec<Option<f64>>;
+
+/// Nanoseconds a tick without any thread of the load's.
+#[derive(Default)]
+struct Alone {
+    bare: Rounds,
+    sampler: Rounds,
+    /// What the sampler uses beyond the bare loop.
+    more: Rounds,
+}
+
+/// Nanoseconds a thread and tick, at one number of threads.
+#[derive(Default)]
+struct Cost {
+    threads: usize,
+    idle: Rounds,
+    waking: Rounds,
+    running: Rounds,
+    /// Ticks a second that were made while all were running.
+    running_ticks: Rounds,
+}
+
+/// Measures and prints.
+pub(super) fn measure(programs: &Programs, plan: Plan) -> Result<Section> {
+    let mut idle_machine = Alone::default();
+    let mut awake_machine = Alone::default();
+    let mut costs: Vec<Cost> = plan
+        .thread_counts
+        .iter()
+        .map(|threads| Cost { threads: *threads, ..Cost::default() })
+        .collect();
+    for round in 1..=plan.thread_rounds {
+        eprintln!("==> threads, round {round} of {}", plan.thread_rounds);
+        idle_machine.measure(programs, plan);
+        let _awake = KeptAwake::start(programs)?;
+        let alone_ns = awake_machine.measure(programs, plan);
+        for cost in &mut costs {
+            cost.measure(programs, plan, alone_ns);
+        }
+    }
+    Ok(section(&idle_machine, &awake_machine, &costs, plan))
+}
+
+/// Keeps both processors from idling, which makes waking up cost the same in all runs.
+struct KeptAwake(Vec<Child>);
+
+impl KeptAwake {
+    fn start(programs: &Programs) -> Result<KeptAwake> {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let mut kept = KeptAwake(Vec::new());
+        for _ in 0..processors {
+            let mut command = programs.command(Binary::Load, &run("awake", 0, Duration::ZERO));
+            let command: &mut Command = command.as_mut().context("the load program is built")?;
+            kept.0.push(command.stdout(Stdio::null()).spawn()?);
+        }
+        Ok(kept)
+    }
+}
+
+impl Drop for KeptAwake {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            // They never end by themselves.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn run(load: &'static str, threads: usize, window: Duration) -> Run {
+    // Its limit would leave out ticks, and say little of what a tick costs.
+    let profiler = "emberline-unlimited";
+    Run { load, profiler, hertz: HERTZ, threads, units: 0, settle: Duration::ZERO, window }
+}
+
+fn figures(programs: &Programs, plan: Plan, load: &'static str, threads: usize) -> Figures {
+    let extra = SETTLE_EACH * u32::try_from(threads).unwrap_or(u32::MAX);
+    let run = Run { settle: plan.thread_settle + extra, ..run(load, threads, plan.thread_window) };
+    programs.try_run(Binary::Load, &run).unwrap_or_default()
+}
+
+fn tick_ns(figures: &Figures) -> Option<f64> {
+    figures.ratio("sampler_cpu_ns", "sampler_ticks")
+}
+
+impl Alone {
+    /// One round; gives what the sampler used a tick.
+    fn measure(&mut self, programs: &Programs, plan: Plan) -> Option<f64> {
+        let bare = tick_ns(&figures(programs, plan, "bare", 0));
+        let sampler = tick_ns(&figures(programs, plan, "idle", 0));
+        self.bare.push(bare);
+        self.sampler.push(sampler);
+        self.more.push(sampler.zip(bare).map(|(sampler, bare)| sampler - bare));
+        sampler
+    }
+}
+
+impl Cost {
+    fn measure(&mut self, programs: &Programs, plan: Plan, alone_ns: Option<f64>) {
+        let threads = self.threads as f64;
+        let idle = figures(programs, plan, "idle", self.threads);
+        let idle_ns = each(tick_ns(&idle), alone_ns, threads);
+        self.idle.push(idle_ns);
+        let waking = figures(programs, plan, "waking", self.threads);
+        let woken = waking.ratio("wakes", "sampler_ticks");
+        self.waking.push(each_woken(tick_ns(&waking), alone_ns, idle_ns, threads, woken));
+        // What once did not end in time would not the next time, and takes long to show it.
+        if !self.running_ticks.contains(&None) {
+            let running = figures(programs, plan, "running", self.threads);
+            self.running.push(each(tick_ns(&running), alone_ns, threads));
+            let ticks = running.ratio("sampler_ticks", "wall_ns");
+            self.running_ticks.push(ticks.map(|ticks| ticks * 1e9));
+        }
+    }
+}
+
+/// What each thread added to a tick.
+fn each(tick_ns: Option<f64>, alone_ns: Option<f64>, threads: f64) -> Option<f64> {
+    Some((tick_ns? - alone_ns?) / threads)
+}
+
+/// What each thread that woke since the last tick added; the others count as idle.
+fn each_woken(
+    tick_ns: Option<f64>,
+    alone_ns: Option<f64>,
+    idle_ns: Option<f64>,
+    threads: f64,
+    woken: Option<f64>,
+) -> Option<f64> {
+    // A thread that woke twice was found newly blocked once.
+    let woken = woken?.min(threads);
+    let idle = (threads - woken) * idle_ns?;
+    (woken > 0.0).then_some((tick_ns? - alone_ns? - idle) / woken)
+}
+
+fn section(idle_machine: &Alone, awake_machine: &Alone, costs: &[Cost], plan: Plan) -> Section {
+    let mut text = format!(
+        "### A look at a thread\n\nThe sampler at {HERTZ} Hz, CPU time of its thread a tick; {} rounds \
+         of {:?} each.\n\n| | bare loop, µs a tick | sampler alone, µs a tick | difference, µs |\n\
+         |---|--:|--:|--:|\n",
+        plan.thread_rounds, plan.thread_window,
+    );
+    for (name, alone) in
+        [("machine otherwise idle", idle_machine), ("processors kept awake", awake_machine)]
+    {
+        let micros = |rounds: &Rounds| cell(&thousandth(rounds), plain);
+        let [bare, sampler, more] = [&alone.bare, &alone.sampler, &alone.more].map(micros);
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "| {name} | {bare} | {sampler} | {more} |");
+    }
+    text += "\nWhat each thread adds, with the processors kept awake; the line above is taken off:\n\n\
+             | threads | idle, ns | newly blocked, ns | running, ns | ticks a second, all running |\n\
+             |--:|--:|--:|--:|--:|\n";
+    for cost in costs {
+        let row = [&cost.idle, &cost.waking, &cost.running, &cost.running_ticks];
+        let row = row.map(|rounds| cell(rounds, plain)).join(" | ");
+        let _ = writeln!(text, "| {} | {row} |", cost.threads);
+    }
+    let at_target = costs.iter().find(|cost| cost.threads == TARGET_THREADS);
+    let of = |rounds: fn(&Cost) -> &Rounds| {
+        let nanoseconds = |cost: &Cost| cell(rounds(cost), plain) + " ns";
+        at_target.map_or_else(|| "–".to_owned(), nanoseconds)
+    };
+    let headline =
+        |what, target, measured| Headline { what, target, measured, peers: "–".into() };
+    let headlines = vec![
+        headline("idle thread, a tick, at 1,000 threads", "≤ 260 ns", of(|cost| &cost.idle)),
+        headline("newly blocked thread, at 1,000 threads", "≤ 3 µs", of(|cost| &cost.waking)),
+        headline(
+            "sampler's thread, a tick, beyond a bare 10 ms loop",
+            "≤ 8 µs",
+            cell(&thousandth(&idle_machine.more), plain) + " µs",
+        ),
+    ];
+    Section { headlines, text }
+}
+
+fn thousandth(rounds: &Rounds) -> Rounds {
+    rounds.iter().map(|round| round.map(|nanoseconds| nanoseconds / 1e3)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_thread_adds_its_part_of_what_was_not_there_without() {
+        assert_eq!(each(Some(50_000.0), Some(20_000.0), 100.0), Some(300.0));
+        assert_eq!(each(None, Some(1.0), 10.0), None);
+    }
+
+    #[test]
+    fn threads_that_did_not_wake_count_as_idle() {
+        let woken = |woken| each_woken(Some(320.0), Some(20.0), Some(0.5), 200.0, woken);
+        // 100 of them woke: 300 ns less 100 idle threads at half a nanosecond.
+        assert_eq!(woken(Some(100.0)), Some(2.5));
+        assert_eq!(woken(Some(1_000.0)), Some(1.5), "no more than there are");
+        assert_eq!(woken(Some(0.0)), None);
+    }
+}

@@ -1,0 +1,70 @@
+//! `cargo xtask soak`: builds the workers in every form and wears out the sampler with them.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+
+use crate::{cargo, root};
+
+/// How long.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// A twentieth, and only the builds that the tests make anyway.
+    #[arg(long)]
+    short: bool,
+    /// Show what the machine does without an agent.
+    #[arg(long)]
+    unsampled: bool,
+}
+
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+/// One worker by itself, in forms that the tests do not build.
+const WORKER: &[&str] =
+    &["build", "--package", "emberline-tests", "--bin", "hostile-worker", "--no-default-features"];
+
+/// Runs the soak.
+///
+/// # Errors
+/// If a build fails, or anything went wrong under the soak.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    check(cargo(&["build", "--release", "--package", "emberline-tests", "--bins"]))?;
+    let target = target_folder()?;
+    let mut soak = std::process::Command::new(target.join("release/soak"));
+    if options.short {
+        soak.arg("--short");
+    } else {
+        // Each form has a folder of its own, so that the ordinary build stays as it is.
+        let mut aborting = cargo(WORKER);
+        aborting.args(["--release", "--target-dir"]).arg(target.join("soak-abort"));
+        aborting.env("CARGO_PROFILE_RELEASE_PANIC", "abort");
+        check(aborting)?;
+        let mut fixed = cargo(WORKER);
+        fixed.args(["--release", "--target", TARGET, "--target-dir"]);
+        fixed.arg(target.join("soak-static"));
+        fixed.env("RUSTFLAGS", "-C target-feature=+crt-static");
+        check(fixed)?;
+        let abort_path = target.join("soak-abort/release/hostile-worker");
+        let static_path = target.join(format!("soak-static/{TARGET}/release/hostile-worker"));
+        soak.arg("--also").arg(format!("panic=abort={}", abort_path.display()));
+        soak.arg("--also").arg(format!("static-pie={}", static_path.display()));
+    }
+    if options.unsampled {
+        soak.arg("--unsampled");
+    }
+    check(soak)
+}
+
+fn target_folder() -> Result<PathBuf> {
+    let output = cargo(&["metadata", "--no-deps", "--format-version", "1"]).output()?;
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    let folder = metadata["target_directory"].as_str();
+    Ok(folder.map_or_else(|| root().join("target"), PathBuf::from))
+}
+
+fn check(mut command: std::process::Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("starting {command:?}"))?;
+    if !status.success() {
+        bail!("{command:?} failed: {status}");
+    }
+    Ok(())
+}
