@@ -30,6 +30,7 @@ mod live;
 mod query;
 pub mod serve;
 mod session;
+mod store;
 mod sync;
 #[cfg(test)]
 mod testing;

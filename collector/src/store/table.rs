@@ -1,0 +1,122 @@
+//! Which tables there are, and which columns each has.
+
+use super::tier::Tier;
+
+/// A counting table: rows of numbers and one sum, which merge by addition.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) enum Counting {
+    /// Nanoseconds by task, worker, state and stack.
+    Samples,
+    /// The same over all workers; from minutes on.
+    SamplesAll,
+    /// Nanoseconds by task, worker and state.
+    Totals,
+    /// Facts of the sampling by worker: see [`Measure`].
+    Cycles,
+    /// How many tasks took how long, by name, outcome and bucket.
+    Durations,
+    /// Nanoseconds that tasks took, by name and outcome.
+    DurationSums,
+}
+
+/// What a row of [`Counting::Cycles`] counts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) enum Measure {
+    /// Windows that start in the period.
+    Windows,
+    /// Nanoseconds from their starts to their stops.
+    SampledNs,
+    /// Ticks that were made.
+    Ticks,
+    /// Ticks that the interval asks for.
+    TicksExpected,
+    /// Of these, ticks that the sampler left out on purpose.
+    TicksSaved,
+}
+
+impl Measure {
+    pub(crate) const ALL: [Measure; 5] = [
+        Measure::Windows,
+        Measure::SampledNs,
+        Measure::Ticks,
+        Measure::TicksExpected,
+        Measure::TicksSaved,
+    ];
+}
+
+/// A key column of a counting table, beside `ts`, which all have.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Column {
+    Task,
+    Worker,
+    Kind,
+    Node,
+}
+
+impl Counting {
+    pub(crate) const ALL: [Counting; 6] = [
+        Counting::Samples,
+        Counting::SamplesAll,
+        Counting::Totals,
+        Counting::Cycles,
+        Counting::Durations,
+        Counting::DurationSums,
+    ];
+
+    /// The table's columns beside `ts` and the sum, in the order of the file.
+    pub(crate) const fn columns(self) -> &'static [Column] {
+        use Column::{Kind, Node, Task, Worker};
+        match self {
+            Counting::Samples => &[Task, Worker, Kind, Node],
+            Counting::SamplesAll | Counting::Durations => &[Task, Kind, Node],
+            Counting::Totals => &[Task, Worker, Kind],
+            Counting::Cycles => &[Worker, Kind],
+            Counting::DurationSums => &[Task, Kind],
+        }
+    }
+
+    /// Whether there is such a table in that tier.
+    pub(crate) fn has(self, tier: Tier) -> bool {
+        self != Counting::SamplesAll || tier > Tier::Second
+    }
+
+    /// Name of the table in a tier, such as `samples_1s` or `samples_1m_all`.
+    pub(crate) fn name(self, tier: Tier) -> String {
+        let (base, suffix) = match self {
+            Counting::Samples => ("samples", ""),
+            Counting::SamplesAll => ("samples", "_all"),
+            Counting::Totals => ("totals", ""),
+            Counting::Cycles => ("cycles", ""),
+            Counting::Durations => ("durations", ""),
+            Counting::DurationSums => ("duration_sums", ""),
+        };
+        format!("{base}_{}{suffix}", tier.name())
+    }
+
+    /// What [`Column::Kind`] is called in the file.
+    pub(crate) const fn kind_name(self) -> &'static str {
+        match self {
+            Counting::Samples | Counting::SamplesAll | Counting::Totals => "state",
+            Counting::Cycles => "measure",
+            Counting::Durations | Counting::DurationSums => "outcome",
+        }
+    }
+
+    /// What [`Column::Node`] is called in the file.
+    pub(crate) const fn node_name(self) -> &'static str {
+        match self {
+            Counting::Durations => "bucket",
+            _ => "node",
+        }
+    }
+
+    /// What the sum is called in the file.
+    pub(crate) const fn value_name(self) -> &'static str {
+        match self {
+            Counting::Samples | Counting::SamplesAll | Counting::Totals => "weight_ns",
+            Counting::Cycles => "sum",
+            Counting::Durations => "tasks",
+            Counting::DurationSums => "duration_ns",
+        }
+    }
+}
