@@ -234,6 +234,43 @@ fn a_stack_of_four_hundred_kilobytes_is_whole() {
     assert!(whole > 200_000_000 && cut < whole, "{whole} ns whole, {cut} ns cut off");
 }
 
+/// Calls itself `calls` times, then works.
+#[inline(never)]
+fn recurse(calls: u32) -> u32 {
+    if calls == 0 {
+        work(SLICE);
+        return 0;
+    }
+    std::hint::black_box(recurse(calls - 1)) + 1
+}
+
+/// The innermost 512 frames of a stack of 100,000 are kept, below `[truncated]`; all of its time is.
+#[test]
+fn a_recursion_of_a_hundred_thousand_calls_keeps_its_time() {
+    let (agent, _turn) = start();
+    let deep = || {
+        let _guard = task("recursive").start();
+        std::hint::black_box(recurse(100_000))
+    };
+    let begin = Instant::now();
+    thread::Builder::new().stack_size(64 << 20).spawn(deep).unwrap().join().unwrap();
+    let elapsed_ns = u64::try_from(begin.elapsed().as_nanos()).unwrap();
+    let recording = agent.finish();
+    let top = recording.profile.top_level().find(|(frame, _)| frame.function == "recursive");
+    let (_, weight) = top.expect("the task was sampled");
+    // What lies between the task's ends and the nearest samples may be another's.
+    assert!(
+        (elapsed_ns / 2..elapsed_ns * 3 / 2).contains(&weight.total_ns()),
+        "{weight:?} of {elapsed_ns}"
+    );
+    let mut depths = vec![0u32];
+    for node in recording.profile.nodes() {
+        depths.push(depths[node.parent.index()] + 1);
+    }
+    let deepest = depths.into_iter().max().unwrap();
+    assert!((512..1_000).contains(&deepest), "{deepest} levels");
+}
+
 /// An agent that may cost a thousandth of a processor leaves out most of its ticks, and says so; what
 /// it counts is elapsed time all the same.
 #[test]
