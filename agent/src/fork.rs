@@ -28,7 +28,7 @@ pub(crate) fn watch() {
 
 /// In a forked child, before the program goes on: only atomics may be touched.
 extern "C" fn begin_anew() {
-    task::set_active(false);
+    task::forget_all();
     GENERATION.fetch_add(1, Ordering::Relaxed);
     if RESOLVING.load(Ordering::Relaxed) {
         RESOLVER_LOST.store(true, Ordering::Relaxed);

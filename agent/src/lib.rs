@@ -22,6 +22,9 @@
 //! a thread pool carry [`current_task`], and with the feature `tracing-layer` spans of `tracing`
 //! become tasks by `TaskLayer`.
 //!
+//! [`diagnostics`] shows the same tasks without any agent: callbacks, profilers, a progress bar and a
+//! picture of a run, in this process alone.
+//!
 //! Without the default feature `ship` there is no network code, no tokio and no tonic; then
 //! [`AgentBuilder::start_local`] records into memory.
 
@@ -30,6 +33,7 @@ mod builder;
 mod clock;
 mod control;
 mod cycle;
+pub mod diagnostics;
 mod fold;
 mod fork;
 mod local;

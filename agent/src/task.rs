@@ -10,7 +10,7 @@ mod thread;
 
 use std::fmt::Display;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use profiler_core::Outcome;
 use profiler_core::limits::{CAUSE_BYTES_MAX, bounded, bounded_name};
@@ -22,15 +22,67 @@ pub use self::layer::TaskLayer;
 use self::thread::{Running, Scope, TaskRef};
 use crate::registry::{self, NameId};
 
-/// Whether an agent takes rows; without one, guards cost two loads and do nothing.
-static ACTIVE: AtomicBool = AtomicBool::new(false);
+/// Who wants to know of tasks, as bits; while nobody does, guards cost two loads and do nothing.
+static WANTED_BY: AtomicU8 = AtomicU8::new(0);
 
+const AGENT: u8 = 1;
+const CALLBACKS: u8 = 2;
+
+/// Who wanted to know of tasks at one moment.
+#[derive(Clone, Copy)]
+struct WantedBy(u8);
+
+impl WantedBy {
+    fn now() -> WantedBy {
+        WantedBy(WANTED_BY.load(Ordering::Acquire))
+    }
+
+    /// Whether an agent takes rows.
+    fn agent(self) -> bool {
+        self.0 & AGENT != 0
+    }
+
+    /// Whether callbacks of [`crate::diagnostics`] are registered.
+    fn callbacks(self) -> bool {
+        self.0 & CALLBACKS != 0
+    }
+}
+
+/// An agent begins or ceases to take rows.
 pub(crate) fn set_active(active: bool) {
-    ACTIVE.store(active, Ordering::Release);
+    set_wanted(AGENT, active);
+}
+
+/// The first callback comes, or the last one goes.
+pub(crate) fn set_observed(observed: bool) {
+    set_wanted(CALLBACKS, observed);
+}
+
+/// Whether any callback is registered: one load.
+pub(crate) fn is_observed() -> bool {
+    WantedBy::now().callbacks()
+}
+
+/// In a forked child nobody wants to know, until somebody there says so.
+pub(crate) fn forget_all() {
+    WANTED_BY.store(0, Ordering::Release);
+}
+
+fn set_wanted(by: u8, wanted: bool) {
+    match wanted {
+        true => WANTED_BY.fetch_or(by, Ordering::AcqRel),
+        false => WANTED_BY.fetch_and(!by, Ordering::AcqRel),
+    };
 }
 
 fn is_active() -> bool {
-    ACTIVE.load(Ordering::Acquire)
+    WantedBy::now().0 != 0
+}
+
+/// The name of the task that this thread runs, if it runs one.
+pub(crate) fn current_name() -> Option<Arc<str>> {
+    let name = thread::current().name;
+    (name != NameId::NONE).then(|| registry::name(name))
 }
 
 fn bounded_cause(cause: impl Display) -> Arc<str> {
@@ -84,7 +136,7 @@ impl TaskBuilder {
         TaskGuard { scope: scope.unwrap_or_else(Scope::none), running, outcome: None }
     }
 
-    /// `None` without an agent, and on a thread whose locals are already gone.
+    /// `None` while nobody wants to know, and on a thread whose locals are already gone.
     fn begin(&mut self) -> Option<Running> {
         if !is_active() {
             return None;

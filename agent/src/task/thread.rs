@@ -4,9 +4,10 @@ use std::cell::{Cell, RefCell, RefMut};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use profiler_core::{Outcome, TaskId, Timestamp};
+use profiler_core::{Outcome, TaskId, TaskRecord, Timestamp};
 
-use super::is_active;
+use super::WantedBy;
+use crate::diagnostics::hooks::{self, Observed};
 use crate::registry::{self, NameId, ROWS_FOR_ENDS, TaskRow, ThreadCell, ThreadIdentity};
 use crate::{clock, fork};
 
@@ -31,22 +32,57 @@ pub(super) struct Running {
     start: Timestamp,
     /// Where it started.
     thread: Arc<ThreadIdentity>,
+    /// Whether an agent was there to take rows when it started.
+    in_ledger: bool,
+    /// By callbacks, which then hear of its end too.
+    observed: Option<Observed>,
 }
 
 impl Running {
-    /// Starts a task: a row for the ledger, and nothing for samples. `None` on a thread whose locals
-    /// are already gone.
+    /// Starts a task: a row for the ledger and word to the callbacks, and nothing for samples. `None`
+    /// on a thread whose locals are already gone.
     pub(super) fn begin(name: NameId, key: Arc<str>, parent: TaskRef) -> Option<Running> {
-        THREAD.try_with(|thread| thread.begin(name, key, parent)).ok()
+        let wanted = WantedBy::now();
+        let begin = |thread: &Thread| thread.begin(name, key, parent, wanted.agent());
+        let mut running = THREAD.try_with(begin).ok()?;
+        if wanted.callbacks() {
+            running.observed =
+                hooks::task_began(&running.record(None, Outcome::Running, "".into()));
+        }
+        Some(running)
     }
 
     /// Ends it. The row is lost on a thread whose locals are already gone; its start said it ran. When
     /// the agent is gone too, a row would only wait for another one, which does not know the task.
-    pub(super) fn end(self, outcome: Outcome, cause: Arc<str>) {
-        if !is_active() {
+    pub(super) fn end(mut self, outcome: Outcome, cause: Arc<str>) {
+        let wanted = WantedBy::now();
+        let (to_ledger, observed) = (self.in_ledger && wanted.agent(), self.observed.take());
+        if !to_ledger && observed.is_none() {
             return;
         }
-        let _ = THREAD.try_with(|thread| thread.push(&self, Some(clock::now()), outcome, cause));
+        let stop = Some(clock::now());
+        if to_ledger {
+            let _ = THREAD.try_with(|thread| thread.push(&self, stop, outcome, cause.clone()));
+        }
+        if let Some(observed) = observed.filter(|_| wanted.callbacks()) {
+            hooks::task_ended(observed, &self.record(stop, outcome, cause));
+        }
+    }
+
+    /// The task as callbacks see it.
+    fn record(&self, stop: Option<Timestamp>, outcome: Outcome, cause: Arc<str>) -> TaskRecord {
+        TaskRecord {
+            id: self.id,
+            name: registry::name(self.name),
+            key: self.key.clone(),
+            thread_id: self.thread.id,
+            thread_name: self.thread.name.clone(),
+            parent: self.parent,
+            start: self.start,
+            stop,
+            outcome,
+            cause,
+        }
     }
 
     pub(super) fn task(&self) -> TaskRef {
@@ -168,14 +204,15 @@ impl Thread {
         }
     }
 
-    /// The thread's own part, which the agent knows. In a forked child this is another thread than
-    /// before, and the agent is another.
+    /// The thread's own part, which the agent knows if there is one. In a forked child this is another
+    /// thread than before, and the agent is another.
     fn mine(&self) -> RefMut<'_, Mine> {
         let mut mine = self.mine.borrow_mut();
         if mine.generation != fork::generation() {
             *mine = Mine::new();
         }
-        if !mine.registered {
+        // Without an agent nobody would ever let go of the cells of threads that are gone.
+        if !mine.registered && WantedBy::now().agent() {
             mine.registered = true;
             registry::register(&mine.cell);
         }
@@ -216,21 +253,22 @@ impl Thread {
         Some(left)
     }
 
-    fn begin(&self, name: NameId, key: Arc<str>, parent: TaskRef) -> Running {
+    fn begin(&self, name: NameId, key: Arc<str>, parent: TaskRef, in_ledger: bool) -> Running {
         let id = registry::next_task_id();
         let (thread, room) = {
             let mine = self.mine();
             (mine.cell.thread.clone(), mine.rows.slots())
         };
-        let running = Running { id, name, key, parent: parent.id, start: clock::now(), thread };
-        if room > ROWS_FOR_ENDS {
+        let (parent, start) = (parent.id, clock::now());
+        let running = Running { id, name, key, parent, start, thread, in_ledger, observed: None };
+        if in_ledger && room > ROWS_FOR_ENDS {
             self.push(&running, None, Outcome::Running, "".into());
         }
         running
     }
 
     fn push(&self, running: &Running, stop: Option<Timestamp>, outcome: Outcome, cause: Arc<str>) {
-        let Running { id, name, ref key, parent, start, ref thread } = *running;
+        let Running { id, name, ref key, parent, start, ref thread, .. } = *running;
         let (key, thread) = (key.clone(), thread.clone());
         let row = TaskRow { id, name, key, thread, parent, start, stop, outcome, cause };
         self.mine().push(row);

@@ -1,0 +1,286 @@
+//! Who hears of what, and in which order.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Waker};
+
+use emberline_agent::diagnostics::{
+    self, Callback, Callbacks, Profiler, Registration, RunInfo, State, TaskRecord,
+};
+use emberline_agent::{AgentBuilder, current_task, task};
+
+use crate::{Heard, turn};
+
+/// The trait, method by method.
+struct Told(Heard);
+
+impl Callback for Told {
+    fn start(&self, run: &RunInfo) {
+        self.0.push(format!("start {}", run.name()));
+    }
+
+    fn start_state(&self, run: &RunInfo, state: &State) {
+        self.0.push(format!("start_state {} {}", run.name(), state.counts().expected));
+    }
+
+    fn pretask(&self, task: &TaskRecord, state: &State) {
+        self.0.push(format!("pretask {} {}", task.key, state.counts().running));
+    }
+
+    fn posttask(&self, task: &TaskRecord, state: &State) {
+        let (outcome, finished) = (task.outcome.name(), state.counts().finished);
+        self.0.push(format!("posttask {} {outcome} {finished}", task.key));
+    }
+
+    fn finish(&self, run: &RunInfo, _: &State, errored: bool) {
+        self.0.push(format!("finish {} {errored}", run.name()));
+    }
+}
+
+/// The same with closures.
+fn told_by_closures(heard: &Heard) -> Callbacks {
+    let told = || Told(heard.clone());
+    let (start, start_state, pretask, posttask, finish) = (told(), told(), told(), told(), told());
+    Callbacks::new()
+        .start(move |run| start.start(run))
+        .start_state(move |run, state| start_state.start_state(run, state))
+        .pretask(move |task, state| pretask.pretask(task, state))
+        .posttask(move |task, state| posttask.posttask(task, state))
+        .finish(move |run, state, errored| finish.finish(run, state, errored))
+}
+
+fn check_order(callback: impl Callback + 'static, heard: &Heard) {
+    let scope = diagnostics::scope(callback);
+    diagnostics::run("both").expect("load", 2).during(|| {
+        let outer = task("load").key("one").start();
+        drop(task("load").key("two").start());
+        outer.fail("no disk");
+    });
+    drop(scope);
+    drop(task("load").key("three").start());
+    diagnostics::run("later").during(|| ());
+    let expected = [
+        "start both",
+        "start_state both 2",
+        "pretask one 1",
+        "pretask two 2",
+        "posttask two ok 1",
+        "posttask one erred 2",
+        "finish both false",
+    ];
+    assert_eq!(heard.take(), expected);
+}
+
+#[test]
+fn the_five_callbacks_come_in_the_origins_order() {
+    let _turn = turn();
+    let heard = Heard::default();
+    check_order(Told(heard.clone()), &heard);
+    check_order(told_by_closures(&heard), &heard);
+    check_order(Arc::new(Told(heard.clone())), &heard);
+    let shared: Arc<dyn Callback> = Arc::new(Told(heard.clone()));
+    check_order(shared, &heard);
+}
+
+/// A callback that says which one it is.
+fn numbered(number: u32, heard: &Heard) -> Callbacks {
+    let heard = heard.clone();
+    Callbacks::new().pretask(move |_, _| heard.push(number.to_string()))
+}
+
+#[test]
+fn several_are_called_in_order_until_they_go() {
+    let _turn = turn();
+    let heard = Heard::default();
+    let one_task = || {
+        drop(task("load").start());
+        heard.take()
+    };
+    assert!(one_task().is_empty());
+    let first = diagnostics::register(numbered(1, &heard));
+    let second = diagnostics::scope(numbered(2, &heard));
+    let third = diagnostics::register(numbered(3, &heard));
+    assert_eq!(one_task(), ["1", "2", "3"]);
+    assert!(diagnostics::unregister(first));
+    assert!(!diagnostics::unregister(first));
+    assert_eq!(one_task(), ["2", "3"]);
+    drop(second);
+    assert_eq!(one_task(), ["3"]);
+    assert!(diagnostics::unregister(third));
+    assert!(one_task().is_empty());
+}
+
+#[test]
+fn only_who_heard_of_a_start_hears_of_the_end() {
+    let _turn = turn();
+    let heard = Heard::default();
+    let (early, late) = (Told(heard.clone()), Told(heard.clone()));
+    let before = task("load").key("before").start();
+    let early = diagnostics::scope(early);
+    drop(before);
+    let run = diagnostics::run("run").start();
+    let during = task("load").key("during").start();
+    heard.take();
+    let late = diagnostics::scope(late);
+    drop(during);
+    drop(run);
+    assert_eq!(heard.take(), ["posttask during ok 1", "finish run false"]);
+    let during = task("load").key("during").start();
+    drop(early);
+    heard.take();
+    drop(during);
+    assert_eq!(heard.take(), ["posttask during ok 1"]);
+    drop(late);
+}
+
+/// It stops being called, is heard of nowhere else, and the others go on; also when the task ends by
+/// a panic itself, and when what it throws panics once more when it is dropped.
+#[test]
+fn a_callback_that_panics_harms_nobody() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("once more");
+        }
+    }
+    let _turn = turn();
+    let calls = Arc::new(AtomicUsize::new(0));
+    let count = move |calls: &Arc<AtomicUsize>| calls.fetch_add(1, Ordering::Relaxed);
+    let (calls_of_text, calls_of_bomb) = (calls.clone(), calls.clone());
+    let heard = Heard::default();
+    let _scopes = (
+        diagnostics::scope(Callbacks::new().pretask(move |_, _| {
+            count(&calls_of_text);
+            panic!("in pretask");
+        })),
+        diagnostics::scope(Callbacks::new().posttask(move |_, _| {
+            count(&calls_of_bomb);
+            std::panic::panic_any(Bomb);
+        })),
+        diagnostics::scope(Told(heard.clone())),
+    );
+    for _ in 0..3 {
+        let panicked = catch_unwind(|| {
+            let _task = task("load").key("one").start();
+            panic!("in the task");
+        });
+        assert!(panicked.is_err());
+        let heard = heard.take();
+        assert!(heard[0].starts_with("pretask one") && heard[1].contains("panicked"), "{heard:?}");
+    }
+    assert_eq!(calls.load(Ordering::Relaxed), 2);
+}
+
+/// A callback that starts tasks is not called for them, and one may unregister itself.
+#[test]
+fn a_callback_may_do_what_the_program_may() {
+    let _turn = turn();
+    let registration: Arc<OnceLock<Registration>> = Arc::default();
+    let (own, heard) = (registration.clone(), Heard::default());
+    let heard_inside = heard.clone();
+    let callback = Callbacks::new().pretask(move |task_of_program, _| {
+        heard_inside.push(&*task_of_program.name);
+        drop(task("of the callback").start());
+        diagnostics::run("of the callback").during(|| ());
+        assert!(diagnostics::unregister(*own.get().unwrap()));
+    });
+    registration.set(diagnostics::register(callback)).unwrap();
+    drop(task("of the program").start());
+    drop(task("of the program").start());
+    assert_eq!(heard.take(), ["of the program"]);
+}
+
+/// Futures end as they end, on whatever thread, and the parent is told.
+#[test]
+fn tasks_of_all_kinds_are_heard_of() {
+    let _turn = turn();
+    let heard = Heard::default();
+    let inside = heard.clone();
+    let _scope = diagnostics::scope(Callbacks::new().posttask(move |task, _| {
+        inside.push(format!("{} {} {}", task.name, task.outcome.name(), task.parent.is_some()));
+    }));
+    let mut context = Context::from_waker(Waker::noop());
+    let outer = task("outer").start();
+    let here = current_task();
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            let _in = here.enter();
+            drop(task("on another thread").start());
+        });
+    });
+    assert!(pin!(task("ready").future(async {})).poll(&mut context).is_ready());
+    {
+        let mut pending = pin!(task("dropped").future(std::future::pending::<()>()));
+        assert!(pending.as_mut().poll(&mut context).is_pending());
+    }
+    let failing = task("failing").try_future(async { Err::<(), _>("no") });
+    assert!(pin!(failing).poll(&mut context).is_ready());
+    drop(outer);
+    task("called off").start().cancel();
+    let expected = [
+        "on another thread ok true",
+        "ready ok true",
+        "dropped cancelled true",
+        "failing erred true",
+        "outer ok false",
+        "called off cancelled false",
+    ];
+    assert_eq!(heard.take(), expected);
+}
+
+/// The agent's ledger and the profiler have the same tasks, to the nanosecond; and each works when
+/// the other comes or goes first.
+#[test]
+fn one_set_of_guards_serves_the_agent_and_callbacks() {
+    let _turn = turn();
+    let profiler = Profiler::new();
+    let scope = diagnostics::scope(profiler.clone());
+    let before = task("before the agent").start();
+    let agent = AgentBuilder::default().start_local().unwrap();
+    drop(before);
+    for key in ["one", "two"] {
+        drop(task("both").key(key).start());
+    }
+    let agent_only = {
+        let kept = profiler.results();
+        drop(scope);
+        drop(task("agent").start());
+        kept
+    };
+    let scope = diagnostics::scope(Profiler::new());
+    let recording = agent.finish();
+    let names = |name: &&str| recording.tasks.iter().filter(|task| *task.name == **name).count();
+    assert_eq!(["before the agent", "both", "agent"].map(|name| names(&name)), [0, 2, 1]);
+    let (kept, _) = (agent_only, catch_unwind(AssertUnwindSafe(|| drop(scope))));
+    let kept: Vec<_> = kept.iter().filter(|task| *task.name == *"both").collect();
+    let recorded: Vec<_> = recording.tasks.iter().filter(|task| *task.name == *"both").collect();
+    assert_eq!(kept.len(), 2);
+    for (kept, recorded) in kept.iter().zip(recorded) {
+        assert_eq!((&kept.key, kept.started_at), (&recorded.key, recorded.start));
+        assert_eq!((Some(kept.finished_at), kept.worker), (recorded.stop, recorded.thread_id));
+    }
+}
+
+/// Without a callback a task costs no allocation and no call; the counter proves itself on one that
+/// is registered.
+#[test]
+fn without_callbacks_nothing_is_paid() {
+    let _turn = turn();
+    let one_task = || drop(task("load").key(String::new()).start());
+    let profiler = Profiler::new();
+    let scope = diagnostics::scope(profiler.clone());
+    let with = allocation_counter::measure(one_task);
+    drop(scope);
+    assert!(with.count_total > 0);
+    let cache = diagnostics::cache("blocks");
+    let without = allocation_counter::measure(|| {
+        one_task();
+        let held = cache.hold("one", 1_u8);
+        cache.inserted("two", &held);
+        cache.hit("two");
+        cache.removed("two");
+    });
+    assert_eq!((without.count_total, profiler.results().len()), (0, 1));
+}

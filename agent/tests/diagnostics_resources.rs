@@ -1,0 +1,71 @@
+//! The resource profiler counts the program and its children and not itself. It counts the whole
+//! process, so this test stands alone in its own.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
+
+use std::process::Command;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use emberline_agent::diagnostics::{self, ResourceData, ResourceProfiler};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::time::{ClockId, clock_gettime};
+
+/// Looks in each part: enough for the looking itself to cost tens of milliseconds.
+const LOOKS: usize = 300;
+
+fn processor_time(clock: ClockId) -> Duration {
+    clock_gettime(clock).unwrap().into()
+}
+
+/// The processor time that rows tell of, in seconds.
+fn told(rows: &[ResourceData]) -> f64 {
+    let used = |pair: &[ResourceData]| {
+        let length = pair[1].at.since_ns(pair[0].at) as f64 / 1e9;
+        length * pair[1].cpu_percent.unwrap() / 100.0
+    };
+    rows.windows(2).map(used).sum()
+}
+
+fn children_time() -> f64 {
+    let usage = getrusage(UsageWho::RUSAGE_CHILDREN).unwrap();
+    let seconds =
+        |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
+    seconds(usage.user_time()) + seconds(usage.system_time())
+}
+
+/// The origin's tracker counted itself, and its times were those of a clock with any zero. Here the
+/// program is idle but for waiting, and what is told is its own part of the process's time; then it
+/// has a child that works, and all of the child's time is told.
+#[test]
+fn defect_6_the_tracker_is_not_counted_and_times_are_epoch_times() {
+    let resources = ResourceProfiler::new().dt(Duration::from_millis(1));
+    let scope = diagnostics::scope(resources.clone());
+    let clocks = || {
+        let process = processor_time(ClockId::CLOCK_PROCESS_CPUTIME_ID);
+        (process, processor_time(ClockId::CLOCK_THREAD_CPUTIME_ID))
+    };
+    let (process, thread) = clocks();
+    while resources.results().len() < LOOKS {
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+    let (process_after, thread_after) = clocks();
+    let rows = resources.results();
+    let program = (thread_after - thread).as_secs_f64();
+    let tracker = (process_after - process).as_secs_f64() - program;
+    assert!(tracker > 1e-3, "{LOOKS} looks cost something: {tracker}");
+    assert!(told(&rows) < program + tracker / 4.0, "{} {program} {tracker}", told(&rows));
+
+    let epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+    for row in [rows[0], rows[rows.len() - 1]] {
+        assert!((row.time - epoch).abs() < 600.0, "{row:?} {epoch}");
+        assert_eq!(row.time, row.at.unix_ns() as f64 / 1e9);
+    }
+    assert!(rows.windows(2).all(|pair| pair[0].at < pair[1].at));
+
+    let work = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
+    let before = children_time();
+    assert!(Command::new("sh").args(["-c", work]).status().unwrap().success());
+    drop(scope);
+    let (children, told) = (children_time() - before, told(&resources.results()[LOOKS..]));
+    assert!(told > 0.9 * children && told < 1.5 * children + 0.1, "{told} of {children}");
+}

@@ -1,0 +1,130 @@
+//! Local diagnostics without a collector: the QR of a random 10,000 × 1,000 matrix in ten blocks and
+//! the product Q·R, as the origin's example does it. A bar shows how far it is; then there is a page
+//! with the tasks, the resources and the cache of blocks:
+//! `cargo run --release -p emberline-examples --example local_diagnostics -- [FILE.html [SIDE]]`.
+
+#[path = "../src/qr/factor.rs"]
+mod factor;
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use agent::diagnostics::{
+    self, Cache, CacheProfiler, Held, Profiler, ProgressBar, ResourceProfiler, visualize,
+};
+use agent::task;
+use anyhow::ensure;
+use faer::Mat;
+
+const BLOCKS: usize = 10;
+const THREADS: usize = 2;
+/// Ten thousand times what rounding leaves.
+const RESIDUAL_MAX: f64 = 1e-12;
+
+fn main() -> anyhow::Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let file = arguments.next().unwrap_or_else(|| "local_diagnostics.html".into());
+    let side = arguments.next().map_or(Ok(1_000), |side| side.parse())?;
+
+    let profiler = Profiler::new();
+    let resources = ResourceProfiler::new().dt(Duration::from_millis(50));
+    let caches = CacheProfiler::bytes();
+    let bar = ProgressBar::new();
+    let scopes = (
+        diagnostics::scope(profiler.clone()),
+        diagnostics::scope(resources.clone()),
+        diagnostics::scope(caches.clone()),
+        diagnostics::scope(bar.clone()),
+    );
+    let run = diagnostics::run("qr").expect("random", 10).expect("qr", 10).expect("stack-qr", 1);
+    let residual = run.expect("dot", 10).expect("check", 10).during(|| tall_skinny_qr(side));
+    drop(scopes);
+
+    visualize(&[&profiler, &resources, &caches], &file)?;
+    let (tasks, took) = (profiler.results().len(), bar.last_duration());
+    println!("{tasks} tasks in {took:.1?}, off by {residual:.1e} at most; see {file}");
+    ensure!(residual < RESIDUAL_MAX, "the result is wrong");
+    Ok(())
+}
+
+/// Gives how far Q·R is from the matrix, in the worst block.
+fn tall_skinny_qr(side: usize) -> f64 {
+    let cache = diagnostics::cache("blocks").sized_by(bytes);
+    let blocks: Vec<_> = each_block(|block| make_and_factor(&cache, block, side));
+    let (originals, factored): (Vec<_>, Vec<_>) = blocks.into_iter().unzip();
+
+    let stack_task = task("stack-qr").key("stack-qr").start();
+    let rs: Vec<Mat<f64>> = factored.iter().map(|(_, r)| Mat::clone(r)).collect();
+    let stacked = factor::householder_qr(factor::stack_rows(&rs).as_ref());
+    let (q2, r) = (factor::form_q(&stacked, 0..side), stacked.thin_R().to_owned());
+    let q2: Vec<Mutex<Option<Held<Mat<f64>>>>> = factor::split_rows(&[q2], side)
+        .into_iter()
+        .enumerate()
+        .map(|(block, part)| Mutex::new(Some(cache.hold(format!("q2-{block}"), part))))
+        .collect();
+    drop(stack_task);
+
+    let residuals = each_block(|block| {
+        // Taken out, so that it leaves the cache when its product is done.
+        let q2 = q2[block].lock().ok().and_then(|mut part| part.take());
+        let q2 = q2.expect("each block is multiplied once");
+        let dot_task = task("dot").key(format!("dot-{block}")).start();
+        let q = factor::multiply(factored[block].0.as_ref(), q2.as_ref());
+        let product = cache.hold(format!("x-{block}"), factor::multiply(q.as_ref(), r.as_ref()));
+        drop((q2, dot_task));
+        let check_task = task("check").key(format!("check-{block}")).start();
+        let residual = factor::relative_residual(product.as_ref(), originals[block].as_ref());
+        if residual.is_nan() || residual > RESIDUAL_MAX {
+            check_task.fail(format!("off by {residual:e}"));
+        }
+        residual
+    });
+    residuals.into_iter().fold(0.0, f64::max)
+}
+
+type Block = Held<Mat<f64>>;
+
+/// A block, and its Q and R.
+fn make_and_factor(cache: &Cache<Mat<f64>>, block: usize, side: usize) -> (Block, (Block, Block)) {
+    let random_task = task("random").key(format!("random-{block}")).start();
+    let mut seed = block as u64;
+    let original = factor::random_block(side, side, factor::split_mix(&mut seed));
+    let original = cache.hold(format!("random-{block}"), original);
+    drop(random_task);
+
+    let _qr_task = task("qr").key(format!("qr-{block}")).start();
+    let factored = factor::householder_qr(original.as_ref());
+    let q = cache.hold(format!("q-{block}"), factor::form_q(&factored, 0..side));
+    let r = cache.hold(format!("r-{block}"), factored.thin_R().to_owned());
+    (original, (q, r))
+}
+
+fn bytes(matrix: &Mat<f64>) -> u64 {
+    (matrix.nrows() * matrix.ncols() * size_of::<f64>()) as u64
+}
+
+/// Does `work` for all blocks on a few threads; gives the results in the order of the blocks.
+fn each_block<T: Send>(work: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    let next = AtomicUsize::new(0);
+    let done = Mutex::new(Vec::new());
+    let work_on = || {
+        loop {
+            let block = next.fetch_add(1, Ordering::Relaxed);
+            if block >= BLOCKS {
+                break;
+            }
+            let result = work(block);
+            done.lock().expect("no thread panics with the lock").push((block, result));
+        }
+    };
+    std::thread::scope(|scope| {
+        for index in 0..THREADS {
+            let thread = std::thread::Builder::new().name(format!("qr-{index}"));
+            thread.spawn_scoped(scope, work_on).expect("the system has a thread to give");
+        }
+    });
+    let mut done = done.into_inner().expect("no thread panics with the lock");
+    done.sort_by_key(|(block, _)| *block);
+    done.into_iter().map(|(_, result)| result).collect()
+}
