@@ -1,8 +1,10 @@
 //! The collector itself: sessions, tree, hot window and ledger, and what each message does to them.
 //!
-//! Locks are taken in one order, registry → session → (tree | hot | ledger | wishes, one at a time), and none
-//! is held across an await. A flush holds its own session's lock throughout, so that it is applied
-//! once and whole as far as its agent can see; the shared ones only for the moment of each change.
+//! Locks are taken in one order, log → registry → session → (tree | hot | ledger | wishes, one at a
+//! time), and none is held across an await. A flush is applied under its own session's lock, so that
+//! it is whole as far as its agent can see; the shared ones are taken only for the moment of each
+//! change. From its check until it is applied a flush has its session's *turn*, which is awaited: no
+//! other flush and no other stream comes between, however long the log takes.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
@@ -13,13 +15,18 @@ use profiler_core::{Timestamp, WorkerId};
 use tokio::sync::{oneshot, watch};
 
 use crate::clock::Clock;
+use crate::commit::{Accepted, Log};
 use crate::hot::HotWindow;
 use crate::ledger::{Ledger, TaskRow};
-use crate::limits::{GRACE, Limits, TRANSLATION_KEPT, nanoseconds};
+use crate::limits::{
+    GRACE, Limits, MEMORY_TABLES_BYTES_MAX, TRANSLATION_KEPT, UNSEALED_BYTES_FULL, nanoseconds,
+};
 use crate::live::{Orders, Wishes};
 use crate::session::{
-    Checked, Checks, Greeting, HelloError, NoRoom, Presence, Registry, Session, SessionCell,
+    Checked, Checks, Greeting, HelloError, NoRoom, Presence, Registry, Session, SessionCell, Turn,
 };
+use crate::store::wal::{Hello, NotLogged};
+use crate::store::{Objects, Retention, StoreError, Tables};
 use crate::sync::{lock, read, write};
 use crate::tree::Tree;
 
@@ -28,6 +35,10 @@ use crate::tree::Tree;
 pub struct Collector {
     pub(crate) clock: Clock,
     pub(crate) limits: Limits,
+    pub(crate) tables: Arc<Tables>,
+    pub(crate) retention: Retention,
+    /// Held throughout a sealing.
+    pub(crate) sealing: Mutex<()>,
     pub(crate) tree: RwLock<Tree>,
     pub(crate) hot: RwLock<HotWindow>,
     pub(crate) ledger: RwLock<Ledger>,
@@ -35,6 +46,8 @@ pub struct Collector {
     pub(crate) wishes: Mutex<Wishes>,
     /// Each time an agent says what it works by.
     pub(crate) news: watch::Sender<()>,
+    /// Where acknowledged flushes are kept; `None`: in memory only.
+    pub(crate) log: Option<Log>,
     grace_ns: i64,
 }
 
@@ -59,12 +72,30 @@ pub(crate) enum AttachError {
     Hello(#[from] HelloError),
     #[error(transparent)]
     NoRoom(#[from] NoRoom),
+    #[error(transparent)]
+    NotLogged(#[from] NotLogged),
 }
 
 /// The session is another stream's by now; this one has nothing more to say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("another stream of the same worker and epoch took over")]
 pub(crate) struct TakenOver;
+
+/// Why a stream ends at a flush, which is neither stored nor refused.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum NotTaken {
+    #[error(transparent)]
+    TakenOver(#[from] TakenOver),
+    #[error(transparent)]
+    NotLogged(#[from] NotLogged),
+}
+
+/// What the check of a flush leads to.
+enum Verdict {
+    Answer(Kind),
+    /// To be stored, and the record to be logged before, if there is a log.
+    Store(Checked, Vec<u8>),
+}
 
 /// A stream's hold on its session.
 #[derive(Clone, Debug)]
@@ -80,7 +111,7 @@ pub(crate) struct Attached {
     pub(crate) attachment: Attachment,
     /// Resolves when another stream takes the session over.
     pub(crate) taken_over: oneshot::Receiver<()>,
-    pub(crate) welcome: Kind,
+    pub(crate) welcome: v1::Welcome,
     pub(crate) orders: Orders,
 }
 
@@ -94,38 +125,84 @@ pub(crate) enum Departure {
 }
 
 impl Collector {
+    /// A collector that keeps nothing on disk.
     pub(crate) fn new(settings: Settings) -> Collector {
+        let in_memory = Objects::memory();
+        let mut collector =
+            Collector::over(settings, in_memory).expect("an empty store in memory opens");
+        collector.retention.bytes_max = MEMORY_TABLES_BYTES_MAX;
+        collector
+    }
+
+    /// A collector with what is in tables, and no log.
+    pub(crate) fn over(settings: Settings, objects: Objects) -> Result<Collector, StoreError> {
         let Settings { clock, limits, grace } = settings;
-        Collector {
+        let (tables, loaded) = Tables::open(objects)?;
+        let manifest = loaded.manifest.clone();
+        let tree = Tree::new(limits.tree_nodes_max, limits.symbol_bytes_max);
+        let collector = Collector {
             clock,
-            tree: RwLock::new(Tree::new(limits.tree_nodes_max, limits.symbol_bytes_max)),
-            hot: RwLock::new(HotWindow::new(limits.hot_length, limits.hot_bytes_max)),
-            ledger: RwLock::new(Ledger::new(limits.ledger_rows_max, limits.ledger_names_max)),
+            tables: Arc::new(tables),
+            retention: Retention::default(),
+            sealing: Mutex::default(),
+            tree: RwLock::new(tree),
+            hot: RwLock::new(HotWindow::new(manifest.clone())),
+            ledger: RwLock::new(Ledger::new(manifest, limits.ledger_rows_max)),
             registry: Mutex::new(Registry::new(limits.sessions_max)),
             wishes: Mutex::new(Wishes::default()),
             news: watch::Sender::new(()),
+            log: None,
             grace_ns: nanoseconds(grace),
             limits,
-        }
+        };
+        collector.restore(loaded);
+        Ok(collector)
     }
 
-    /// Gives the session of a Hello to the stream that it came on, and the answer to it.
-    pub(crate) fn attach(
+    /// Gives the session of a Hello to the stream that it came on, and the answer to it. Waits until
+    /// it is known what became of a flush of the stream before.
+    pub(crate) async fn attach(
         &self,
         hello: v1::Hello,
         received_at: Timestamp,
     ) -> Result<Attached, AttachError> {
         let agent_sent_at_ns = hello.sent_at_ns;
         let (worker, epoch, greeting) = Greeting::check(hello)?;
+        self.check_room()?;
+        loop {
+            let cell = lock(&self.registry).open(&worker, epoch)?;
+            let turn = cell.turn.clone().lock_owned().await;
+            if let Some(log) = &self.log {
+                log.greet(Hello::of(&worker, epoch, received_at, &greeting)).await?;
+            }
+            let greeting = greeting.clone();
+            if let Some(mut attached) = self.take(cell, &turn, greeting, received_at)? {
+                attached.welcome.receipt = Some(self.receipt(agent_sent_at_ns, received_at));
+                return Ok(attached);
+            }
+        }
+    }
+
+    /// Gives a session to a new stream; `None` if the session was forgotten meanwhile.
+    fn take(
+        &self,
+        cell: Arc<SessionCell>,
+        _turn: &Turn,
+        greeting: Greeting,
+        received_at: Timestamp,
+    ) -> Result<Option<Attached>, NoRoom> {
+        let (worker, epoch) = (&cell.worker, cell.epoch);
         let mut registry = lock(&self.registry);
-        let cell = registry.open(&worker, epoch)?;
-        let others = registry.of_worker(&worker);
+        if !Arc::ptr_eq(&registry.open(worker, epoch)?, &cell) {
+            return Ok(None);
+        }
+        let others = registry.of_worker(worker);
         // Taken before the registry is let go, so that it cannot be forgotten in between.
         let mut session = lock(&cell.state);
         drop(registry);
         let (generation, taken_over) = session.take(greeting, received_at);
         let orders = self.give_orders(&cell, &mut session);
-        write(&self.ledger).run_again(&worker, epoch);
+        write(&self.ledger).run_again(worker, epoch);
         let marks = session.translation.marks();
         let welcome = v1::Welcome {
             acked_seq: session.acked_seq,
@@ -133,7 +210,7 @@ impl Collector {
             strings: marks.strings,
             frames: marks.frames,
             nodes: marks.nodes,
-            receipt: Some(self.receipt(agent_sent_at_ns, received_at)),
+            receipt: None,
         };
         drop(session);
         // A worker that lives on under a new epoch does not come back under the old one.
@@ -144,7 +221,7 @@ impl Collector {
             }
         }
         let attachment = Attachment { cell, generation };
-        Ok(Attached { attachment, taken_over, welcome: Kind::Welcome(welcome), orders })
+        Ok(Some(Attached { attachment, taken_over, welcome, orders }))
     }
 
     /// Takes in a dictionary; a wrong one is answered with a refusal, a right one not at all.
@@ -163,18 +240,49 @@ impl Collector {
         Ok(refusal)
     }
 
-    /// Takes in a flush, once: one at or below the mark is acked again and changes nothing.
-    pub(crate) fn flush(
+    /// Whether anything is taken in at present.
+    fn check_room(&self) -> Result<(), NotLogged> {
+        if self.unsealed_bytes() > UNSEALED_BYTES_FULL {
+            return Err(NotLogged::Behind { bytes: UNSEALED_BYTES_FULL });
+        }
+        self.log.as_ref().map_or(Ok(()), Log::check_room)
+    }
+
+    /// Takes in a flush, once: one at or below the mark is acked again and changes nothing. Acked
+    /// only when it is logged, if there is a log, and applied.
+    pub(crate) async fn flush(
         &self,
         attachment: &Attachment,
         flush: &v1::Flush,
         received_at: Timestamp,
-    ) -> Result<Kind, TakenOver> {
+    ) -> Result<Kind, NotTaken> {
+        let turn = attachment.cell.turn.clone().lock_owned().await;
+        let (checked, record) = match self.check(attachment, flush, received_at)? {
+            Verdict::Answer(kind) => return Ok(kind),
+            Verdict::Store(checked, record) => (checked, record),
+        };
+        let cell = attachment.cell.clone();
+        self.check_room()?;
+        let accepted = Accepted { cell, checked, turn };
+        match &self.log {
+            Some(log) => log.commit(accepted, record).await?,
+            None => self.apply(accepted),
+        }
+        let receipt = Some(self.receipt(flush.sent_at_ns, received_at));
+        Ok(Kind::Ack(v1::Ack { seq: flush.seq, receipt }))
+    }
+
+    fn check(
+        &self,
+        attachment: &Attachment,
+        flush: &v1::Flush,
+        received_at: Timestamp,
+    ) -> Result<Verdict, TakenOver> {
         let mut session = self.held(attachment, received_at)?;
         let seq = flush.seq;
         if seq != 0 && seq <= session.acked_seq {
             let receipt = Some(self.receipt(flush.sent_at_ns, received_at));
-            return Ok(Kind::Ack(v1::Ack { seq, receipt }));
+            return Ok(Verdict::Answer(Kind::Ack(v1::Ack { seq, receipt })));
         }
         let checks = Checks {
             cell: &attachment.cell,
@@ -183,27 +291,38 @@ impl Collector {
             now: received_at,
             tasks_max: self.limits.flush_tasks_max,
         };
-        match checks.check(flush) {
-            Ok(checked) => {
-                session.note_applied(&checked);
-                self.store(&attachment.cell, checked, received_at);
-                let receipt = Some(self.receipt(flush.sent_at_ns, received_at));
-                Ok(Kind::Ack(v1::Ack { seq, receipt }))
-            }
-            Err(error) => {
-                // The mark advances over it: it would be as wrong the next time.
-                session.acked_seq = session.acked_seq.max(seq);
-                let receipt = Some(self.receipt(flush.sent_at_ns, received_at));
-                Ok(refuse(&mut session, seq, error.to_string(), receipt))
-            }
+        let checked = checks.check(flush).and_then(|checked| {
+            let record = self.log.as_ref().map(|_| checks.record(&checked)).transpose()?;
+            Ok(Verdict::Store(checked, record.unwrap_or_default()))
+        });
+        Ok(checked.unwrap_or_else(|error| {
+            // The mark advances over it: it would be as wrong the next time.
+            session.acked_seq = session.acked_seq.max(seq);
+            let receipt = Some(self.receipt(flush.sent_at_ns, received_at));
+            Verdict::Answer(refuse(&mut session, seq, error.to_string(), receipt))
+        }))
+    }
+
+    /// Applies a flush that is safe, or need not be. Its turn ends here.
+    pub(crate) fn apply(&self, accepted: Accepted) {
+        let Accepted { cell, checked, turn } = accepted;
+        let mut session = lock(&cell.state);
+        debug_assert!(session.acked_seq < checked.seq, "nothing else is applied in its turn");
+        session.note_applied(&checked);
+        self.store(&cell, checked);
+        // It was on its way when its stream ended: what it told of as running will not go on.
+        if let Presence::Gone(since) = session.presence {
+            self.end_life(&cell, &mut session, since);
         }
+        drop(session);
+        drop(turn);
     }
 
     /// Puts a checked flush where questions find it. The hot window's lock is held for one insertion,
     /// the ledger's for the rows of this flush.
-    fn store(&self, cell: &SessionCell, checked: Checked, now: Timestamp) {
+    pub(crate) fn store(&self, cell: &SessionCell, checked: Checked) {
         if let Some(window) = checked.window {
-            write(&self.hot).insert(window, now);
+            write(&self.hot).insert(window);
         }
         if !checked.tasks.is_empty() {
             let mut ledger = write(&self.ledger);
@@ -230,7 +349,7 @@ impl Collector {
     }
 
     /// Does what time asks for: ends the lives of agents that are away for longer than the grace,
-    /// gives back memory, evicts old windows.
+    /// gives back memory.
     pub(crate) fn sweep(&self, now: Timestamp) {
         let sessions = lock(&self.registry).all();
         for cell in sessions {
@@ -245,7 +364,6 @@ impl Collector {
                 _ => {}
             }
         }
-        write(&self.hot).evict(now);
     }
 
     /// The agent will not say how its tasks ended.
@@ -292,9 +410,13 @@ impl Collector {
         names
     }
 
-    /// Ids of all workers.
+    /// Ids of all workers: of those with a session, and of those with rows in tables.
     pub(crate) fn workers(&self) -> Vec<WorkerId> {
-        lock(&self.registry).workers()
+        let mut workers = lock(&self.registry).workers();
+        workers.extend(self.tables.worker_ids());
+        workers.sort_unstable();
+        workers.dedup();
+        workers
     }
 }
 

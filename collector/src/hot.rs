@@ -1,12 +1,15 @@
-//! The last minutes, in memory, by start.
+//! What is in no table yet, in memory, and the version of the tables beside which it stands.
+//!
+//! Both change under one lock: a reader gets a version and exactly the windows that it lacks, so no
+//! sample is seen twice or missed.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use profiler_core::{Epoch, Ticks, TimeRange, Timestamp, Window};
 
-use crate::limits::nanoseconds;
+use crate::store::{Coverage, Manifest, Second};
 
 /// A window as it is kept: times by the collector's clock, and what they were made from.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -21,6 +24,11 @@ pub(crate) struct StoredWindow {
 }
 
 impl StoredWindow {
+    /// The second that it counts to, whole.
+    pub(crate) fn second(&self) -> Second {
+        Second::of(self.window.range.start())
+    }
+
     /// Memory that it takes, in bytes.
     fn bytes(&self) -> usize {
         /// A node of the map, and the counts of an `Arc`.
@@ -29,101 +37,123 @@ impl StoredWindow {
     }
 }
 
-/// What had to go to make room, or because it was old.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Evicted {
-    pub(crate) windows: u64,
-    pub(crate) weight_ns: u64,
+/// What a reader works with: it is complete, and does not change.
+#[derive(Clone, Debug)]
+pub(crate) struct View {
+    pub(crate) manifest: Arc<Manifest>,
+    /// Windows of the asked seconds that are in none of the manifest's tables, by start.
+    pub(crate) windows: Vec<Arc<StoredWindow>>,
+    /// From the first to the last second of all such windows, asked for or not.
+    pub(crate) unsealed: Option<Range<Second>>,
 }
 
-/// The windows of all workers that started within a fixed time before now.
+/// Windows by second and arrival: what comes late still lands in its place.
+#[derive(Default, Debug)]
+struct Windows {
+    by_second: BTreeMap<(Second, u64), Arc<StoredWindow>>,
+    bytes: usize,
+}
+
+/// The windows of all workers that are not sealed into tables, and the readers' version of these.
 #[derive(Debug)]
 pub(crate) struct HotWindow {
-    /// By start and arrival: what comes late still lands in its place.
-    windows: BTreeMap<(Timestamp, u64), Arc<StoredWindow>>,
+    manifest: Arc<Manifest>,
+    open: Windows,
+    /// Those that are being written to tables: in none of them until [`HotWindow::sealed`].
+    sealing: Windows,
     arrivals: u64,
-    bytes: usize,
-    evicted: Evicted,
-    length_ns: i64,
-    bytes_max: usize,
 }
 
 impl HotWindow {
-    pub(crate) fn new(length: Duration, bytes_max: usize) -> HotWindow {
-        HotWindow {
-            windows: BTreeMap::new(),
-            arrivals: 0,
-            bytes: 0,
-            evicted: Evicted::default(),
-            length_ns: nanoseconds(length),
-            bytes_max,
-        }
+    pub(crate) fn new(manifest: Arc<Manifest>) -> HotWindow {
+        let (open, sealing) = Default::default();
+        HotWindow { manifest, open, sealing, arrivals: 0 }
     }
 
-    /// Adds a window, then makes room.
-    pub(crate) fn insert(&mut self, window: StoredWindow, now: Timestamp) {
-        self.bytes += window.bytes();
+    pub(crate) fn insert(&mut self, window: StoredWindow) {
+        self.open.bytes += window.bytes();
         self.arrivals += 1;
-        let place = (window.window.range.start(), self.arrivals);
-        self.windows.insert(place, Arc::new(window));
-        self.evict(now);
+        self.open.by_second.insert((window.second(), self.arrivals), Arc::new(window));
     }
 
-    /// Drops what started too long before `now`, then the oldest until the rest fits.
-    pub(crate) fn evict(&mut self, now: Timestamp) {
-        let oldest = now.shifted(-self.length_ns);
-        while let Some(first) = self.windows.first_entry() {
-            if first.key().0 >= oldest && self.bytes <= self.bytes_max {
-                break;
-            }
-            let window = first.remove();
-            self.bytes -= window.bytes();
-            self.evicted.windows += 1;
-            let weight_ns = window.window.delta.total().total_ns();
-            self.evicted.weight_ns = self.evicted.weight_ns.saturating_add(weight_ns);
+    /// The tables, and what they lack of `seconds`. Costs one count of an `Arc` for each window, so
+    /// that the lock around this is short and the weights are read without it.
+    pub(crate) fn view(&self, seconds: Range<Second>) -> View {
+        let places = (seconds.start, 0)..(seconds.end.max(seconds.start), 0);
+        let parts = [&self.sealing, &self.open];
+        let windows = parts.iter().flat_map(|part| part.by_second.range(places.clone()));
+        View {
+            manifest: self.manifest.clone(),
+            windows: windows.map(|(_, window)| window.clone()).collect(),
+            unsealed: self.seconds(),
         }
     }
 
-    /// The windows that start in `range`. Costs one count of an `Arc` each, so that the lock around
-    /// this is short and the weights are read without it.
-    pub(crate) fn starting_in(&self, range: TimeRange) -> Vec<Arc<StoredWindow>> {
-        let places = (range.start(), 0)..(range.stop(), 0);
-        self.windows.range(places).map(|(_, window)| window.clone()).collect()
+    /// What is to be written to tables: all windows that are here. They stay here until
+    /// [`HotWindow::sealed`]; if writing fails, the next call gives them again.
+    pub(crate) fn take_for_sealing(&mut self) -> Vec<Arc<StoredWindow>> {
+        self.sealing.bytes += std::mem::take(&mut self.open.bytes);
+        self.sealing.by_second.append(&mut self.open.by_second);
+        self.sealing.by_second.values().cloned().collect()
     }
 
-    /// From the first start to the last one's stop; `None` if nothing is held.
-    pub(crate) fn span(&self) -> Option<TimeRange> {
-        let first = self.windows.first_key_value()?.1.window.range;
-        let last = self.windows.last_key_value()?.1.window.range;
-        Some(first.hull(last))
+    /// The windows last taken are in the tables of `manifest`. Gives them back, to be let go
+    /// without the lock.
+    #[must_use = "to be dropped when the lock is free again"]
+    pub(crate) fn sealed(&mut self, manifest: Arc<Manifest>) -> impl Sized + use<> {
+        self.manifest = manifest;
+        std::mem::take(&mut self.sealing)
+    }
+
+    /// A version whose tables hold the same as those of the one before, or less by what is too old.
+    pub(crate) fn set_manifest(&mut self, manifest: Arc<Manifest>) {
+        self.manifest = manifest;
     }
 
     pub(crate) fn count(&self) -> usize {
-        self.windows.len()
+        self.open.by_second.len() + self.sealing.by_second.len()
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.bytes
+        self.open.bytes + self.sealing.bytes
     }
 
-    pub(crate) fn evicted(&self) -> Evicted {
-        self.evicted
+    /// The readers' version of the tables.
+    pub(crate) fn manifest(&self) -> &Arc<Manifest> {
+        &self.manifest
+    }
+
+    /// The span of all samples that are held, here or in tables.
+    pub(crate) fn data(&self) -> Option<TimeRange> {
+        let spans = [Coverage::of(&self.manifest).data(), self.seconds()];
+        let spans = spans.into_iter().flatten();
+        let spans = spans.filter_map(|span| TimeRange::new(span.start.start(), span.end.start()));
+        spans.reduce(TimeRange::hull)
+    }
+
+    /// From the first to the last second of what is here.
+    fn seconds(&self) -> Option<Range<Second>> {
+        let parts = [&self.open.by_second, &self.sealing.by_second];
+        let first = parts.iter().filter_map(|part| Some(part.first_key_value()?.0.0)).min()?;
+        let last = parts.iter().filter_map(|part| Some(part.last_key_value()?.0.0)).max()?;
+        Some(first..Second(last.0.saturating_add(1)))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use profiler_core::{NodeId, State, WorkerId};
+    use proptest::prelude::*;
 
     use super::*;
-    use crate::testing::{at, range};
+    use crate::testing::{START_S, at, range};
 
     /// A second of one node's time that starts at `start_s`.
     fn window(start_s: i64) -> StoredWindow {
         let entry = (NodeId(1), State::Cpu, start_s.unsigned_abs() + 1);
         let window = Window {
             worker: WorkerId("w".into()),
-            range: range(start_s, start_s + 1),
+            range: range(start_s, start_s + 1).shifted(999_999_999).unwrap(),
             delta: [entry].into_iter().collect(),
         };
         StoredWindow {
@@ -135,44 +165,71 @@ mod tests {
         }
     }
 
-    /// Inserts windows of these seconds at 100 s, with room for `count_max`; the seconds then held,
-    /// and what was evicted.
-    fn check(starts_s: &[i64], count_max: usize, held: &[i64], evicted: (u64, u64)) {
-        let bytes_max = count_max * window(0).bytes();
-        let mut hot = HotWindow::new(Duration::from_secs(60), bytes_max);
-        for start_s in starts_s {
-            hot.insert(window(*start_s), at(100));
+    fn second(start_s: i64) -> Second {
+        Second(u32::try_from(START_S + start_s).unwrap())
+    }
+
+    fn starts(windows: &[Arc<StoredWindow>]) -> Vec<i64> {
+        windows.iter().map(|window| i64::from(window.second().0) - START_S).collect()
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Insert(i64),
+        Take,
+        Seal,
+        Ask(i64, i64),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            6 => (0..20i64).prop_map(Step::Insert),
+            1 => Just(Step::Take),
+            1 => Just(Step::Seal),
+            3 => (0..22i64, 0..22i64).prop_map(|(from, to)| Step::Ask(from, to)),
+        ];
+        prop::collection::vec(step, 0..60)
+    }
+
+    proptest! {
+        /// Tables are stood in for by lists: version n holds what the first n sealings wrote.
+        #[test]
+        fn every_view_has_each_window_once(steps in steps()) {
+            let mut hot = HotWindow::new(Arc::new(Manifest::default()));
+            let (mut versions, mut taken) = (vec![Vec::new()], None);
+            let mut all = Vec::new();
+            for step in steps {
+                match step {
+                    Step::Insert(start_s) => {
+                        hot.insert(window(start_s));
+                        all.push(start_s);
+                    }
+                    Step::Take => taken = Some(starts(&hot.take_for_sealing())),
+                    Step::Seal => {
+                        let Some(taken) = taken.take() else { continue };
+                        let version = versions.len() as u64;
+                        versions.push([versions[versions.len() - 1].clone(), taken].concat());
+                        drop(hot.sealed(Arc::new(Manifest { version, ..Manifest::default() })));
+                    }
+                    Step::Ask(from, to) => {
+                        let view = hot.view(second(from)..second(to));
+                        let mut found = starts(&view.windows);
+                        let stored = &versions[view.manifest.version as usize];
+                        found.extend(stored.iter().filter(|at| (from..to).contains(at)));
+                        found.sort_unstable();
+                        let mut expected = all.clone();
+                        expected.retain(|at| (from..to).contains(at));
+                        expected.sort_unstable();
+                        prop_assert_eq!(found, expected);
+                        let held = starts(&hot.view(Second(0)..Second(u32::MAX)).windows);
+                        let edges = held.iter().min().zip(held.iter().max());
+                        let edges = edges.map(|(first, last)| second(*first)..second(last + 1));
+                        prop_assert_eq!(view.unsealed, edges);
+                        prop_assert_eq!(hot.count(), held.len());
+                        prop_assert_eq!(hot.bytes(), held.len() * window(0).bytes());
+                    }
+                }
+            }
         }
-        let found = hot.starting_in(TimeRange::ALL);
-        let starts: Vec<_> = found.iter().map(|stored| stored.window.range.start()).collect();
-        assert_eq!(starts, held.iter().map(|start_s| at(*start_s)).collect::<Vec<_>>());
-        let (windows, weight_ns) = evicted;
-        assert_eq!(hot.evicted(), Evicted { windows, weight_ns });
-        assert_eq!(hot.bytes(), held.len() * window(0).bytes());
-        let span = held.first().map(|first| range(*first, held[held.len() - 1] + 1));
-        assert_eq!(hot.span(), span);
-        hot.evict(at(1_000));
-        assert_eq!((hot.count(), hot.bytes(), hot.span()), (0, 0, None));
-    }
-
-    #[test]
-    fn the_oldest_go_first_and_are_counted() {
-        check(&[], 9, &[], (0, 0));
-        check(&[50, 51, 52], 9, &[50, 51, 52], (0, 0));
-        // What comes late lands in its place.
-        check(&[52, 50, 51, 50], 9, &[50, 50, 51, 52], (0, 0));
-        // A minute before 100 s is 40 s.
-        check(&[39, 40, 41], 9, &[40, 41], (1, 40));
-        check(&[50, 51, 52, 53], 2, &[52, 53], (2, 51 + 52));
-        check(&[53, 52, 51, 50], 2, &[52, 53], (2, 52 + 51));
-        check(&[50], 0, &[], (1, 51));
-    }
-
-    #[test]
-    fn a_window_is_in_the_range_that_holds_its_start() {
-        let mut hot = HotWindow::new(Duration::from_secs(60), usize::MAX);
-        (50..55).for_each(|start_s| hot.insert(window(start_s), at(100)));
-        let count = |from, to| hot.starting_in(range(from, to)).len();
-        assert_eq!((count(50, 55), count(50, 51), count(51, 54), count(55, 99)), (5, 1, 3, 0));
     }
 }

@@ -1,14 +1,16 @@
 //! Emberline's collector: receives what agents ship, merges it, holds it, answers questions.
 //!
 //! ```text
-//! agent ─▶ serve::ingest ─▶ session ─▶ hot, ledger ─▶ query ─▶ serve::http ─▶ reader
-//!            one stream     check,      windows and    plain    JSON, SVG,
-//!                           apply once  rows           values   text
+//! agent ─▶ serve::ingest ─▶ session ─▶ commit ─▶ hot, ledger ─▶ query ─▶ serve::http ─▶ reader
+//!            one stream      check      log, sync,  windows and   plain    JSON, SVG,
+//!                                       apply once  rows          values   text
 //! ```
 //!
-//! Reading order: [`limits`], `clock`, `tree` (all agents' stacks in one), `hot` (the last minutes),
-//! [`ledger`] (tasks' starts and stops), `session` (one life of one agent), `collector` (the four
-//! together: what a message does), `live` (what is asked of running agents), `query` (what is asked and answered), [`serve`] (the protocols).
+//! Reading order: [`limits`], `clock`, `tree` (all agents' stacks in one), `store` (what stays: log and
+//! tables), `hot` (what is in no table yet), [`ledger`] (tasks' starts and stops), `session` (one life
+//! of one agent), `collector` (what a message does), `commit` (how a flush becomes safe), `sealing`
+//! (how memory becomes tables), `recovery` (how a collector starts with what stayed), `live` (what is
+//! asked of running agents), `query` (what is asked and answered), [`serve`] (the protocols).
 //!
 //! ```no_run
 //! # async fn run() -> Result<(), emberline_collector::ServeError> {
@@ -23,14 +25,18 @@
 
 mod clock;
 mod collector;
+mod commit;
 mod hot;
+mod idset;
 pub mod ledger;
 pub mod limits;
 mod live;
 mod query;
+mod recovery;
+mod sealing;
 pub mod serve;
 mod session;
-mod store;
+pub mod store;
 mod sync;
 #[cfg(test)]
 mod testing;
@@ -39,4 +45,7 @@ mod tree;
 pub use clock::Clock;
 pub use collector::Collector;
 pub use limits::Limits;
+pub use recovery::DataError;
 pub use serve::{ServeError, ServeOptions, Server};
+pub use store::StoreError;
+pub use store::wal::WalError;

@@ -8,15 +8,11 @@ use std::time::Duration;
 /// How much a collector holds. The defaults are the constants of this module.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// How far back the hot window reaches: [`HOT_LENGTH`].
-    pub hot_length: Duration,
-    /// Most bytes of the hot window's weights: [`HOT_BYTES_MAX`].
-    pub hot_bytes_max: usize,
     /// Most distinct stacks of the fleet: [`TREE_NODES_MAX`].
     pub tree_nodes_max: usize,
     /// Most bytes of the fleet's names and frames: [`SYMBOL_BYTES_MAX`].
     pub symbol_bytes_max: usize,
-    /// Most rows of the ledger: [`LEDGER_ROWS_MAX`].
+    /// Most running tasks: [`LEDGER_ROWS_MAX`].
     pub ledger_rows_max: usize,
     /// Most task names with totals of their own: [`LEDGER_NAMES_MAX`].
     pub ledger_names_max: usize,
@@ -24,29 +20,29 @@ pub struct Limits {
     pub sessions_max: usize,
     /// Most tasks in one flush: [`FLUSH_TASKS_MAX`].
     pub flush_tasks_max: usize,
+    /// How often what is in memory becomes tables: [`SEAL_EVERY`].
+    pub seal_every: Duration,
+    /// Bytes in memory at which it becomes tables sooner: [`UNSEALED_BYTES_MAX`].
+    pub unsealed_bytes_max: usize,
+    /// Free bytes of the disk below which nothing more is taken in: [`DISK_RESERVE_BYTES`].
+    pub disk_reserve_bytes: u64,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Limits {
-            hot_length: HOT_LENGTH,
-            hot_bytes_max: HOT_BYTES_MAX,
             tree_nodes_max: TREE_NODES_MAX,
             symbol_bytes_max: SYMBOL_BYTES_MAX,
             ledger_rows_max: LEDGER_ROWS_MAX,
             ledger_names_max: LEDGER_NAMES_MAX,
             sessions_max: SESSIONS_MAX,
             flush_tasks_max: FLUSH_TASKS_MAX,
+            seal_every: SEAL_EVERY,
+            unsealed_bytes_max: UNSEALED_BYTES_MAX,
+            disk_reserve_bytes: DISK_RESERVE_BYTES,
         }
     }
 }
-
-/// How far back the hot window reaches from the collector's now.
-pub const HOT_LENGTH: Duration = Duration::from_secs(15 * 60);
-
-/// Most bytes of the hot window: 15 min of 100 workers with 300 nodes a second, 32 bytes each.
-/// Past it the oldest windows go, and their weight is counted.
-pub const HOT_BYTES_MAX: usize = 1 << 30;
 
 /// Most distinct stack nodes of the fleet. Past it new stacks count as `[overflow]` below their task.
 pub const TREE_NODES_MAX: usize = 4 << 20;
@@ -56,8 +52,7 @@ pub const TREE_NODES_MAX: usize = 4 << 20;
 /// refused.
 pub const SYMBOL_BYTES_MAX: usize = 1 << 30;
 
-/// Most rows of the ledger, running and finished. Past it the oldest finished rows go; totals by
-/// name stay exact.
+/// Most running tasks. Past it a start is not kept, and counted; its end is told whole.
 pub const LEDGER_ROWS_MAX: usize = 1_000_000;
 
 /// Most task names with totals of their own; the rest shares the name `[overflow]`.
@@ -69,6 +64,39 @@ pub const SESSIONS_MAX: usize = 10_000;
 
 /// Most tasks in one flush: a full message of the smallest plausible rows.
 pub const FLUSH_TASKS_MAX: usize = 200_000;
+
+/// Largest record of the log, in bytes: what the largest message may become when its nodes and names
+/// are written out in the collector's terms. A flush that would be larger is refused.
+pub const WAL_RECORD_BYTES_MAX: usize = 16 << 20;
+
+/// The log begins a new file before one grows past this, in bytes: a file is read whole at the start.
+pub const WAL_FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// Most bytes of flushes that wait to be logged; past it, streams wait.
+pub const WAL_QUEUE_BYTES_MAX: usize = 64 << 20;
+
+/// The log waits no longer for more flushes to sync together once it has so many bytes of them.
+pub const WAL_GROUP_BYTES_MAX: usize = 4 << 20;
+
+/// How long the log waits for more flushes to sync together.
+pub const WAL_GROUP_WAIT: Duration = Duration::from_millis(10);
+
+/// About how many bytes of names and nodes the log copies under one lock of the tree.
+pub const WAL_GROWTH_BYTES: usize = 256 << 10;
+
+/// Most bytes that are checksummed in search of the next good frame of one damaged file; what comes
+/// after counts as damaged too. Half a second's work.
+pub const WAL_SEARCH_BYTES_MAX: u64 = 1 << 30;
+
+/// Most places of damage that are told one by one; the rest is counted.
+pub const WAL_DAMAGE_TOLD_MAX: usize = 100;
+
+/// Free bytes of the disk below which nothing more is taken in, so that what was taken in can still
+/// be brought into tables, which makes room.
+pub const DISK_RESERVE_BYTES: u64 = 32 << 20;
+
+/// How often the disk's free space is looked at, and how long a disk that was full is left alone.
+pub const DISK_LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// How far ahead of the collector's clock a cycle may start. One that is further ahead has a wrong
 /// clock; it would stay in memory when all true ones are evicted.
@@ -97,8 +125,29 @@ pub const SWEEP_EVERY: Duration = Duration::from_secs(1);
 /// Most answers that are computed at once. Each may hold the hot window's weights once more.
 pub const QUERIES_MAX: usize = 2;
 
+/// Most bytes that one question's sums take: 4 million stacks in all seven states.
+pub const QUERY_BYTES_MAX: usize = 256 << 20;
+
 /// Most questions that wait for their turn; past it they are turned away.
 pub const QUERIES_WAITING_MAX: usize = 64;
+
+/// How often what is in memory becomes tables.
+pub const SEAL_EVERY: Duration = Duration::from_secs(60);
+
+/// Bytes in memory at which they become tables sooner. Sealing takes about three times as much.
+pub const UNSEALED_BYTES_MAX: usize = 48 << 20;
+
+/// Bytes in memory at which nothing more is taken in: sealing fails, or is too slow.
+pub const UNSEALED_BYTES_FULL: usize = 4 * UNSEALED_BYTES_MAX;
+
+/// After how long a sealing that failed is tried again.
+pub const SEAL_AGAIN: Duration = Duration::from_secs(5);
+
+/// How often the tables are looked after.
+pub const MAINTAIN_EVERY: Duration = Duration::from_secs(60);
+
+/// Most bytes of the tables of a collector that keeps nothing on disk.
+pub const MEMORY_TABLES_BYTES_MAX: u64 = 256 << 20;
 
 /// How long a question waits for its turn.
 pub const QUERY_WAIT_MAX: Duration = Duration::from_secs(10);
@@ -136,6 +185,28 @@ pub const TIMELINE_SERIES_MAX: usize = 100;
 
 /// How long requests and streams may take to end once the server is told to.
 pub const SHUTDOWN_MAX: Duration = Duration::from_secs(5);
+
+/// Most damaged files of the store that are remembered by name; past it the oldest are forgotten.
+pub const LOST_FILES_MAX: usize = 1_000;
+
+/// Most bytes of the footers of the store's files that are kept open; past it all are closed, and
+/// opened again as they are asked for.
+pub const OPEN_FILES_BYTES_MAX: usize = 64 << 20;
+
+/// How long counts by the second are kept.
+pub const SECONDS_KEPT: Duration = Duration::from_secs(7 * 86_400);
+
+/// How long counts by the minute and coarser are kept.
+pub const ROLLUPS_KEPT: Duration = Duration::from_secs(365 * 86_400);
+
+/// How long rows of tasks are kept; how many took how long is kept as long as other counts.
+pub const TASKS_KEPT: Duration = Duration::from_secs(30 * 86_400);
+
+/// Most bytes of the store's tables. Past it the oldest detail goes first.
+pub const RETENTION_BYTES_MAX: u64 = 10_000_000_000;
+
+/// How long files of the store stay that are in use no more: for questions that began before.
+pub const GARBAGE_KEPT: Duration = Duration::from_secs(600);
 
 /// A duration as nanoseconds of a timestamp.
 pub(crate) fn nanoseconds(duration: Duration) -> i64 {

@@ -1,11 +1,27 @@
 //! A worker for tests: counts stacks as an agent does and makes the messages that it would send.
 
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
 use profiler_core::limits::MESSAGE_BYTES_TARGET;
-use profiler_core::wire::{Marks, PROTOCOL, dictionary_since, encode_cycle, encode_task, v1};
+use profiler_core::wire::{
+    Marks, PROTOCOL, Translation, dictionary_since, encode_cycle, encode_task, v1,
+};
 use profiler_core::{
     CallTrie, Epoch, Frame, FrameId, Outcome, State, SymbolTable, TaskId, TaskRecord, TimeRange,
     Timestamp, WorkerId,
 };
+
+use crate::tree::Tree;
+
+/// The result of what does not wait, because nothing else happens.
+pub(crate) fn at_once<T>(future: impl Future<Output = T>) -> T {
+    let mut context = Context::from_waker(Waker::noop());
+    match pin!(future).poll(&mut context) {
+        Poll::Ready(result) => result,
+        Poll::Pending => panic!("it waits"),
+    }
+}
 
 /// When tests begin, by the collector's clock: Unix second 1,000,000.
 pub(crate) const START_S: i64 = 1_000_000;
@@ -20,6 +36,17 @@ pub(crate) fn at(seconds: i64) -> Timestamp {
 /// From `from` to `to` seconds after the tests' start.
 pub(crate) fn range(from: i64, to: i64) -> TimeRange {
     TimeRange::new(at(from), at(to)).unwrap()
+}
+
+/// A tree of these stacks, `task;function;function`.
+pub(crate) fn tree_of(stacks: &[String]) -> Tree {
+    let mut tree = Tree::new(10_000, 1 << 20);
+    let mut worker = TestWorker::new("w", 1);
+    stacks.iter().for_each(|stack| worker.count(stack, State::Cpu, 1));
+    if let Some(dictionary) = worker.dictionary() {
+        tree.apply(&dictionary, &mut Translation::default()).unwrap();
+    }
+    tree
 }
 
 /// One worker whose clock is `offset_ns` behind the collector's.

@@ -4,10 +4,15 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::{Arc, RwLock};
 
+use profiler_core::profile::ProfileNode;
 use profiler_core::wire::{Translation, WireError, v1};
-use profiler_core::{CallTrie, Frame, FrameId, FrameKind, NodeId, StringId, SymbolTable};
-use rustc_hash::{FxHashMap, FxHashSet};
+use profiler_core::{
+    CallTrie, Filter, Frame, FrameId, FrameKind, NodeId, Profile, StringId, SymbolTable, Weight,
+};
+use rustc_hash::FxHashSet;
 
+use crate::idset::{IdSet, RankedIds};
+use crate::limits::LEDGER_NAMES_MAX;
 use crate::sync::read;
 
 /// Nodes and frames that an [`Excerpt`] copies under one lock: below a millisecond.
@@ -38,6 +43,8 @@ pub(crate) struct Tree {
     pub(crate) symbols: SymbolTable,
     pub(crate) trie: CallTrie,
     task_names: BTreeSet<Arc<str>>,
+    /// The first level: tasks, threads outside any, the agent's own, `[overflow]`; rising.
+    tops: Vec<NodeId>,
     /// The strings of `symbols`, to be found by their text.
     known: FxHashSet<Arc<str>>,
     symbol_bytes: usize,
@@ -45,11 +52,16 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
+    /// A tree of the root alone. Frame 0 is `[overflow]`, in every tree and on disk: it stands for what
+    /// a damaged disk no longer tells.
     pub(crate) fn new(nodes_max: usize, symbol_bytes_max: usize) -> Tree {
+        let mut symbols = SymbolTable::new();
+        symbols.intern(&Frame::overflow());
         Tree {
-            symbols: SymbolTable::new(),
+            symbols,
             trie: CallTrie::new(nodes_max),
             task_names: BTreeSet::new(),
+            tops: Vec::new(),
             known: FxHashSet::default(),
             symbol_bytes: 0,
             symbol_bytes_max,
@@ -75,6 +87,41 @@ impl Tree {
             false => Cow::Borrowed(message),
         };
         translation.apply(&message, &mut self.symbols, &mut self.trie)?;
+        self.note_new(strings, frames, nodes);
+        Ok(())
+    }
+
+    /// Takes in a tree that was stored, with the ids that its frames (from 0) and nodes (from 1) had.
+    /// Only for a tree that holds nothing yet.
+    pub(crate) fn restore_all(&mut self, frames: Vec<Frame>, nodes: Vec<(NodeId, FrameId)>) {
+        let strings = self.symbols.string_count();
+        let held = self.symbols.frame_count();
+        for frame in frames.iter().skip(held as usize) {
+            let frame = frame.map(|text| self.symbols.intern_string(text));
+            self.symbols.restore(frame);
+        }
+        for (parent, frame) in nodes {
+            self.trie.restore(parent, frame);
+        }
+        self.note_new(strings, held, 1);
+    }
+
+    /// The first-level node of a task, which is added if it was never sampled; past the limit on
+    /// names, `[overflow]`.
+    pub(crate) fn task_node(&mut self, name: &str) -> NodeId {
+        let strings = self.symbols.string_count();
+        let frames = self.symbols.frame_count();
+        let nodes = self.trie.node_count();
+        let has_room = self.task_names.len() < LEDGER_NAMES_MAX || self.task_names.contains(name);
+        let frame = if has_room { Frame::task(name) } else { Frame::overflow() };
+        let frame = self.symbols.intern(&frame);
+        let node = self.trie.insert_past_limit(NodeId::ROOT, frame);
+        self.note_new(strings, frames, nodes);
+        node
+    }
+
+    /// Takes note of what was added to the tables behind these counts.
+    pub(crate) fn note_new(&mut self, strings: u32, frames: u32, nodes: u32) {
         for id in strings..self.symbols.string_count() {
             let text = self.symbols.string(StringId(id));
             self.symbol_bytes += text.len() + STRING_BYTES;
@@ -83,9 +130,8 @@ impl Tree {
         let new_frames = self.symbols.frame_count() - frames;
         self.symbol_bytes += new_frames as usize * FRAME_BYTES;
         for id in nodes..self.trie.node_count() {
-            self.note_task_name(NodeId(id));
+            self.note_top(NodeId(id));
         }
-        Ok(())
     }
 
     fn without_new_names(&self, message: &v1::Dictionary) -> v1::Dictionary {
@@ -102,8 +148,9 @@ impl Tree {
         message
     }
 
-    fn note_task_name(&mut self, node: NodeId) {
+    fn note_top(&mut self, node: NodeId) {
         if let Some((NodeId::ROOT, frame)) = self.trie.node(node) {
+            self.tops.push(node);
             let frame = self.symbols.frame_ids(frame);
             if frame.kind == FrameKind::Task {
                 let name = self.symbols.string(frame.function).clone();
@@ -121,87 +168,155 @@ impl Tree {
         &self.task_names
     }
 
+    /// The first-level nodes that a filter keeps, rising.
+    pub(crate) fn tops_kept(&self, filter: &Filter) -> Vec<Top> {
+        let top = |node: &NodeId| {
+            let (_, id) = self.trie.node(*node).expect("the root is no first-level node");
+            let frame = self.symbols.frame(id);
+            filter.keeps_top(&frame).then(|| Top {
+                node: *node,
+                kind: frame.kind,
+                name: self.string(self.symbols.frame_ids(id).function).clone(),
+            })
+        };
+        self.tops.iter().filter_map(top).collect()
+    }
+
     pub(crate) fn node_count(&self) -> u32 {
         self.trie.node_count()
     }
 }
 
-/// The part of a [`Tree`] that some nodes need, with ids of its own.
+/// A first-level node: all of a task's time is at it or below.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Top {
+    pub(crate) node: NodeId,
+    pub(crate) kind: FrameKind,
+    pub(crate) name: Arc<str>,
+}
+
+/// The part of a [`Tree`] that some nodes need, with ids of its own: places among what is needed.
+/// Nothing of it is looked up by its text, so that to make one costs no more than to copy it.
+#[derive(Debug)]
 pub(crate) struct Excerpt {
-    pub(crate) symbols: SymbolTable,
-    pub(crate) trie: CallTrie,
-    /// Our id by the tree's; the root where the node is not in it.
-    ids: Vec<NodeId>,
+    strings: Vec<Arc<str>>,
+    frames: Vec<Frame<StringId>>,
+    /// Parent and frame of node n + 1.
+    nodes: Vec<(NodeId, FrameId)>,
+    /// The tree's nodes that are in it, the root among them; their places are our ids.
+    ids: RankedIds,
 }
 
 impl Excerpt {
     /// Copies `touched` and what is above them. The tree's lock is held for [`EXCERPT_AT_ONCE`]
     /// nodes or frames at a time, so that a dictionary never waits for a whole question.
-    pub(crate) fn of(tree: &RwLock<Tree>, touched: impl Iterator<Item = NodeId>) -> Excerpt {
-        let mut needed: Vec<bool> = Vec::new();
-        for node in touched {
-            if node.index() >= needed.len() {
-                needed.resize(node.index() + 1, false);
-            }
-            needed[node.index()] = true;
-        }
-        let rows = rows_above(tree, &mut needed);
-        let (symbols, frames) = copy_frames(tree, &rows);
-        let mut excerpt = Excerpt {
-            symbols,
-            trie: CallTrie::new(rows.len()),
-            ids: vec![NodeId::ROOT; needed.len()],
-        };
-        for Row { id, parent, frame } in rows.into_iter().rev() {
-            let parent = excerpt.ids[parent.index()];
-            let node = excerpt.trie.insert(parent, frames[&frame]);
-            excerpt.ids[id.index()] = node.expect("the limit is the number of rows");
-        }
-        excerpt
+    pub(crate) fn of(tree: &RwLock<Tree>, touched: IdSet) -> Excerpt {
+        let (ids, rows) = rows_above(tree, touched);
+        let frame_ids: IdSet = rows.iter().map(|(_, frame)| frame.0).collect();
+        let frame_ids = frame_ids.ranked();
+        let nodes = rows.into_iter().rev().map(|(parent, frame)| {
+            (NodeId(ids.place(parent.0)), FrameId(frame_ids.place(frame.0)))
+        });
+        let nodes = nodes.collect();
+        let (strings, frames) = copy_frames(tree, &frame_ids);
+        Excerpt { strings, frames, nodes, ids }
     }
 
     /// Our id of the tree's node, which must be one of those that the excerpt was made for.
     pub(crate) fn node(&self, node: NodeId) -> NodeId {
-        self.ids[node.index()]
+        NodeId(self.ids.place(node.0))
+    }
+
+    /// The first-level node above each of our nodes but the root, parents first: the tree's ids.
+    pub(crate) fn tops(&self) -> Vec<NodeId> {
+        let mut tops: Vec<NodeId> = Vec::with_capacity(self.nodes.len());
+        for ((parent, _), id) in self.nodes.iter().zip(self.ids.iter().skip(1)) {
+            tops.push(match parent.index().checked_sub(1) {
+                Some(above) => tops[above],
+                None => NodeId(id),
+            });
+        }
+        tops
+    }
+
+    /// The frames from our `node` out to the first level, innermost first.
+    pub(crate) fn path(&self, node: NodeId) -> impl Iterator<Item = FrameId> + '_ {
+        let at = |node: NodeId| node.index().checked_sub(1).map(|index| self.nodes[index]);
+        std::iter::successors(at(node), move |(parent, _)| at(*parent)).map(|(_, frame)| frame)
+    }
+
+    pub(crate) fn frame(&self, id: FrameId) -> Frame<&str> {
+        let Frame { kind, function, file, line, module, build_id, offset, inlined } =
+            self.frames[id.0 as usize];
+        let [function, file, module, build_id] =
+            [function, file, module, build_id].map(|text| &*self.strings[text.0 as usize]);
+        Frame { kind, function, file, line, module, build_id, offset, inlined }
+    }
+
+    /// A profile of what `filter` keeps of the first level, with `own` of each of the tree's nodes.
+    pub(crate) fn profile(
+        &self,
+        filter: &Filter,
+        own: impl Fn(NodeId) -> Weight,
+        by_function: bool,
+    ) -> Profile {
+        let mut kept = vec![false; self.nodes.len() + 1];
+        let nodes = self.nodes.iter().zip(self.ids.iter().skip(1)).zip(1..);
+        let rows = nodes.map(|((&(parent, frame), id), place)| {
+            kept[place] = match parent {
+                NodeId::ROOT => filter.keeps_top(&self.frame(frame)),
+                parent => kept[parent.index()],
+            };
+            let own = if kept[place] { own(NodeId(id)) } else { Weight::ZERO };
+            ProfileNode { parent, frame, own }
+        });
+        Profile::from_rows(&self.strings, &self.frames, rows.collect(), by_function)
     }
 }
 
-struct Row {
-    id: NodeId,
-    parent: NodeId,
-    frame: FrameId,
-}
-
-/// The needed nodes and those above them, children before parents.
-fn rows_above(tree: &RwLock<Tree>, needed: &mut [bool]) -> Vec<Row> {
+/// The needed nodes with the root, and parent and frame of all but the root, children before parents.
+fn rows_above(tree: &RwLock<Tree>, mut needed: IdSet) -> (RankedIds, Vec<(NodeId, FrameId)>) {
     let mut rows = Vec::new();
-    let mut next = needed.len();
-    while next > 1 {
+    needed.insert(NodeId::ROOT.0);
+    let mut end = u32::MAX;
+    while end > 1 {
         let tree = read(tree);
         let until = rows.len() + EXCERPT_AT_ONCE;
-        while next > 1 && rows.len() < until {
-            next -= 1;
-            if needed[next] {
-                let id = NodeId(u32::try_from(next).expect("it is the id of a node"));
-                let (parent, frame) = tree.trie.node(id).expect("only node 0 is the root");
-                needed[parent.index()] = true;
-                rows.push(Row { id, parent, frame });
+        while end > 1 && rows.len() < until {
+            end = needed.last_below(end).unwrap_or(NodeId::ROOT.0);
+            if let Some((parent, frame)) = tree.trie.node(NodeId(end)) {
+                needed.insert(parent.0);
+                rows.push((parent, frame));
             }
         }
     }
-    rows
+    (needed.ranked(), rows)
 }
 
-/// The rows' frames in a table of their own, with their ids there.
-fn copy_frames(tree: &RwLock<Tree>, rows: &[Row]) -> (SymbolTable, FxHashMap<FrameId, FrameId>) {
-    let mut wanted: Vec<FrameId> = rows.iter().map(|row| row.frame).collect();
-    wanted.sort_unstable();
-    wanted.dedup();
-    let mut symbols = SymbolTable::new();
-    let mut ids = FxHashMap::default();
-    for piece in wanted.chunks(EXCERPT_AT_ONCE) {
+/// The frames with the texts that they need, which are numbered anew.
+fn copy_frames(tree: &RwLock<Tree>, ids: &RankedIds) -> (Vec<Arc<str>>, Vec<Frame<StringId>>) {
+    let ids: Vec<u32> = ids.iter().collect();
+    let mut frames: Vec<Frame<StringId>> = Vec::with_capacity(ids.len());
+    for piece in ids.chunks(EXCERPT_AT_ONCE) {
         let tree = read(tree);
-        ids.extend(piece.iter().map(|id| (*id, symbols.intern(&tree.symbols.frame(*id)))));
+        frames.extend(piece.iter().map(|id| tree.symbols.frame_ids(FrameId(*id)).clone()));
     }
-    (symbols, ids)
+    let texts = |frame: &Frame<StringId>| {
+        [frame.function, frame.file, frame.module, frame.build_id].map(|text| text.0)
+    };
+    let string_ids: IdSet = frames.iter().flat_map(texts).collect();
+    let string_ids = string_ids.ranked();
+    let ids: Vec<u32> = string_ids.iter().collect();
+    let mut strings = Vec::with_capacity(ids.len());
+    for piece in ids.chunks(EXCERPT_AT_ONCE) {
+        let tree = read(tree);
+        strings.extend(piece.iter().map(|id| tree.symbols.string(StringId(*id)).clone()));
+    }
+    for frame in &mut frames {
+        let Frame { function, file, module, build_id, .. } = frame;
+        for text in [function, file, module, build_id] {
+            *text = StringId(string_ids.place(text.0));
+        }
+    }
+    (strings, frames)
 }

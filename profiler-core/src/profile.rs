@@ -1,11 +1,17 @@
 //! Merged profiles: read-only trees with their symbols.
 
+mod form;
+
+use std::sync::Arc;
+
 use rustc_hash::FxHashMap;
 
 use crate::{
-    CallTrie, Delta, Frame, FrameId, FrameKind, NodeId, StateSet, SymbolTable, TimeRange, Weight,
-    Window, WorkerId,
+    CallTrie, Delta, Frame, FrameId, FrameKind, NodeId, StateSet, StringId, SymbolTable, TimeRange,
+    Weight, Window, WorkerId,
 };
+
+pub(crate) use form::Frames;
 
 /// Which threads a question is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -119,7 +125,27 @@ impl Profile {
             let own = if keep { sums[id as usize] } else { Weight::ZERO };
             Some(ProfileNode { parent, frame, own })
         });
-        canonical(symbols, rows.collect())
+        form::formed(symbols.frames_by_number(), &rows.collect::<Vec<_>>())
+    }
+
+    /// Brings rows into a profile's form: parents before their children, so that node `NodeId(n)`
+    /// stands at `n - 1`; `frames` by number, with texts by number. With `by_function` it is what
+    /// [`Profile::by_function`] would make of it, at once.
+    ///
+    /// # Panics
+    /// If a row names a node, a frame or a text that is not there.
+    #[must_use]
+    pub fn from_rows(
+        strings: &[Arc<str>],
+        frames: &[Frame<StringId>],
+        rows: Vec<ProfileNode>,
+        by_function: bool,
+    ) -> Profile {
+        let frames = form::Frames { strings, frames };
+        match by_function {
+            true => form::formed_by_function(frames, rows),
+            false => form::formed(frames, &rows),
+        }
     }
 
     /// Sums the windows that start in `range` and that `filter` keeps.
@@ -150,7 +176,7 @@ impl Profile {
                 union.rows[id].own += weight.own;
             }
         }
-        canonical(&union.symbols, union.rows)
+        form::formed(union.symbols.frames_by_number(), &union.rows)
     }
 
     /// What changed from `self` to `after`, node by node.
@@ -192,59 +218,25 @@ impl Profile {
             let own = if kept[id] { node.own.keep(filter.states) } else { Weight::ZERO };
             ProfileNode { own, ..*node }
         });
-        canonical(&self.symbols, rows.collect())
+        form::formed(self.symbols.frames_by_number(), &rows.collect::<Vec<_>>())
     }
 
     /// The same profile with the lines of a function, and unresolved addresses of a module, merged,
     /// and [without the runtime's frames](Profile::without_runtime): what a flame graph draws.
     #[must_use]
     pub fn by_function(&self) -> Profile {
-        let mut folded = Union::default();
-        let mut ids = vec![NodeId::ROOT];
-        let frames = folded.intern(&self.symbols, |frame| Frame {
-            line: 0,
-            offset: 0,
-            inlined: false,
-            ..frame
-        });
-        for node in &self.nodes {
-            let id = folded.child(ids[node.parent.index()], frames[node.frame.0 as usize]);
-            folded.rows[id.index() - 1].own += node.own;
-            ids.push(id);
-        }
-        canonical(&folded.symbols, folded.rows).without_runtime()
+        form::formed_by_function(self.symbols.frames_by_number(), self.nodes.clone())
     }
 
     /// The same profile without the frames by which Rust's standard library starts a thread: stacks
     /// begin where its own backtraces do, with the program's first function.
     #[must_use]
     pub fn without_runtime(&self) -> Profile {
-        /// The standard library calls this around a program's first function, for this purpose.
-        const LAST_OF_RUNTIME: &str = "__rust_begin_short_backtrace";
-        let is_last = |frame: FrameId| self.frame(frame).function.contains(LAST_OF_RUNTIME);
-        let is_last: Vec<bool> =
-            (0..self.symbols.frame_count()).map(|id| is_last(FrameId(id))).collect();
-        let mut merged = Union::default();
-        // By node: the one above its children in the new tree, and the first level above it.
-        let mut kept = vec![(NodeId::ROOT, NodeId::ROOT)];
-        for node in &self.nodes {
-            let (above, top) = kept[node.parent.index()];
-            // Only the outermost is the thread's; what the program itself started stays.
-            let ends_runtime = is_last[node.frame.0 as usize] && node.own.is_zero() && {
-                let mut path = std::iter::successors(node.parent.index().checked_sub(1), |index| {
-                    self.nodes[*index].parent.index().checked_sub(1)
-                });
-                !path.any(|index| is_last[self.nodes[index].frame.0 as usize])
-            };
-            kept.push(if ends_runtime {
-                (top, top)
-            } else {
-                let id = merged.child(above, node.frame);
-                merged.rows[id.index() - 1].own += node.own;
-                (id, if node.parent == NodeId::ROOT { id } else { top })
-            });
+        let frames = self.symbols.frames_by_number();
+        match form::cut_runtime(frames, &self.nodes) {
+            Some(cut) => form::formed(frames, &cut),
+            None => self.clone(),
         }
-        canonical(&self.symbols, merged.rows)
     }
 
     /// The nodes without the root: node `NodeId(n)` stands at `n - 1`.
@@ -351,22 +343,14 @@ struct Union {
 impl Union {
     /// Adds the tree of `profile`, without its weights; gives the row of each of its nodes.
     fn add(&mut self, profile: &Profile) -> Vec<usize> {
-        let frames = self.intern(&profile.symbols, |frame| frame);
+        let frames = (0..profile.symbols.frame_count()).map(FrameId);
+        let frames: Vec<FrameId> =
+            frames.map(|id| self.symbols.intern(&profile.symbols.frame(id))).collect();
         let mut ids = vec![NodeId::ROOT];
         for node in &profile.nodes {
             ids.push(self.child(ids[node.parent.index()], frames[node.frame.0 as usize]));
         }
         ids[1..].iter().map(|id| id.index() - 1).collect()
-    }
-
-    /// By frame of `symbols`: the id here of what `map` makes of it.
-    fn intern(
-        &mut self,
-        symbols: &SymbolTable,
-        map: impl for<'s> Fn(Frame<&'s str>) -> Frame<&'s str>,
-    ) -> Vec<FrameId> {
-        let frames = (0..symbols.frame_count()).map(|id| symbols.frame(FrameId(id)));
-        frames.map(|frame| self.symbols.intern(&map(frame))).collect()
     }
 
     /// The child of `parent` for `frame`, which is added without weight if it is new.
@@ -377,55 +361,6 @@ impl Union {
             node_id(rows.len())
         })
     }
-}
-
-/// Brings rows (parents first, siblings distinct) into a profile's form: without empty branches,
-/// depth first, siblings by frame.
-fn canonical(symbols: &SymbolTable, rows: Vec<ProfileNode>) -> Profile {
-    let mut needed = vec![false; rows.len() + 1];
-    for (index, node) in rows.iter().enumerate().rev() {
-        needed[index + 1] |= !node.own.is_zero();
-        needed[node.parent.index()] |= needed[index + 1];
-    }
-    let mut used: Vec<FrameId> =
-        rows.iter().zip(1..).filter(|(_, id)| needed[*id]).map(|(node, _)| node.frame).collect();
-    used.sort_unstable();
-    used.dedup();
-    used.sort_by_cached_key(|id| symbols.frame(*id));
-    let mut rank = vec![0u32; symbols.frame_count() as usize];
-    for (position, frame) in (0..).zip(&used) {
-        rank[frame.0 as usize] = position;
-    }
-
-    // Rows by parent, the last sibling first, so that a stack gives them back in order.
-    let mut order: Vec<u32> = (1u32..).take(rows.len()).filter(|id| needed[*id as usize]).collect();
-    let row = |id: u32| &rows[id as usize - 1];
-    order.sort_unstable_by_key(|id| {
-        (row(*id).parent, std::cmp::Reverse(rank[row(*id).frame.0 as usize]))
-    });
-    // The children of a parent stand at starts[parent]..starts[parent + 1].
-    let mut starts = vec![0usize; rows.len() + 2];
-    for id in &order {
-        starts[row(*id).parent.index() + 1] += 1;
-    }
-    for index in 1..starts.len() {
-        starts[index] += starts[index - 1];
-    }
-    let children = |parent: NodeId| &order[starts[parent.index()]..starts[parent.index() + 1]];
-
-    let mut profile = Profile::default();
-    let mut frames: Vec<Option<FrameId>> = vec![None; symbols.frame_count() as usize];
-    let mut stack: Vec<(u32, NodeId)> =
-        children(NodeId::ROOT).iter().map(|id| (*id, NodeId::ROOT)).collect();
-    while let Some((id, parent)) = stack.pop() {
-        let ProfileNode { frame, own, .. } = *row(id);
-        let frame = *frames[frame.0 as usize]
-            .get_or_insert_with(|| profile.symbols.intern(&symbols.frame(frame)));
-        profile.nodes.push(ProfileNode { parent, frame, own });
-        let this = node_id(profile.nodes.len());
-        stack.extend(children(NodeId(id)).iter().map(|id| (*id, this)));
-    }
-    profile
 }
 
 fn node_id(index: usize) -> NodeId {

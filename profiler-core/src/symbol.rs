@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use crate::profile::Frames;
+
 /// What a frame stands for. The first level of a tree is always one of [`FrameKind::Task`],
 /// [`FrameKind::NoTask`] and [`FrameKind::Agent`]. The order is that of siblings in a profile.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -187,6 +189,24 @@ impl SymbolTable {
         id
     }
 
+    /// As [`SymbolTable::intern_string`], without a copy of the text.
+    pub(crate) fn intern_shared(&mut self, text: &Arc<str>) -> StringId {
+        if text.is_empty() {
+            return StringId(0);
+        }
+        let id = StringId(index(self.strings.len()));
+        let known = *self.string_ids.entry(text.clone()).or_insert(id);
+        if known == id {
+            self.strings.push(text.clone());
+        }
+        known
+    }
+
+    /// All frames and strings, by number.
+    pub(crate) fn frames_by_number(&self) -> Frames<'_> {
+        Frames { strings: &self.strings, frames: &self.frames }
+    }
+
     /// The id of `frame`, which is added with its strings if it is new.
     pub fn intern<S: AsRef<str>>(&mut self, frame: &Frame<S>) -> FrameId {
         let frame = frame.map(|text| self.intern_string(text));
@@ -204,6 +224,19 @@ impl SymbolTable {
         let next = FrameId(index(self.frames.len()));
         let id = *self.frame_ids.entry(frame.clone()).or_insert(next);
         if id == next {
+            self.frames.push(frame);
+        }
+        id
+    }
+
+    /// Adds a frame with the next id, even if there is one like it. For reading back a stored table
+    /// alone, whose ids must come out as they were; the first of two alike is the one that is found.
+    ///
+    /// # Panics
+    /// If a string's id is not from this table.
+    pub fn restore(&mut self, frame: Frame<StringId>) -> FrameId {
+        let id = FrameId(index(self.frames.len()));
+        if self.intern_ids(frame.clone()) != id {
             self.frames.push(frame);
         }
         id
@@ -281,6 +314,19 @@ fn index(length: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_restored_frame_has_the_next_id_and_the_first_of_two_alike_is_found() {
+        let mut symbols = SymbolTable::new();
+        let overflow = Frame::overflow();
+        let first = symbols.intern(&overflow);
+        let ids = overflow.map(|text| symbols.intern_string(text));
+        for id in 1..4 {
+            assert_eq!(symbols.restore(ids.clone()), FrameId(id));
+        }
+        assert_eq!((symbols.intern(&overflow), symbols.frame_count()), (first, 4));
+        assert_eq!(symbols.frame(FrameId(3)), overflow);
+    }
 
     #[test]
     fn equal_frames_share_an_id_and_lead_back() {

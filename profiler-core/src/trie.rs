@@ -116,6 +116,21 @@ impl CallTrie {
         self.insert_past_limit(top, symbols.intern(&Frame::overflow()))
     }
 
+    /// Adds a node with the next id, past the limit and even if there is one like it. For reading back a
+    /// stored tree alone, whose ids must come out as they were; the first of two alike is the one that
+    /// is found.
+    ///
+    /// # Panics
+    /// If `parent` is not a node of this tree.
+    pub fn restore(&mut self, parent: NodeId, frame: FrameId) -> NodeId {
+        let known = self.children.get(&(parent, frame)).copied();
+        let id = self.push(parent, frame);
+        if let Some(known) = known {
+            self.children.insert((parent, frame), known);
+        }
+        id
+    }
+
     /// The node that `path` leads to, outermost frame first; new nodes are added.
     ///
     /// # Errors
@@ -221,6 +236,16 @@ mod tests {
         assert!(trie.take_delta().is_empty());
         trie.add(b, State::Disk, 4);
         assert_eq!(trie.take_delta(), Delta::from_iter([(b, State::Disk, 4)]));
+    }
+
+    #[test]
+    fn a_restored_node_has_the_next_id_and_the_first_of_two_alike_is_found() {
+        let mut trie = CallTrie::new(1);
+        for id in 1..4 {
+            assert_eq!(trie.restore(NodeId::ROOT, FrameId(7)), NodeId(id));
+        }
+        assert_eq!(trie.insert(NodeId::ROOT, FrameId(7)), Ok(NodeId(1)));
+        assert_eq!(trie.node(NodeId(3)), Some((NodeId::ROOT, FrameId(7))));
     }
 
     #[test]

@@ -3,9 +3,14 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::query::{By, Format, ProfileAnswer, ProfileQuery, TimelineQuery};
-use crate::testing::{SECOND_NS, TestWorker, at, range};
-use profiler_core::{Filter, Profile, State, StateSet, ThreadKind, Ticks, TimeRange, Weight};
+use crate::ledger::TaskFilter;
+use crate::query::{By, Cancel, Format, ProfileAnswer, ProfileQuery, TimelineQuery};
+use crate::query::{QueryError, TaskQuery};
+use crate::store;
+use crate::testing::{SECOND_NS, TestWorker, at, at_once, range};
+use profiler_core::{
+    Filter, Outcome, Profile, State, StateSet, ThreadKind, Ticks, TimeRange, Weight,
+};
 
 /// A collector whose clock stands at `now_s` after the tests' start.
 fn collector(now_s: i64) -> Collector {
@@ -14,7 +19,7 @@ fn collector(now_s: i64) -> Collector {
 }
 
 fn attach(collector: &Collector, worker: &TestWorker, now_s: i64) -> Attached {
-    collector.attach(worker.hello(), at(now_s)).unwrap()
+    at_once(collector.attach(worker.hello(), at(now_s))).unwrap()
 }
 
 /// Sends what the collector lacks of the dictionary, then the flush; gives the answer in words.
@@ -27,7 +32,7 @@ fn send(
     while let Some(dictionary) = worker.dictionary() {
         assert_eq!(collector.dictionary(attachment, &dictionary, at(0)).unwrap(), None);
     }
-    words(collector.flush(attachment, flush, at(50)).map_err(|error| error.to_string()))
+    words(at_once(collector.flush(attachment, flush, at(50))).map_err(|error| error.to_string()))
 }
 
 fn words(answer: Result<Kind, String>) -> String {
@@ -41,7 +46,7 @@ fn words(answer: Result<Kind, String>) -> String {
 
 fn ask(collector: &Collector, range: TimeRange, filter: Filter) -> ProfileAnswer {
     let (by, format) = (By::Line, Format::Json);
-    collector.profile(&ProfileQuery { range, filter, by, format })
+    collector.profile(&ProfileQuery { range, filter, by, format }, &Cancel::default()).unwrap()
 }
 
 fn total_ns(collector: &Collector) -> u64 {
@@ -52,9 +57,7 @@ fn total_ns(collector: &Collector) -> u64 {
 fn rows(collector: &Collector) -> Vec<String> {
     let snapshot = read(&collector.ledger).snapshot(TimeRange::ALL);
     let mut rows: Vec<String> = snapshot
-        .select(&Default::default(), 100)
-        .rows
-        .iter()
+        .rows()
         .map(|row| {
             let stop = row.record.stop.map(|stop| (stop.unix_ns() - at(0).unix_ns()) / SECOND_NS);
             let stop = stop.map_or(String::new(), |stop| format!(" {stop}"));
@@ -90,7 +93,7 @@ fn a_worker_that_is_away_for_longer_than_the_grace_loses_its_running_tasks() {
     // It was only cut off: it comes back, and its tasks run.
     let again = attach(&collector, &worker, 80);
     assert_eq!(rows(&collector), RUNNING);
-    let Kind::Welcome(welcome) = again.welcome else { panic!("{:?}", again.welcome) };
+    let welcome = again.welcome;
     assert_eq!((welcome.acked_seq, welcome.strings), (1, 2));
     collector.sweep(at(200));
     assert_eq!(rows(&collector), RUNNING);
@@ -125,8 +128,8 @@ fn a_later_stream_of_a_life_takes_it_over() {
     worker.count("load;main", State::Cpu, 5);
     let flush = worker.flush(13, vec![]);
     assert!(worker.clone().dictionary().is_some());
-    let late = collector.flush(&first, &flush, at(61));
-    assert_eq!(late, Err(TakenOver));
+    let late = at_once(collector.flush(&first, &flush, at(61)));
+    assert_eq!(late, Err(NotTaken::TakenOver(TakenOver)));
     // The end of the older stream says nothing of the life.
     collector.detach(&first, Departure::Goodbye, at(62));
     assert_eq!(rows(&collector), RUNNING);
@@ -223,7 +226,10 @@ fn past_the_limit_on_symbols_new_names_overflow_and_totals_stay_true() {
         let flush = worker.flush(10, vec![]);
         let dictionary = worker.dictionary().unwrap();
         match collector.dictionary(&attachment, &dictionary, at(1)).unwrap() {
-            None => words(collector.flush(&attachment, &flush, at(1)).map_err(|e| e.to_string())),
+            None => {
+                let answer = at_once(collector.flush(&attachment, &flush, at(1)));
+                words(answer.map_err(|error| error.to_string()))
+            }
             Some(refusal) => words(Ok(refusal)),
         }
     };
@@ -254,7 +260,7 @@ fn a_hello_is_checked() {
     fn check(change: impl FnOnce(&mut v1::Hello), expected: &str) {
         let mut hello = TestWorker::new("w", 1).hello();
         change(&mut hello);
-        let error = collector(0).attach(hello, at(0)).unwrap_err();
+        let error = at_once(collector(0).attach(hello, at(0))).unwrap_err();
         assert_eq!(error.to_string(), expected);
     }
     check(|h| h.protocol = 2, "the agent speaks protocol 2; this collector speaks protocol 1 only");
@@ -280,7 +286,7 @@ fn the_session_that_is_gone_for_longest_makes_room() {
     let worker = |id| TestWorker::new(id, 1);
     let a = attach(&collector, &worker("a"), 0).attachment;
     let b = attach(&collector, &worker("b"), 0).attachment;
-    let refused = collector.attach(worker("c").hello(), at(1)).unwrap_err();
+    let refused = at_once(collector.attach(worker("c").hello(), at(1))).unwrap_err();
     assert_eq!(
         refused.to_string(),
         "2 agents are connected, which is as many as this collector takes"
@@ -298,7 +304,7 @@ fn a_session_long_gone_gives_back_its_dictionary_and_knows_its_mark() {
     collector.detach(&attachment, Departure::Goodbye, at(60));
     collector.sweep(at(60 + 15 * 60));
     let again = attach(&collector, &worker, 1_000);
-    let Kind::Welcome(welcome) = again.welcome else { panic!("{:?}", again.welcome) };
+    let welcome = again.welcome;
     assert_eq!((welcome.acked_seq, welcome.strings, welcome.nodes), (1, 1, 1));
 }
 
@@ -317,147 +323,10 @@ const STACKS: [&str; 8] = [
 /// One flush of one of three workers (whose clocks differ): at which second, and what.
 type Second = (usize, i64, Vec<(usize, usize, u64)>);
 
-fn seconds() -> impl Strategy<Value = Vec<Second>> {
-    let count = (0..STACKS.len(), 0..State::ALL.len(), 1..1_000u64);
-    prop::collection::vec((0..3usize, 0..40i64, prop::collection::vec(count, 0..6)), 0..25)
+/// Writes to tables what is in none yet.
+fn seal(collector: &Collector) {
+    collector.seal().unwrap();
 }
 
-fn filters() -> impl Strategy<Value = Filter> {
-    let some = |names: &'static [&'static str]| {
-        prop::sample::subsequence(names, 0..=1)
-            .prop_map(|names| names.into_iter().map(str::to_owned).collect::<Vec<_>>())
-    };
-    let threads =
-        prop::sample::select(vec![ThreadKind::Program, ThreadKind::Agent, ThreadKind::All]);
-    let states = prop::sample::subsequence(&State::ALL[..], 1..=State::ALL.len())
-        .prop_map(|states| states.into_iter().collect::<StateSet>());
-    (some(&["load", "store"]), some(&["w0", "w1"]), states, threads)
-        .prop_map(|(tasks, workers, states, threads)| Filter { tasks, workers, states, threads })
-}
-
-/// Ships every second through sessions, in the order given.
-fn ship(seconds: &[Second]) -> (Collector, u64) {
-    let collector = collector(50);
-    let mut workers: Vec<(TestWorker, Attachment)> = (0..3i64)
-        .map(|index| {
-            let mut worker = TestWorker::new(&format!("w{index}"), 7);
-            worker.offset_ns = (index - 1) * 10 * SECOND_NS;
-            let attachment = attach(&collector, &worker, 0).attachment;
-            (worker, attachment)
-        })
-        .collect();
-    let mut shipped_ns = 0;
-    for (worker, start_s, counts) in seconds {
-        let (worker, attachment) = &mut workers[*worker];
-        for (stack, state, weight_ns) in counts {
-            worker.count(STACKS[*stack], State::ALL[*state], *weight_ns);
-            shipped_ns += weight_ns;
-        }
-        let flush = worker.flush(*start_s, vec![]);
-        let answer = send(&collector, attachment, worker, &flush);
-        assert_eq!(answer, format!("ack {}", flush.seq));
-    }
-    (collector, shipped_ns)
-}
-
-/// Every window that is held, summed by core itself over the whole tree.
-fn slowly(collector: &Collector, range: TimeRange, filter: &Filter) -> Profile {
-    let windows = read(&collector.hot).starting_in(TimeRange::ALL);
-    let windows = windows.iter().map(|stored| &stored.window);
-    let tree = read(&collector.tree);
-    Profile::of_windows(&tree.symbols, &tree.trie, windows, range, filter)
-}
-
-proptest! {
-    #[test]
-    fn every_split_of_a_range_sums_to_the_range(
-        seconds in seconds(), filter in filters(), from in 0..20i64, length in 2..30i64,
-        cut in any::<prop::sample::Index>(),
-    ) {
-        let (collector, shipped_ns) = ship(&seconds);
-        let whole = range(from, from + length);
-        let cut = from + 1 + i64::try_from(cut.index(usize::try_from(length).unwrap() - 1)).unwrap();
-        let of = |range| ask(&collector, range, filter.clone());
-        let (answer, left, right) = (of(whole), of(range(from, cut)), of(range(cut, from + length)));
-        prop_assert_eq!(&left.profile.merge(&right.profile), &answer.profile);
-        prop_assert_eq!(left.sampling.ticks + right.sampling.ticks, answer.sampling.ticks);
-        prop_assert_eq!(&slowly(&collector, whole, &filter), &answer.profile);
-        let everything = Filter { threads: ThreadKind::All, ..Filter::default() };
-        let stored = ask(&collector, TimeRange::ALL, everything).profile.total().total_ns();
-        prop_assert_eq!(stored, shipped_ns);
-    }
-
-    #[test]
-    fn a_timeline_sums_to_the_profile(
-        seconds in seconds(), filter in filters(), from in 0..20i64, length in 1..30i64,
-        step_s in 1..9u64,
-    ) {
-        let (collector, _) = ship(&seconds);
-        let range = range(from, from + length);
-        let profile = ask(&collector, range, filter.clone()).profile;
-        let step_ns = step_s * 1_000_000_000;
-        let timeline = collector.timeline(&TimelineQuery { range, filter, step_ns });
-        let mut expected: Vec<(String, Weight)> =
-            profile.top_level().map(|(frame, weight)| (frame.label(), weight)).collect();
-        let sums = timeline.series.iter();
-        let mut sums: Vec<(String, Weight)> =
-            sums.map(|line| (line.name.clone(), line.weights.iter().copied().sum())).collect();
-        expected.sort_by(|a, b| a.0.cmp(&b.0));
-        sums.sort_by(|a, b| a.0.cmp(&b.0));
-        prop_assert_eq!(sums, expected);
-        prop_assert_eq!(timeline.first.unix_ns().rem_euclid(step_ns as i64), 0);
-        prop_assert!(timeline.series.iter().all(|line| line.weights.len() as u64 == timeline.steps));
-    }
-
-    /// Flushes come again and out of order. What counts is the first time that a seq above all
-    /// earlier ones comes; the rest is acked and changes nothing.
-    #[test]
-    fn a_flush_is_applied_once(order in prop::collection::vec(0..8usize, 0..40)) {
-        let (collector, mut worker) = (collector(50), TestWorker::new("w", 1));
-        let mut attachment = attach(&collector, &worker, 0).attachment;
-        let flushes: Vec<v1::Flush> = (0..8u32).map(|n| {
-            worker.count("load;main", State::Cpu, 1 << n);
-            let tasks = vec![worker.task(u64::from(n) + 1, "load", (10, None))];
-            worker.flush(i64::from(n), tasks)
-        }).collect();
-        let (mut mark, mut expected_ns, mut applied) = (0, 0, 0);
-        for (turn, index) in order.into_iter().enumerate() {
-            if turn % 5 == 4 {
-                // A new stream changes nothing of it.
-                collector.detach(&attachment, Departure::CutOff, at(50));
-                attachment = attach(&collector, &worker, 50).attachment;
-            }
-            let flush = &flushes[index];
-            if flush.seq > mark {
-                mark = flush.seq;
-                expected_ns += 1 << index;
-                applied += 1;
-            }
-            let answer = send(&collector, &attachment, &mut worker, flush);
-            prop_assert_eq!(answer, format!("ack {}", flush.seq));
-            prop_assert_eq!(total_ns(&collector), expected_ns);
-        }
-        let view = &collector.fleet(&[]).epochs[0];
-        prop_assert_eq!((view.acked_seq, view.stored_ns), (mark, expected_ns));
-        prop_assert_eq!((view.running, view.ticks.made), (applied, 95 * applied as u64));
-    }
-}
-
-#[test]
-fn a_cycle_is_stored_by_the_collectors_clock_with_the_raw_time_beside() {
-    let (collector, mut worker) = (collector(50), TestWorker::new("w", 1));
-    worker.offset_ns = -3 * SECOND_NS;
-    let attachment = attach(&collector, &worker, 0).attachment;
-    let tasks = vec![worker.task(1, "load", (10, Some(12)))];
-    let flush = worker.flush(10, tasks);
-    assert_eq!(flush.cycle.as_ref().unwrap().start_ns, at(13).unix_ns());
-    assert_eq!(send(&collector, &attachment, &mut worker, &flush), "ack 1");
-    let stored = &read(&collector.hot).starting_in(TimeRange::ALL)[0];
-    assert_eq!((stored.window.range, stored.raw_start), (range(10, 11), at(13)));
-    let ticks = Ticks { made: 95, expected: 100, saved: 4 };
-    assert_eq!((stored.clock_error_ns, stored.ticks), (5, ticks));
-    assert_eq!(rows(&collector), ["w/1/1 ok 12"]);
-    let snapshot = read(&collector.ledger).snapshot(TimeRange::ALL);
-    let row = &snapshot.select(&Default::default(), 1).rows[0];
-    assert_eq!(row.record.start, at(10));
-}
+mod damage;
+mod sums;

@@ -1,9 +1,10 @@
 //! The ledger: what every task did, from when to when, and how it ended.
 //!
-//! Rows are upserted by (worker, epoch, id); a later record replaces the earlier one. Running tasks
-//! stand apart; finished ones are indexed by their stop, in chunks of a second that readers share:
-//! a question takes the chunks under a short lock and reads them without it. Past the limit on rows
-//! the oldest finished ones go and are counted as thinned; [`Totals`] by name stay exact.
+//! Rows are upserted by (worker, epoch, id); a later record replaces the earlier one. Here are the
+//! rows that are in no table: running tasks; lost ones, which we ended for their worker and which may
+//! yet turn out otherwise; and ended ones until they are sealed. Ended rows are indexed by their
+//! stop, in chunks of a second that readers share: a question takes the chunks under a short lock
+//! and reads them without it.
 
 mod durations;
 mod select;
@@ -11,20 +12,29 @@ mod totals;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use profiler_core::{Epoch, Outcome, TaskId, TaskRecord, TimeRange, Timestamp, WorkerId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-pub use durations::{Durations, Spread};
-pub use select::{Selection, Snapshot, TaskFilter};
-pub use totals::{NameTotal, OutcomeCounts, Totals};
+use crate::limits::nanoseconds;
+use crate::store::Manifest;
+
+pub use durations::{BUCKETS, Durations, Spread, bucket, bucket_middle_ns};
+pub(crate) use select::{Selecting, Snapshot, counts_in, overlaps};
+pub use select::{Selection, TaskFilter};
+pub(crate) use totals::DurationRows;
+pub use totals::{NameTotal, OutcomeCounts};
 
 /// Most distinct short texts (names of threads, causes) that rows share.
 const TEXTS_MAX: usize = 10_000;
 
-/// Most lost tasks that are remembered when their rows are thinned. Past it, one whose true end is
-/// told after all is counted by both.
-const LOST_MAX: usize = 1_000_000;
+/// Most lost tasks that may still turn out otherwise. One past it is sealed as lost; if its true end
+/// is told after all, both count.
+const LOST_MAX: usize = 100_000;
+
+/// For how long a lost task may turn out otherwise: longer than agents are away and still live.
+const LOST_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// One task of the fleet. Times are the collector's.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -57,10 +67,10 @@ struct TaskKey {
     id: TaskId,
 }
 
-/// Where a finished row stands: its stop, then its arrival.
+/// Where an ended row stands: its stop, then its arrival.
 type Place = (Timestamp, u64);
 
-/// Finished rows whose stops lie in one second.
+/// Ended rows whose stops lie in one second.
 #[derive(Clone, Debug)]
 struct Chunk {
     rows: BTreeMap<Place, Arc<TaskRow>>,
@@ -71,32 +81,59 @@ struct Chunk {
 /// The record of all tasks. See the module's documentation.
 #[derive(Debug)]
 pub struct Ledger {
+    /// Its table `tasks` has the ended rows that are not here.
+    manifest: Arc<Manifest>,
     running: BTreeMap<TaskKey, Arc<TaskRow>>,
-    chunks: BTreeMap<i64, Arc<Chunk>>,
+    /// Tasks that we ended for their worker.
+    lost: BTreeMap<TaskKey, Arc<TaskRow>>,
+    ended: BTreeMap<i64, Arc<Chunk>>,
+    /// Where each row of `ended` is.
     places: FxHashMap<TaskKey, Place>,
-    /// Tasks that we ended for their worker, with their names; also those thinned since.
-    lost: BTreeMap<TaskKey, Arc<str>>,
-    totals: Totals,
+    /// Rows that are being written to tables: in none of them until [`Ledger::sealed`]. Nothing
+    /// replaces them any more, for a task ends once.
+    sealing: Vec<BTreeMap<i64, Arc<Chunk>>>,
+    sealing_rows: usize,
     texts: FxHashSet<Arc<str>>,
     arrivals: u64,
-    rows_max: usize,
+    running_max: usize,
     thinned: u64,
 }
 
+/// What a sealing writes: the tables' new rows, and the whole of `running`.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LedgerSealing {
+    /// Rows for `tasks`.
+    pub(crate) ended: Vec<Arc<TaskRow>>,
+    /// All rows that are not settled: running ones, and lost ones that may turn out otherwise.
+    pub(crate) open: Vec<Arc<TaskRow>>,
+}
+
 impl Ledger {
-    /// An empty ledger for at most `rows_max` rows and totals of `names_max` names.
-    #[must_use]
-    pub fn new(rows_max: usize, names_max: usize) -> Ledger {
+    /// A ledger that lacks nothing beside the tables of `manifest`, for at most `running_max`
+    /// running tasks.
+    pub(crate) fn new(manifest: Arc<Manifest>, running_max: usize) -> Ledger {
         Ledger {
+            manifest,
             running: BTreeMap::new(),
-            chunks: BTreeMap::new(),
-            places: FxHashMap::default(),
             lost: BTreeMap::new(),
-            totals: Totals::new(names_max),
+            ended: BTreeMap::new(),
+            places: FxHashMap::default(),
+            sealing: Vec::new(),
+            sealing_rows: 0,
             texts: FxHashSet::default(),
             arrivals: 0,
-            rows_max,
+            running_max,
             thinned: 0,
+        }
+    }
+
+    /// Takes in the rows that [`LedgerSealing::open`] gave before a restart.
+    pub(crate) fn restore(&mut self, open: impl IntoIterator<Item = TaskRow>) {
+        for row in open {
+            match row.record.outcome {
+                Outcome::Lost => drop(self.lost.insert(row.key(), Arc::new(row))),
+                _ => self.upsert(row),
+            }
         }
     }
 
@@ -110,14 +147,15 @@ impl Ledger {
             self.share(key);
         }
         let key = row.key();
-        self.forget(&key);
+        self.running.remove(&key);
+        self.lost.remove(&key);
+        self.remove_ended(&key);
         match row.record.stop {
-            None => {
-                self.running.insert(key.clone(), Arc::new(row));
-            }
-            Some(stop) => self.insert_finished(key.clone(), row, stop),
+            Some(stop) => self.insert_ended(key, row, stop),
+            // Its end is told whole, so only its running is not seen.
+            None if self.running.len() >= self.running_max => self.thinned += 1,
+            None => drop(self.running.insert(key, Arc::new(row))),
         }
-        self.thin(&key);
     }
 
     /// Ends the running tasks of a worker's life as [`Outcome::Lost`], at `last_seen`, or where
@@ -131,7 +169,10 @@ impl Ledger {
             let stop = last_seen.max(row.record.start);
             row.record.stop = Some(stop);
             row.record.outcome = Outcome::Lost;
-            self.insert_finished(key.clone(), row, stop);
+            match self.lost.len() < LOST_MAX {
+                true => drop(self.lost.insert(key.clone(), Arc::new(row))),
+                false => self.insert_ended(key.clone(), row, stop),
+            }
         }
         keys.len()
     }
@@ -141,45 +182,65 @@ impl Ledger {
         let keys = keys_of(worker, epoch);
         let keys: Vec<TaskKey> = self.lost.range(keys).map(|(key, _)| key.clone()).collect();
         for key in keys {
-            // A thinned row stays counted as lost until its true end is told.
-            if let Some(row) = self.remove_finished(&key) {
-                self.uncount_lost(&key);
-                let mut row = Arc::unwrap_or_clone(row);
-                row.record.stop = None;
-                row.record.outcome = Outcome::Running;
-                self.running.insert(key, Arc::new(row));
-            }
+            let row = self.lost.remove(&key).expect("the key was found there");
+            let mut row = Arc::unwrap_or_clone(row);
+            row.record.stop = None;
+            row.record.outcome = Outcome::Running;
+            self.running.insert(key, Arc::new(row));
         }
     }
 
     /// What a question about `range` has to look at. Costs one count of an `Arc` for each running
     /// task and each second with an end; the lock around this is short.
-    #[must_use]
-    pub fn snapshot(&self, range: TimeRange) -> Snapshot {
-        let running = self.running.values();
-        let running = running.filter(|row| row.record.start < range.stop()).cloned().collect();
-        let later = self.chunks.range(range.start().second()..);
-        let chunks = later
-            .filter(|(_, chunk)| chunk.start_min < range.stop())
-            .map(|(_, chunk)| chunk.clone())
-            .collect();
-        Snapshot::new(range, running, chunks, self.thinned)
-    }
-
-    /// Counts and durations by name, over all tasks that ever ended.
-    #[must_use]
-    pub fn totals(&self) -> &Totals {
-        &self.totals
-    }
-
-    /// Running tasks by name.
-    #[must_use]
-    pub fn running_by_name(&self) -> BTreeMap<Arc<str>, u64> {
-        let mut counts = BTreeMap::new();
-        for row in self.running.values() {
-            *counts.entry(row.record.name.clone()).or_default() += 1;
+    pub(crate) fn snapshot(&self, range: TimeRange) -> Snapshot {
+        let open = self.running.values().chain(self.lost.values());
+        let parts = self.sealing.iter().chain([&self.ended]);
+        // A chunk is a whole second, for questions that count whole seconds.
+        let later = parts.flat_map(|chunks| chunks.range(range.start().second()..));
+        let chunks = later.filter(|(_, chunk)| chunk.start_min < range.stop());
+        Snapshot {
+            manifest: self.manifest.clone(),
+            open: open.filter(|row| overlaps(row, range)).cloned().collect(),
+            chunks: chunks.map(|(_, chunk)| chunk.clone()).collect(),
+            thinned: self.thinned,
         }
-        counts
+    }
+
+    /// What is to be written to tables: all ended rows that are here, and lost ones that nobody will
+    /// say more of. They stay here until [`Ledger::sealed`]; if writing fails, the next call gives
+    /// them again.
+    pub(crate) fn take_for_sealing(&mut self, now: Timestamp) -> LedgerSealing {
+        let settled = now.shifted(-nanoseconds(LOST_KEPT));
+        let is_settled = |row: &Arc<TaskRow>| row.record.stop.is_some_and(|stop| stop < settled);
+        let lost = self.lost.iter().filter(|(_, row)| is_settled(row));
+        let lost: Vec<TaskKey> = lost.map(|(key, _)| key.clone()).collect();
+        for key in lost {
+            let row = self.lost.remove(&key).expect("the key was found there");
+            let stop = row.record.stop.expect("a lost task has a stop");
+            self.insert_ended(key, Arc::unwrap_or_clone(row), stop);
+        }
+        self.sealing_rows += self.places.len();
+        self.places.clear();
+        self.sealing.push(std::mem::take(&mut self.ended));
+        let chunks = self.sealing.iter().flat_map(BTreeMap::values);
+        LedgerSealing {
+            ended: chunks.flat_map(|chunk| chunk.rows.values().cloned()).collect(),
+            open: self.running.values().chain(self.lost.values()).cloned().collect(),
+        }
+    }
+
+    /// The rows last taken are in the tables of `manifest`. Gives them back, to be let go without
+    /// the lock.
+    #[must_use = "to be dropped when the lock is free again"]
+    pub(crate) fn sealed(&mut self, manifest: Arc<Manifest>) -> impl Sized + use<> {
+        self.manifest = manifest;
+        self.sealing_rows = 0;
+        std::mem::take(&mut self.sealing)
+    }
+
+    /// A version whose tables hold the same as those of the one before, or less by what is too old.
+    pub(crate) fn set_manifest(&mut self, manifest: Arc<Manifest>) {
+        self.manifest = manifest;
     }
 
     /// Running tasks of a worker's life.
@@ -188,40 +249,48 @@ impl Ledger {
         self.running.range(keys_of(worker, epoch)).count()
     }
 
-    /// Whether a task of that name ended or runs.
-    #[must_use]
-    pub fn knows_name(&self, name: &str) -> bool {
-        self.totals.contains(name) || self.running.values().any(|row| *row.record.name == *name)
-    }
-
-    /// Names of all tasks that ended, and of those that run.
+    /// Names of all tasks that are here.
     #[must_use]
     pub fn names(&self) -> BTreeSet<Arc<str>> {
-        let running = self.running.values().map(|row| row.record.name.clone());
-        self.totals.names().cloned().chain(running).collect()
+        self.rows().map(|row| row.record.name.clone()).collect()
     }
 
-    /// Rows, running and finished.
+    /// Whether a task of that name is here.
+    #[must_use]
+    pub fn knows_name(&self, name: &str) -> bool {
+        self.rows().any(|row| *row.record.name == *name)
+    }
+
+    /// Rows that are here, running, lost and ended.
     #[must_use]
     pub fn row_count(&self) -> usize {
-        self.running.len() + self.places.len()
+        self.running.len() + self.lost.len() + self.places.len() + self.sealing_rows
     }
 
-    /// Rows that had to go to make room.
+    /// Memory that the ended rows take, about, in bytes: what a sealing would free.
+    pub(crate) fn ended_bytes(&self) -> usize {
+        /// A row with a key and a name of its own, and its places in two maps.
+        const ROW_BYTES: usize = size_of::<TaskRow>() + 256;
+        (self.places.len() + self.sealing_rows) * ROW_BYTES
+    }
+
+    /// Running rows that there was no room for.
     #[must_use]
     pub fn thinned(&self) -> u64 {
         self.thinned
     }
 
-    fn insert_finished(&mut self, key: TaskKey, row: TaskRow, stop: Timestamp) {
-        self.totals.count(&row);
-        if row.record.outcome == Outcome::Lost {
-            self.lost.insert(key.clone(), row.record.name.clone());
-        }
+    fn rows(&self) -> impl Iterator<Item = &Arc<TaskRow>> {
+        let chunks = self.sealing.iter().chain([&self.ended]).flat_map(BTreeMap::values);
+        let ended = chunks.flat_map(|chunk| chunk.rows.values());
+        self.running.values().chain(self.lost.values()).chain(ended)
+    }
+
+    fn insert_ended(&mut self, key: TaskKey, row: TaskRow, stop: Timestamp) {
         self.arrivals += 1;
         let place = (stop, self.arrivals);
         self.places.insert(key, place);
-        let chunk = self.chunks.entry(stop.second()).or_insert_with(|| {
+        let chunk = self.ended.entry(stop.second()).or_insert_with(|| {
             Arc::new(Chunk { rows: BTreeMap::new(), start_min: Timestamp::MAX })
         });
         // Copies the chunk only while a question reads it.
@@ -230,45 +299,13 @@ impl Ledger {
         chunk.rows.insert(place, Arc::new(row));
     }
 
-    /// Takes out what is known of a task, its part of the totals too.
-    fn forget(&mut self, key: &TaskKey) {
-        self.running.remove(key);
-        match self.remove_finished(key) {
-            Some(row) if row.record.outcome != Outcome::Lost => self.totals.uncount(&row),
-            _ => self.uncount_lost(key),
-        }
-    }
-
-    fn uncount_lost(&mut self, key: &TaskKey) {
-        if let Some(name) = self.lost.remove(key) {
-            self.totals.uncount_lost(&name);
-        }
-    }
-
-    fn remove_finished(&mut self, key: &TaskKey) -> Option<Arc<TaskRow>> {
-        let place = self.places.remove(key)?;
+    fn remove_ended(&mut self, key: &TaskKey) {
+        let Some(place) = self.places.remove(key) else { return };
         let second = place.0.second();
-        let chunk = self.chunks.get_mut(&second).expect("a place leads to a chunk");
-        let row = Arc::make_mut(chunk).rows.remove(&place);
+        let chunk = self.ended.get_mut(&second).expect("a place leads to a chunk");
+        Arc::make_mut(chunk).rows.remove(&place);
         if chunk.rows.is_empty() {
-            self.chunks.remove(&second);
-        }
-        row
-    }
-
-    /// Makes room for `newest`, which goes itself if nothing is finished.
-    fn thin(&mut self, newest: &TaskKey) {
-        while self.row_count() > self.rows_max {
-            self.thinned += 1;
-            let Some(first) = self.chunks.values().next() else {
-                self.running.remove(newest);
-                return;
-            };
-            let oldest = first.rows.values().next().expect("no chunk is empty").key();
-            self.remove_finished(&oldest);
-            if self.lost.len() > LOST_MAX {
-                self.lost.remove(&oldest);
-            }
+            self.ended.remove(&second);
         }
     }
 

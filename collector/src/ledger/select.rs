@@ -1,18 +1,22 @@
 //! Questions to the ledger, answered without its lock.
 
-use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+use std::ops::Range;
 use std::sync::Arc;
 
-use profiler_core::{Outcome, TimeRange};
+use profiler_core::{Epoch, Outcome, TaskId, TimeRange, Timestamp, WorkerId};
 
-use super::{Chunk, NameTotal, TaskRow};
+use super::{Chunk, TaskRow};
+use crate::store::{Manifest, Second};
 
 /// Which tasks to keep. The default keeps all.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TaskFilter {
     /// Names; empty keeps all.
     pub names: Vec<String>,
+    /// Keys; empty keeps all.
+    pub keys: Vec<String>,
     /// Ids of workers; empty keeps all.
     pub workers: Vec<String>,
     /// Outcomes; empty keeps all.
@@ -25,18 +29,50 @@ impl TaskFilter {
     pub fn keeps(&self, row: &TaskRow) -> bool {
         let among = |kept: &[String], text: &str| kept.is_empty() || kept.iter().any(|k| k == text);
         among(&self.names, &row.record.name)
+            && among(&self.keys, &row.record.key)
             && among(&self.workers, &row.worker.0)
-            && (self.outcomes.is_empty() || self.outcomes.contains(&row.record.outcome))
+            && self.keeps_outcome(row.record.outcome)
+    }
+
+    pub(crate) fn keeps_outcome(&self, outcome: Outcome) -> bool {
+        self.outcomes.is_empty() || self.outcomes.contains(&outcome)
     }
 }
 
-/// The rows of the ledger, as they were at one moment, among which are all that overlap a range.
+/// What a reader works with: it is complete, and does not change.
 #[derive(Debug)]
-pub struct Snapshot {
-    range: TimeRange,
-    running: Vec<Arc<TaskRow>>,
-    chunks: Vec<Arc<Chunk>>,
-    thinned: u64,
+pub(crate) struct Snapshot {
+    /// Its table `tasks` has the ended tasks that are not here.
+    pub(crate) manifest: Arc<Manifest>,
+    /// Running tasks, and those that we ended for their worker and that may yet change.
+    pub(super) open: Vec<Arc<TaskRow>>,
+    pub(super) chunks: Vec<Arc<Chunk>>,
+    pub(super) thinned: u64,
+}
+
+impl Snapshot {
+    /// Running rows that there was no room for, over the ledger's whole life.
+    pub(crate) fn thinned(&self) -> u64 {
+        self.thinned
+    }
+
+    /// The rows that are in no table; among them all that overlap the range that was asked for.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = &Arc<TaskRow>> {
+        self.open.iter().chain(self.chunks.iter().flat_map(|chunk| chunk.rows.values()))
+    }
+}
+
+/// Whether a task started before the range's end, and runs or stopped at or after its start.
+pub(crate) fn overlaps(row: &TaskRow, range: TimeRange) -> bool {
+    row.record.start < range.stop() && row.record.stop.is_none_or(|stop| stop >= range.start())
+}
+
+/// Whether a task ended in those seconds, or runs and started before their end.
+pub(crate) fn counts_in(row: &TaskRow, seconds: &Range<Second>) -> bool {
+    match row.record.stop {
+        Some(stop) => seconds.contains(&Second::of(stop)),
+        None => Second::of(row.record.start) < seconds.end,
+    }
 }
 
 /// Rows that answer a question.
@@ -48,62 +84,69 @@ pub struct Selection {
     pub total: u64,
 }
 
-impl Snapshot {
-    pub(super) fn new(
-        range: TimeRange,
-        running: Vec<Arc<TaskRow>>,
-        chunks: Vec<Arc<Chunk>>,
-        thinned: u64,
-    ) -> Snapshot {
-        Snapshot { range, running, chunks, thinned }
-    }
+/// The rows of a selection while it is made, in memory for `limit` rows.
+#[derive(Debug)]
+pub(crate) struct Selecting {
+    limit: usize,
+    total: u64,
+    /// The one that would go first is on top.
+    newest: BinaryHeap<Newest>,
+}
 
-    /// Rows that the ledger had dropped to make room, over its whole life.
-    #[must_use]
-    pub fn thinned(&self) -> u64 {
-        self.thinned
-    }
+#[derive(PartialEq, Eq, Debug)]
+struct Newest(Arc<TaskRow>);
 
-    /// The rows that overlap the range (start before its stop; running, or stop not before its
-    /// start) and that `filter` keeps, at most `limit`: those that started last.
-    #[must_use]
-    pub fn select(&self, filter: &TaskFilter, limit: usize) -> Selection {
-        let mut rows: Vec<_> = self.overlapping(filter).cloned().collect();
-        let total = rows.len() as u64;
-        if rows.len() > limit {
-            rows.select_nth_unstable_by(limit, newest_first);
-            rows.truncate(limit);
-        }
-        rows.sort_unstable_by(newest_first);
-        Selection { rows, total }
-    }
+/// Where a row stands: by start, the newest first.
+type Rank<'a> = (Reverse<Timestamp>, &'a WorkerId, Epoch, TaskId);
 
-    /// Counts and durations by name of the rows that overlap the range and that `filter` keeps;
-    /// running ones count as [`Outcome::Running`].
-    #[must_use]
-    pub fn summarize(&self, filter: &TaskFilter) -> BTreeMap<Arc<str>, NameTotal> {
-        let mut totals: BTreeMap<Arc<str>, NameTotal> = BTreeMap::new();
-        for row in self.overlapping(filter) {
-            match totals.get_mut(&row.record.name) {
-                Some(total) => total.count(row),
-                None => totals.entry(row.record.name.clone()).or_default().count(row),
-            }
-        }
-        totals
-    }
-
-    fn overlapping<'a>(&'a self, filter: &'a TaskFilter) -> impl Iterator<Item = &'a Arc<TaskRow>> {
-        let finished = self.chunks.iter().flat_map(|chunk| chunk.rows.values());
-        self.running.iter().chain(finished).filter(|row| {
-            row.record.start < self.range.stop()
-                && row.record.stop.is_none_or(|stop| stop >= self.range.start())
-                && filter.keeps(row)
-        })
+impl Newest {
+    fn rank(&self) -> Rank<'_> {
+        let Newest(row) = self;
+        (Reverse(row.record.start), &row.worker, row.epoch, row.record.id)
     }
 }
 
-fn newest_first(a: &Arc<TaskRow>, b: &Arc<TaskRow>) -> Ordering {
-    let which = |row: &TaskRow| (row.epoch, row.record.id);
-    let by_start = b.record.start.cmp(&a.record.start);
-    by_start.then_with(|| a.worker.cmp(&b.worker)).then_with(|| which(a).cmp(&which(b)))
+impl Ord for Newest {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.rank().cmp(&other.rank())
+    }
+}
+
+impl PartialOrd for Newest {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Selecting {
+    pub(crate) fn new(limit: usize) -> Selecting {
+        Selecting { limit, total: 0, newest: BinaryHeap::new() }
+    }
+
+    /// Counts a row, and keeps it if it is among the newest.
+    pub(crate) fn offer(&mut self, row: &Arc<TaskRow>) {
+        if self.counts_in(row.record.start) {
+            self.keep(row.clone());
+        }
+    }
+
+    /// Counts a row that started at `start`; whether it must be [kept](Selecting::keep), so that
+    /// most rows need not be made at all.
+    pub(crate) fn counts_in(&mut self, start: Timestamp) -> bool {
+        self.total += 1;
+        let oldest = self.newest.peek();
+        self.newest.len() < self.limit || oldest.is_some_and(|row| row.0.record.start <= start)
+    }
+
+    pub(crate) fn keep(&mut self, row: Arc<TaskRow>) {
+        self.newest.push(Newest(row));
+        if self.newest.len() > self.limit {
+            self.newest.pop();
+        }
+    }
+
+    pub(crate) fn done(self) -> Selection {
+        let rows = self.newest.into_sorted_vec().into_iter().map(|Newest(row)| row);
+        Selection { rows: rows.collect(), total: self.total }
+    }
 }

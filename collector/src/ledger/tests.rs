@@ -1,8 +1,10 @@
 //! The ledger against a list of rows that is searched from end to end.
 
+use profiler_core::NodeId;
 use proptest::prelude::*;
 
 use super::*;
+use crate::store::Tier;
 
 fn time(seconds: i64) -> Timestamp {
     Timestamp::from_unix_ns(seconds * 1_000_000_000)
@@ -33,6 +35,9 @@ enum Step {
     Upsert(TaskRow),
     EndAsLost(u8, u64, i64),
     RunAgain(u8, u64),
+    /// Begins a sealing, after so many seconds that lost tasks are settled or not.
+    Take(bool),
+    Seal,
 }
 
 /// Few workers, epochs, ids, names and seconds, so that all of them meet.
@@ -49,73 +54,91 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         8 => upsert,
         1 => (0..2u8, 0..2u64, 0..40i64).prop_map(|(w, e, at)| Step::EndAsLost(w, e, at)),
         1 => (0..2u8, 0..2u64).prop_map(|(w, e)| Step::RunAgain(w, e)),
+        1 => any::<bool>().prop_map(Step::Take),
+        1 => Just(Step::Seal),
     ];
     prop::collection::vec(step, 0..60)
 }
 
-/// A list of rows, in the order in which they ended or began.
+/// A list of rows, and what was written to tables, where nothing replaces it any more.
 #[derive(Default)]
 struct Model {
     rows: Vec<TaskRow>,
-    /// What is known of each task, also of those whose rows were thinned.
-    latest: BTreeMap<TaskKey, TaskRow>,
+    settled: Vec<TaskRow>,
     thinned: u64,
 }
 
 impl Model {
-    fn apply(&mut self, step: &Step, rows_max: usize) {
+    fn apply(&mut self, step: &Step, running_max: usize) {
         let of = |row: &TaskRow, w: u8, e: u64| row.worker == worker(w) && row.epoch == Epoch(e);
         match step {
-            Step::Upsert(row) => self.put(row.clone()),
+            Step::Upsert(row) => {
+                self.rows.retain(|other| other.key() != row.key());
+                let running = self.rows.iter().filter(|row| row.record.stop.is_none()).count();
+                match row.record.stop.is_none() && running >= running_max {
+                    true => self.thinned += 1,
+                    false => self.rows.push(row.clone()),
+                }
+            }
             Step::EndAsLost(w, e, last_seen) => {
-                let (mut running, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut self.rows)
-                    .into_iter()
-                    .partition(|row| of(row, *w, *e) && row.record.stop.is_none());
-                self.rows = rest;
-                running.sort_by_key(TaskRow::key);
-                for mut row in running {
+                let running = |row: &&mut TaskRow| of(row, *w, *e) && row.record.stop.is_none();
+                for row in self.rows.iter_mut().filter(running) {
                     row.record.stop = Some(time(*last_seen).max(row.record.start));
                     row.record.outcome = Outcome::Lost;
-                    self.put(row);
                 }
             }
             Step::RunAgain(w, e) => {
-                let lost = |row: &TaskRow| row.record.outcome == Outcome::Lost;
-                let mut again = self.rows.clone();
-                again.retain(|row| of(row, *w, *e) && lost(row));
-                for mut row in again {
+                let lost =
+                    |row: &&mut TaskRow| of(row, *w, *e) && row.record.outcome == Outcome::Lost;
+                for row in self.rows.iter_mut().filter(lost) {
                     row.record.stop = None;
                     row.record.outcome = Outcome::Running;
-                    self.put(row);
                 }
             }
-        }
-        while self.rows.len() > rows_max {
-            self.thinned += 1;
-            let finished =
-                self.rows.iter().enumerate().filter(|(_, row)| row.record.stop.is_some());
-            // The first of equal ones: it ended first.
-            match finished.min_by_key(|(index, row)| (row.record.stop, *index)) {
-                Some((oldest, _)) => self.rows.remove(oldest),
-                None => self.rows.pop().unwrap(),
-            };
+            Step::Take(lost_too) => {
+                let ended = |row: &mut TaskRow| match row.record.outcome {
+                    Outcome::Running => false,
+                    Outcome::Lost => *lost_too,
+                    _ => true,
+                };
+                self.settled.extend(self.rows.extract_if(.., ended));
+            }
+            Step::Seal => {}
         }
     }
 
-    fn put(&mut self, row: TaskRow) {
-        self.rows.retain(|other| other.key() != row.key());
-        self.latest.insert(row.key(), row.clone());
-        self.rows.push(row);
+    fn all(&self) -> impl Iterator<Item = &TaskRow> {
+        self.rows.iter().chain(&self.settled)
     }
 }
 
-fn apply(ledger: &mut Ledger, step: &Step) {
-    match step.clone() {
-        Step::Upsert(row) => ledger.upsert(row),
-        Step::EndAsLost(w, e, at) => {
-            ledger.end_as_lost(&worker(w), Epoch(e), time(at));
+/// A ledger with the tables that its sealings write.
+struct Sealed {
+    ledger: Ledger,
+    taken: Option<Vec<Arc<TaskRow>>>,
+    tables: Vec<Arc<TaskRow>>,
+}
+
+impl Sealed {
+    fn apply(&mut self, step: &Step) {
+        let ledger = &mut self.ledger;
+        match step.clone() {
+            Step::Upsert(row) => ledger.upsert(row),
+            Step::EndAsLost(w, e, at) => {
+                ledger.end_as_lost(&worker(w), Epoch(e), time(at));
+            }
+            Step::RunAgain(w, e) => ledger.run_again(&worker(w), Epoch(e)),
+            Step::Take(lost_too) => {
+                let now = if lost_too { 100 + LOST_KEPT.as_secs() } else { 0 };
+                self.taken = Some(ledger.take_for_sealing(time(now.cast_signed())).ended);
+            }
+            Step::Seal => {
+                if let Some(taken) = self.taken.take() {
+                    self.tables.extend(taken);
+                    drop(ledger.sealed(Arc::new(Manifest::default())));
+                }
+            }
         }
-        Step::RunAgain(w, e) => ledger.run_again(&worker(w), Epoch(e)),
     }
 }
 
@@ -127,23 +150,30 @@ fn sorted(mut rows: Vec<TaskRow>) -> Vec<TaskRow> {
 proptest! {
     #[test]
     fn a_range_has_the_rows_of_a_search_from_end_to_end(
-        steps in steps(), rows_max in prop_oneof![Just(1_000usize), 1..12usize],
+        steps in steps(), running_max in prop_oneof![Just(1_000usize), 1..12usize],
         from in 0..40i64, length in 1..20i64, limit in 1..20usize,
         name in prop::option::of(0..3u8), w in prop::option::of(0..2u8),
         outcome in prop::option::of(0..6usize),
     ) {
-        let (mut ledger, mut model) = (Ledger::new(rows_max, 100), Model::default());
+        let ledger = Ledger::new(Arc::new(Manifest::default()), running_max);
+        let mut sealed = Sealed { ledger, taken: None, tables: Vec::new() };
+        let mut model = Model::default();
         for step in &steps {
-            apply(&mut ledger, step);
-            model.apply(step, rows_max);
+            // A task ends once: no worker tells of it again after it told its end.
+            if matches!(step, Step::Upsert(row) if model.settled.iter().any(|s| s.key() == row.key())) {
+                continue;
+            }
+            sealed.apply(step);
+            model.apply(step, running_max);
         }
         let filter = TaskFilter {
             names: name.map(|name| format!("n{name}")).into_iter().collect(),
+            keys: vec!["".to_owned()],
             workers: w.map(|w| format!("w{w}")).into_iter().collect(),
             outcomes: outcome.map(|outcome| Outcome::ALL[outcome]).into_iter().collect(),
         };
         let range = TimeRange::new(time(from), time(from + length)).unwrap();
-        let expected = sorted(model.rows.iter().filter(|row| {
+        let expected = sorted(model.all().filter(|row| {
             let record = &row.record;
             record.start < range.stop()
                 && record.stop.is_none_or(|stop| stop >= range.start())
@@ -151,66 +181,63 @@ proptest! {
                 && w.is_none_or(|w| row.worker == worker(w))
                 && outcome.is_none_or(|outcome| record.outcome == Outcome::ALL[outcome])
         }).cloned().collect());
-        let found = ledger.snapshot(range).select(&filter, limit);
+        let mut selecting = Selecting::new(limit);
+        let snapshot = sealed.ledger.snapshot(range);
+        let rows = snapshot.rows().chain(&sealed.tables);
+        rows.filter(|row| overlaps(row, range) && filter.keeps(row))
+            .for_each(|row| selecting.offer(row));
+        let found = selecting.done();
         let rows: Vec<TaskRow> = found.rows.iter().map(|row| (**row).clone()).collect();
         prop_assert_eq!(found.total, expected.len() as u64);
         prop_assert_eq!(&rows[..], &expected[..expected.len().min(limit)]);
-        prop_assert_eq!(ledger.row_count(), model.rows.len());
-        prop_assert_eq!(ledger.thinned(), model.thinned);
-
-        let summary = ledger.snapshot(range).summarize(&filter);
-        let counted: u64 =
-            summary.values().flat_map(|t| Outcome::ALL.map(|o| t.outcomes.get(o))).sum();
-        prop_assert_eq!(counted, expected.len() as u64);
+        let held = model.all().count() - sealed.tables.len();
+        prop_assert_eq!(sealed.ledger.row_count(), held);
+        prop_assert_eq!(sealed.ledger.thinned(), model.thinned);
     }
 
-    /// Tasks end once, as workers tell it; only lost ones may still change. Then the totals are
-    /// those of all tasks, however few rows are kept.
+    /// Rows for tables, summed by name and outcome, are the totals of the tasks themselves.
     #[test]
-    fn totals_by_name_are_exact_however_few_rows_are_kept(
-        steps in steps(), rows_max in 1..12usize, names_max in 1..4usize,
-    ) {
-        let (mut ledger, mut model) = (Ledger::new(rows_max, names_max), Model::default());
-        for step in &steps {
-            if let Step::Upsert(row) = step
-                && let Some(known) = model.latest.get(&row.key())
-                && (!matches!(known.record.outcome, Outcome::Running | Outcome::Lost)
-                    || known.record.name != row.record.name
-                    || row.record.stop.is_none())
-            {
-                continue;
-            }
-            apply(&mut ledger, step);
-            model.apply(step, rows_max);
+    fn rows_of_durations_count_every_ended_task_once(steps in steps()) {
+        let mut model = Model::default();
+        steps.iter().for_each(|step| model.apply(step, 1_000));
+        let node_of = |name: &str| NodeId(name[1..].parse::<u32>().unwrap() + 7);
+        let rows = DurationRows::of(model.all(), node_of);
+        let mut found: BTreeMap<u32, NameTotal> = BTreeMap::new();
+        let mut seconds = BTreeMap::<u32, u64>::new();
+        for row in rows.counts {
+            let fields = row.key.fields(Tier::Second);
+            let outcome = Outcome::ALL[usize::from(fields.kind)];
+            *seconds.entry(fields.ts.0).or_default() += row.value;
+            let total = found.entry(fields.task.0).or_default();
+            total.count_in_bucket(outcome, fields.node, row.value);
         }
-        // A row thinned while it was lost is lost until its end is told, also if its worker is back.
-        let mut expected = BTreeMap::<Outcome, (u64, u128)>::new();
-        for row in model.latest.values().filter(|row| row.record.stop.is_some()) {
-            let (count, sum) = expected.entry(row.record.outcome).or_default();
-            *count += 1;
-            *sum += u128::from(row.duration_ns().unwrap());
+        for row in rows.sums {
+            let fields = row.key.fields(Tier::Second);
+            let outcome = Outcome::ALL[usize::from(fields.kind)];
+            found.entry(fields.task.0).or_default().add_to_total(outcome, row.value);
         }
-        for outcome in Outcome::ALL {
-            let count: u64 = ledger.totals().iter().map(|(_, t)| t.outcomes.get(outcome)).sum();
-            prop_assert_eq!(count, expected.get(&outcome).map_or(0, |e| e.0), "{:?}", outcome);
+        let mut expected: BTreeMap<u32, NameTotal> = BTreeMap::new();
+        let mut expected_seconds = BTreeMap::<u32, u64>::new();
+        for row in model.all().filter(|row| row.record.stop.is_some()) {
+            expected.entry(node_of(&row.record.name).0).or_default().count(row);
+            let second = row.record.stop.unwrap().second();
+            *expected_seconds.entry(u32::try_from(second).unwrap()).or_default() += 1;
         }
-        expected.remove(&Outcome::Lost);
-        let spreads = ledger.totals().iter().filter_map(|(_, total)| total.durations.spread());
-        let sum: u64 = spreads.map(|spread| spread.total_ns).sum();
-        prop_assert_eq!(u128::from(sum), expected.values().map(|e| e.1).sum::<u128>());
-        prop_assert!(ledger.totals().names().count() <= names_max + 1);
+        prop_assert_eq!(found, expected);
+        prop_assert_eq!(seconds, expected_seconds);
     }
 }
 
 #[test]
 fn a_lost_task_is_corrected_by_its_true_end() {
-    let mut ledger = Ledger::new(10, 10);
+    let mut ledger = Ledger::new(Arc::new(Manifest::default()), 10);
     let who = (0, 7, 1);
     ledger.upsert(row(who, "load", (5, None), Outcome::Running));
     assert_eq!(ledger.end_as_lost(&worker(0), Epoch(7), time(3)), 1);
     let lost = |ledger: &Ledger| {
-        let rows = ledger.snapshot(TimeRange::ALL).select(&TaskFilter::default(), 10).rows;
-        (rows[0].record.outcome, rows[0].record.stop)
+        let snapshot = ledger.snapshot(TimeRange::ALL);
+        let row = snapshot.rows().next().unwrap();
+        (row.record.outcome, row.record.stop)
     };
     // Its worker was last seen before it started, by a clock that was estimated anew since.
     assert_eq!(lost(&ledger), (Outcome::Lost, Some(time(5))));
@@ -219,21 +246,39 @@ fn a_lost_task_is_corrected_by_its_true_end() {
     assert_eq!(ledger.end_as_lost(&worker(0), Epoch(7), time(9)), 1);
     ledger.upsert(row(who, "load", (5, Some(6)), Outcome::Erred));
     assert_eq!(lost(&ledger), (Outcome::Erred, Some(time(6))));
-    let total = ledger.totals().iter().next().unwrap().1.clone();
-    assert_eq!((total.outcomes.get(Outcome::Lost), total.outcomes.get(Outcome::Erred)), (0, 1));
+    assert_eq!(ledger.row_count(), 1);
+}
+
+#[test]
+fn open_rows_outlast_a_restart() {
+    let mut ledger = Ledger::new(Arc::new(Manifest::default()), 10);
+    ledger.upsert(row((0, 7, 1), "load", (5, None), Outcome::Running));
+    ledger.end_as_lost(&worker(0), Epoch(7), time(6));
+    ledger.upsert(row((1, 7, 2), "load", (5, None), Outcome::Running));
+    ledger.upsert(row((1, 7, 3), "load", (5, Some(6)), Outcome::Ok));
+    let taken = ledger.take_for_sealing(time(7));
+    assert_eq!((taken.ended.len(), taken.open.len()), (1, 2));
+    let mut restarted = Ledger::new(Arc::new(Manifest::default()), 10);
+    restarted.restore(taken.open.iter().map(|row| (**row).clone()));
+    let again = restarted.take_for_sealing(time(7));
+    assert_eq!((again.ended, again.open), (Vec::new(), taken.open));
+    restarted.run_again(&worker(0), Epoch(7));
+    assert_eq!(restarted.running_count(&worker(0), Epoch(7)), 1);
 }
 
 #[test]
 fn a_reader_keeps_what_it_took() {
-    let mut ledger = Ledger::new(10, 10);
+    let mut ledger = Ledger::new(Arc::new(Manifest::default()), 10);
     ledger.upsert(row((0, 0, 1), "load", (1, Some(2)), Outcome::Ok));
     let before = ledger.snapshot(TimeRange::ALL);
     ledger.upsert(row((0, 0, 2), "load", (1, Some(2)), Outcome::Ok));
     let between = ledger.snapshot(TimeRange::ALL);
     ledger.upsert(row((0, 0, 1), "load", (1, Some(2)), Outcome::Erred));
     let outcomes = |snapshot: &Snapshot| {
-        let rows = snapshot.select(&TaskFilter::default(), 10).rows;
-        rows.iter().map(|row| row.record.outcome).collect::<Vec<_>>()
+        let mut rows: Vec<_> =
+            snapshot.rows().map(|row| (row.record.id, row.record.outcome)).collect();
+        rows.sort();
+        rows.into_iter().map(|(_, outcome)| outcome).collect::<Vec<_>>()
     };
     assert_eq!(outcomes(&before), [Outcome::Ok]);
     assert_eq!(outcomes(&between), [Outcome::Ok, Outcome::Ok]);

@@ -1,14 +1,12 @@
-//! Counts and durations by name, over all tasks that ever ended; rows that go do not change them.
+//! Counts and durations of the tasks of one name.
 
 use std::sync::Arc;
 
-use profiler_core::Outcome;
+use profiler_core::{NodeId, Outcome};
 use rustc_hash::FxHashMap;
 
-use super::{Durations, TaskRow};
-
-/// The name that takes what is past the limit on names.
-const OVERFLOW: &str = "[overflow]";
+use super::{Durations, TaskRow, bucket};
+use crate::store::{Fields, Key, Row, Second, Tier, WorkerNumber, sort_and_sum};
 
 /// How many tasks ended in which way.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -21,14 +19,15 @@ impl OutcomeCounts {
         self.0[outcome as usize]
     }
 
-    /// The count of `outcome`, to be changed.
-    pub fn get_mut(&mut self, outcome: Outcome) -> &mut u64 {
-        &mut self.0[outcome as usize]
+    /// Counts so many more that ended as `outcome`.
+    pub fn add(&mut self, outcome: Outcome, count: u64) {
+        let sum = &mut self.0[outcome as usize];
+        *sum = sum.saturating_add(count);
     }
 }
 
 /// All tasks of one name.
-#[derive(Clone, Default, Debug)]
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct NameTotal {
     /// How they ended.
     pub outcomes: OutcomeCounts,
@@ -39,74 +38,75 @@ pub struct NameTotal {
 impl NameTotal {
     /// Counts a task.
     pub fn count(&mut self, row: &TaskRow) {
-        *self.outcomes.get_mut(row.record.outcome) += 1;
-        if let Some(duration_ns) = known_duration_ns(row) {
-            self.durations.add(duration_ns);
+        let outcome = row.record.outcome;
+        match row.duration_ns() {
+            Some(duration_ns) => {
+                self.count_in_bucket(outcome, bucket(duration_ns), 1);
+                self.add_to_total(outcome, duration_ns);
+            }
+            None => self.outcomes.add(outcome, 1),
+        }
+    }
+
+    /// Counts what another total has counted.
+    pub(crate) fn absorb(&mut self, other: NameTotal) {
+        for outcome in Outcome::ALL {
+            self.outcomes.add(outcome, other.outcomes.get(outcome));
+        }
+        self.durations.absorb(other.durations);
+    }
+
+    /// Counts ended tasks, as they stand in `durations_*`.
+    pub(crate) fn count_in_bucket(&mut self, outcome: Outcome, bucket: u32, count: u64) {
+        self.outcomes.add(outcome, count);
+        if outcome != Outcome::Lost {
+            self.durations.add_to_bucket(bucket, count);
+        }
+    }
+
+    /// Adds time of ended tasks, as it stands in `duration_sums_*`.
+    pub(crate) fn add_to_total(&mut self, outcome: Outcome, nanoseconds: u64) {
+        if outcome != Outcome::Lost {
+            self.durations.add_to_total(nanoseconds);
         }
     }
 }
 
-/// How long a task took, if its worker said so.
-fn known_duration_ns(row: &TaskRow) -> Option<u64> {
-    row.duration_ns().filter(|_| row.record.outcome != Outcome::Lost)
+/// Rows of the counting tables of durations, of seconds, sorted.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) struct DurationRows {
+    /// Of `durations`: by name, outcome and [`bucket`].
+    pub(crate) counts: Vec<Row>,
+    /// Of `duration_sums`: by name and outcome.
+    pub(crate) sums: Vec<Row>,
 }
 
-/// Totals by name, bounded in names. Each is shared, so that a reader takes it under a short lock; it
-/// is copied only if it changes while it is read.
-#[derive(Clone, Debug)]
-pub struct Totals {
-    names: FxHashMap<Arc<str>, Arc<NameTotal>>,
-    names_max: usize,
-}
-
-impl Totals {
-    pub(super) fn new(names_max: usize) -> Totals {
-        Totals { names: FxHashMap::default(), names_max }
-    }
-
-    pub(super) fn count(&mut self, row: &TaskRow) {
-        self.of(&row.record.name).count(row);
-    }
-
-    /// Takes a task out again that was counted.
-    pub(super) fn uncount(&mut self, row: &TaskRow) {
-        let total = self.of(&row.record.name);
-        let count = total.outcomes.get_mut(row.record.outcome);
-        *count = count.saturating_sub(1);
-        if let Some(duration_ns) = known_duration_ns(row) {
-            total.durations.remove(duration_ns);
+impl DurationRows {
+    /// Counts ended tasks to the seconds in which they stopped; rows that still run count nothing.
+    /// `node_of` gives the first-level node of a task's name and is asked once for each.
+    pub(crate) fn of<'a>(
+        rows: impl IntoIterator<Item = &'a TaskRow>,
+        mut node_of: impl FnMut(&str) -> NodeId,
+    ) -> DurationRows {
+        let mut nodes: FxHashMap<Arc<str>, NodeId> = FxHashMap::default();
+        let mut all = DurationRows::default();
+        for row in rows {
+            let (Some(stop), Some(duration_ns)) = (row.record.stop, row.duration_ns()) else {
+                continue;
+            };
+            let task = match nodes.get(&row.record.name) {
+                Some(node) => *node,
+                None => *nodes.entry(row.record.name.clone()).or_insert(node_of(&row.record.name)),
+            };
+            let key = |node| {
+                let (ts, kind) = (Tier::Second.period(Second::of(stop)), row.record.outcome as u8);
+                Key::new(Tier::Second, Fields { ts, task, worker: WorkerNumber::ALL, kind, node })
+            };
+            all.counts.push(Row { key: key(bucket(duration_ns)), value: 1 });
+            all.sums.push(Row { key: key(0), value: duration_ns });
         }
-    }
-
-    /// Takes a lost task out again: its true end is known now.
-    pub(super) fn uncount_lost(&mut self, name: &Arc<str>) {
-        let count = self.of(name).outcomes.get_mut(Outcome::Lost);
-        *count = count.saturating_sub(1);
-    }
-
-    /// Each name with its totals, in no order.
-    pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<NameTotal>)> {
-        self.names.iter()
-    }
-
-    /// Whether that name has totals.
-    #[must_use]
-    pub fn contains(&self, name: &str) -> bool {
-        self.names.contains_key(name)
-    }
-
-    /// The names that have totals.
-    pub fn names(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.names.keys()
-    }
-
-    fn of(&mut self, name: &Arc<str>) -> &mut NameTotal {
-        let known = self.names.contains_key(name);
-        // Names are never taken out, so a name that went to the overflow once always does.
-        let name = match known || self.names.len() < self.names_max {
-            true => name.clone(),
-            false => OVERFLOW.into(),
-        };
-        Arc::make_mut(self.names.entry(name).or_default())
+        sort_and_sum(&mut all.counts);
+        sort_and_sum(&mut all.sums);
+        all
     }
 }

@@ -36,6 +36,18 @@ pub(crate) enum QueryError {
     Steps { step: String, steps: u64, limit: u64 },
     #[error("format=collapsed has no lines; take by=function, or format=json or format=svg")]
     CollapsedByLine,
+    #[error(
+        "the answer would take {bytes} bytes of memory; at most {limit} are allowed: ask for fewer \
+         states"
+    )]
+    Memory { bytes: usize, limit: usize },
+    #[error("the reader went away")]
+    Cancelled,
+    #[error(
+        "{rows} rows of the store name stacks that the store does not hold: run `emberline store \
+         verify` on its directory"
+    )]
+    UnknownNodes { rows: u64 },
     #[error("the body is not understood: {reason}; allowed is a JSON object with some of: {}",
         allowed.join(", "))]
     Body { reason: String, allowed: Vec<&'static str> },
@@ -55,6 +67,11 @@ impl QueryError {
     /// Whether the question is well formed, but asks for what is not there.
     pub(crate) fn is_unknown_name(&self) -> bool {
         matches!(self, QueryError::UnknownName { .. })
+    }
+
+    /// Whether the question is right, and the answer is what fails.
+    pub(crate) fn is_ours(&self) -> bool {
+        matches!(self, QueryError::Cancelled | QueryError::UnknownNodes { .. })
     }
 
     /// What may be given instead.

@@ -1,18 +1,21 @@
 //! Where the time went.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::ops::Range;
 
-use profiler_core::{
-    Delta, Filter, NodeId, Profile, Ticks, TimeRange, Timestamp, Weight, WorkerId,
-};
+use profiler_core::{Filter, NodeId, Profile, ThreadKind, Ticks, TimeRange, Timestamp, WorkerId};
 
 use super::QueryError;
 use super::params::{Filters, Params, RangeText};
+use super::stored::{Asked, Cancel, Stored};
+use super::sums::Sums;
 use crate::collector::Collector;
-use crate::hot::StoredWindow;
+use crate::hot::{StoredWindow, View};
+use crate::idset::IdSet;
+use crate::limits::QUERY_BYTES_MAX;
+use crate::store::{Column, Counting, Coverage, Measure, Piece, Second, WorkerNumber};
 use crate::sync::read;
-use crate::tree::Excerpt;
+use crate::tree::{Excerpt, Top};
 
 /// What a node of the answer stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,15 +80,22 @@ pub(crate) struct Sampling {
 }
 
 impl Sampling {
-    pub(super) fn of(windows: &[Arc<StoredWindow>]) -> Sampling {
-        let mut sampling = Sampling::default();
-        for stored in windows {
-            sampling.windows += 1;
-            let length_ns = stored.window.range.length_ns();
-            sampling.sampled_ns = sampling.sampled_ns.saturating_add(length_ns);
-            sampling.ticks += stored.ticks;
-        }
-        sampling
+    fn add_window(&mut self, stored: &StoredWindow) {
+        self.windows += 1;
+        let length_ns = stored.window.range.length_ns();
+        self.sampled_ns = self.sampled_ns.saturating_add(length_ns);
+        self.ticks += stored.ticks;
+    }
+
+    fn add_measure(&mut self, measure: Measure, value: u64) {
+        let sum = match measure {
+            Measure::Windows => &mut self.windows,
+            Measure::SampledNs => &mut self.sampled_ns,
+            Measure::Ticks => &mut self.ticks.made,
+            Measure::TicksExpected => &mut self.ticks.expected,
+            Measure::TicksSaved => &mut self.ticks.saved,
+        };
+        *sum = sum.saturating_add(value);
     }
 
     /// Ticks a second that were made; `None` without any time.
@@ -104,60 +114,139 @@ impl Sampling {
 #[derive(Clone, Debug)]
 pub(crate) struct ProfileAnswer {
     pub(crate) profile: Profile,
+    pub(crate) facts: Facts,
+}
+
+/// What an answer was made from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Facts {
+    /// What is answered: more than was asked for where detail is no longer held.
+    pub(crate) range: TimeRange,
     pub(crate) sampling: Sampling,
     /// Workers that have windows in the range, by id.
     pub(crate) workers: Vec<WorkerId>,
-    /// The span of all windows that are held.
+    /// The span of all samples that are held.
     pub(crate) data: Option<TimeRange>,
+    /// Names of files that are missing from the answer.
+    pub(crate) damaged: Vec<String>,
 }
 
-/// The windows of a range that a filter keeps, taken under a short lock.
-pub(crate) struct Taken {
-    pub(crate) windows: Vec<Arc<StoredWindow>>,
-    pub(crate) data: Option<TimeRange>,
-}
-
-impl Taken {
-    pub(crate) fn of(collector: &Collector, range: TimeRange, filter: &Filter) -> Taken {
-        let (mut windows, data) = {
-            let hot = read(&collector.hot);
-            (hot.starting_in(range), hot.span())
-        };
-        windows.retain(|stored| filter.keeps_worker(&stored.window.worker));
-        Taken { windows, data }
+impl Facts {
+    /// Reads them from tables and from the windows of a view that was filtered already.
+    pub(super) fn of(
+        (mut stored, view): (Stored<'_>, View),
+        range: TimeRange,
+        numbers: Option<&[WorkerNumber]>,
+    ) -> Result<Facts, QueryError> {
+        let mut sampling = Sampling::default();
+        let mut workers = BTreeSet::new();
+        for window in &view.windows {
+            sampling.add_window(window);
+            workers.insert(window.window.worker.clone());
+        }
+        let columns = &[Column::Worker, Column::Kind];
+        let asked = Asked { tasks: None, workers: numbers, columns };
+        let mut seen = IdSet::default();
+        stored.scan(
+            |_| Counting::Cycles,
+            asked,
+            |batch, rows| {
+                rows.each(|index| {
+                    seen.insert(batch.worker[index]);
+                    if let Some(measure) = Measure::ALL.get(usize::from(batch.kind[index])) {
+                        sampling.add_measure(*measure, batch.values[index]);
+                    }
+                });
+            },
+        )?;
+        workers.extend(stored.workers(&seen));
+        Ok(Facts {
+            range: stored.range(range),
+            sampling,
+            workers: workers.into_iter().collect(),
+            data: stored.data(view.unsealed),
+            damaged: stored.damaged(),
+        })
     }
+}
 
-    /// The part of the tree that the windows' nodes need.
-    pub(crate) fn excerpt(&self, collector: &Collector) -> Excerpt {
-        let deltas = self.windows.iter().map(|stored| &stored.window.delta);
-        let touched = deltas.flat_map(Delta::entries).map(|(node, _, _)| *node);
-        Excerpt::of(&collector.tree, touched)
+impl View {
+    /// The windows that start in `seconds` and whose worker a filter keeps.
+    pub(super) fn of(collector: &Collector, seconds: Range<Second>, filter: &Filter) -> View {
+        let mut view = read(&collector.hot).view(seconds);
+        view.windows.retain(|stored| filter.keeps_worker(&stored.window.worker));
+        view
     }
 }
 
 impl Collector {
     /// Sums the windows that start in the range.
-    pub(crate) fn profile(&self, query: &ProfileQuery) -> ProfileAnswer {
-        let taken = Taken::of(self, query.range, &query.filter);
-        let excerpt = taken.excerpt(self);
-        let mut sums = vec![Weight::ZERO; excerpt.trie.node_count() as usize];
-        for stored in &taken.windows {
+    pub(crate) fn profile(
+        &self,
+        query: &ProfileQuery,
+        cancel: &Cancel,
+    ) -> Result<ProfileAnswer, QueryError> {
+        let ProfileQuery { range, filter, .. } = query;
+        let (mut stored, view) = Stored::of(
+            (self, cancel),
+            *range,
+            |c, seconds| View::of(c, seconds, filter),
+            Coverage::plan,
+        );
+        // After the view: every node that it names is there by now.
+        let (tops, nodes) = {
+            let tree = read(&self.tree);
+            (tree.tops_kept(filter), tree.node_count())
+        };
+        let mut sums = Sums::new(filter.states, nodes, QUERY_BYTES_MAX)?;
+        for stored in &view.windows {
+            cancel.check()?;
             for (node, state, nanoseconds) in stored.window.delta.entries() {
-                sums[excerpt.node(*node).index()].count(*state, *nanoseconds);
+                sums.add(node.0, *state as usize, *nanoseconds);
             }
         }
-        let sum: Delta = (0..).map(NodeId).zip(sums).collect();
-        let profile = Profile::collect(&excerpt.symbols, &excerpt.trie, [&sum], &query.filter);
-        let workers = taken.windows.iter().map(|stored| stored.window.worker.clone());
-        let workers: BTreeSet<WorkerId> = workers.collect();
-        ProfileAnswer {
-            profile: match query.by {
-                By::Function => profile.by_function(),
-                By::Line => profile,
-            },
-            sampling: Sampling::of(&taken.windows),
-            workers: workers.into_iter().collect(),
-            data: taken.data,
+        let numbers = stored.worker_numbers(&filter.workers);
+        if !tops.is_empty() {
+            add_stored(&mut stored, &mut sums, filter, &tops, numbers.as_deref())?;
         }
+        let excerpt = Excerpt::of(&self.tree, sums.touched().clone());
+        let by_function = query.by == By::Function;
+        Ok(ProfileAnswer {
+            profile: excerpt.profile(filter, |node| sums.weight(node), by_function),
+            facts: Facts::of((stored, view), *range, numbers.as_deref())?,
+        })
+    }
+}
+
+/// Adds what is in tables. Rows of other tasks may come along: the filter looks at them at the end.
+fn add_stored(
+    stored: &mut Stored<'_>,
+    sums: &mut Sums,
+    filter: &Filter,
+    tops: &[Top],
+    numbers: Option<&[WorkerNumber]>,
+) -> Result<(), QueryError> {
+    let tasks: Vec<NodeId> = tops.iter().map(|top| top.node).collect();
+    // What most questions leave out, the agent's own, is not worth to be looked for in each page.
+    let is_narrow = !filter.tasks.is_empty() || filter.threads == ThreadKind::Agent;
+    let columns: &[Column] = match numbers {
+        Some(_) => &[Column::Worker, Column::Kind, Column::Node],
+        None => &[Column::Kind, Column::Node],
+    };
+    let table_of = |piece: &Piece| match numbers {
+        None if Counting::SamplesAll.has(piece.tier) => Counting::SamplesAll,
+        _ => Counting::Samples,
+    };
+    let asked = Asked { tasks: is_narrow.then_some(&tasks[..]), workers: numbers, columns };
+    let mut unknown = 0u64;
+    stored.scan(table_of, asked, |batch, rows| {
+        rows.each(|index| {
+            let state = usize::from(batch.kind[index]);
+            unknown += u64::from(!sums.add(batch.node[index], state, batch.values[index]));
+        });
+    })?;
+    match unknown {
+        0 => Ok(()),
+        rows => Err(QueryError::UnknownNodes { rows }),
     }
 }

@@ -97,8 +97,8 @@ impl StackQuery {
             }
         }
         let known = answers.iter().filter_map(|(_, _, answer)| answer.as_ref().ok());
-        let nodes = known.flat_map(|stacks| stacks.threads.iter().map(|thread| thread.node));
-        let excerpt = Excerpt::of(tree, nodes);
+        let nodes = known.flat_map(|stacks| stacks.threads.iter().map(|thread| thread.node.0));
+        let excerpt = Excerpt::of(tree, nodes.collect());
         let worker = |(worker, epoch, answer): (WorkerId, Option<Epoch>, AgentAnswer)| {
             let left_out = answer.as_ref().map_or(0, |stacks| stacks.left_out);
             let answer = answer.map(|stacks| self.groups(&excerpt, stacks.threads));
@@ -133,9 +133,9 @@ impl StackQuery {
 
 impl StackGroup {
     fn of(excerpt: &Excerpt, thread: &ThreadNow) -> StackGroup {
-        let path = excerpt.trie.path(excerpt.node(thread.node));
+        let path = excerpt.path(excerpt.node(thread.node));
         let mut frames: Vec<Frame<String>> =
-            path.map(|id| excerpt.symbols.frame(id).map(str::to_owned)).collect();
+            path.map(|id| excerpt.frame(id).map(str::to_owned)).collect();
         let top = frames.pop();
         StackGroup { state: thread.state, top, frames, threads: Vec::new() }
     }

@@ -1,17 +1,24 @@
 //! How the time of each task went on, step by step.
 
 use std::cmp::Reverse;
+use std::sync::Arc;
 
-use profiler_core::{Filter, FrameKind, NodeId, State, TimeRange, Timestamp, Weight};
+use profiler_core::{
+    Delta, Filter, FrameKind, NodeId, State, StateSet, TimeRange, Timestamp, Weight,
+};
 
 use super::QueryError;
 use super::error::echo;
 use super::params::{Filters, Params, RangeText};
-use super::profile::{Sampling, Taken};
+use super::profile::Facts;
+use super::stored::{Asked, Cancel, Stored};
 use super::time::{SPAN_ALLOWED, parse_span_ns};
 use crate::collector::Collector;
+use crate::hot::{StoredWindow, View};
 use crate::limits::{TIMELINE_SERIES_MAX, TIMELINE_STEPS_MAX};
-use crate::tree::Excerpt;
+use crate::store::{Column, Counting, Tier, WorkerNumber};
+use crate::sync::read;
+use crate::tree::{Excerpt, Top};
 
 /// Steps that are chosen when none is given, the first that is not too small.
 const STEPS_S: [u64; 14] =
@@ -110,90 +117,143 @@ pub(crate) struct TimelineAnswer {
     pub(crate) series: Vec<Series>,
     /// How many series the last one sums, if some were too many.
     pub(crate) others: usize,
-    pub(crate) sampling: Sampling,
-    pub(crate) data: Option<TimeRange>,
+    pub(crate) facts: Facts,
 }
 
 impl Collector {
     /// Sums, for each step, the windows that start in it and in the range, by first-level node.
-    pub(crate) fn timeline(&self, query: &TimelineQuery) -> TimelineAnswer {
-        let taken = Taken::of(self, query.range, &query.filter);
-        let excerpt = taken.excerpt(self);
-        let tops = Tops::of(&excerpt, &query.filter);
-        let states = query.filter.states;
-        let weighed = |visit: &mut dyn FnMut(Timestamp, usize, State, u64)| {
-            for stored in &taken.windows {
-                let entries = stored.window.delta.entries().iter();
-                for (node, state, nanoseconds) in entries.filter(|entry| states.contains(entry.1)) {
-                    if let Some(top) = tops.of_node[excerpt.node(*node).index()] {
-                        visit(stored.window.range.start(), top, *state, *nanoseconds);
-                    }
-                }
-            }
+    pub(crate) fn timeline(
+        &self,
+        query: &TimelineQuery,
+        cancel: &Cancel,
+    ) -> Result<TimelineAnswer, QueryError> {
+        let TimelineQuery { range, filter, step_ns } = query;
+        let coarsest = coarsest_in(*step_ns);
+        let (mut stored, view) = Stored::of(
+            (self, cancel),
+            *range,
+            |collector, seconds| View::of(collector, seconds, filter),
+            |held, seconds| held.plan_in(seconds, coarsest),
+        );
+        let tops = read(&self.tree).tops_kept(filter);
+        let hot = HotTops::of(self, &view.windows, &tops);
+        let numbers = stored.worker_numbers(&filter.workers);
+        let mut visit_all = |visit: &mut dyn FnMut(Timestamp, usize, State, u64)| {
+            hot.visit(&view.windows, filter.states, visit);
+            visit_stored(&mut stored, (&tops, numbers.as_deref()), filter.states, visit)
         };
         // First how heavy each is, so that only the series that are shown take memory.
-        let mut totals = vec![Weight::ZERO; tops.frames.len()];
-        weighed(&mut |_, top, state, nanoseconds| totals[top].count(state, nanoseconds));
+        let mut totals = vec![Weight::ZERO; tops.len()];
+        visit_all(&mut |_, top, state, nanoseconds| totals[top].count(state, nanoseconds))?;
         let (mut series, line_of, others) = lines(&tops, &totals);
-        let steps = Steps::new(query.range, query.step_ns);
+        let steps = Steps::new(*range, *step_ns);
         for line in &mut series {
             line.weights = vec![Weight::ZERO; steps.count as usize];
         }
-        weighed(&mut |start, top, state, nanoseconds| {
+        visit_all(&mut |start, top, state, nanoseconds| {
             if let Some(line) = line_of[top] {
                 series[line].weights[steps.index(start)].count(state, nanoseconds);
             }
-        });
-        TimelineAnswer {
+        })?;
+        Ok(TimelineAnswer {
             first: steps.first,
-            step_ns: steps.step_ns,
+            step_ns: *step_ns,
             steps: steps.count,
             series,
             others,
-            sampling: Sampling::of(&taken.windows),
-            data: taken.data,
-        }
+            facts: Facts::of((stored, view), *range, numbers.as_deref())?,
+        })
     }
 }
 
-/// First-level nodes that a filter keeps, and which of them each node is below.
-struct Tops {
-    frames: Vec<(FrameKind, String)>,
-    of_node: Vec<Option<usize>>,
+/// The coarsest tier of which each period lies in one step.
+fn coarsest_in(step_ns: u64) -> Tier {
+    let fits = |tier: &Tier| step_ns.is_multiple_of(u64::from(tier.seconds()) * 1_000_000_000);
+    Tier::ALL.into_iter().rev().find(fits).unwrap_or(Tier::Second)
 }
 
-impl Tops {
-    fn of(excerpt: &Excerpt, filter: &Filter) -> Tops {
-        let mut tops = Tops { frames: Vec::new(), of_node: vec![None] };
-        for id in 1..excerpt.trie.node_count() {
-            let (parent, frame) = excerpt.trie.node(NodeId(id)).expect("only node 0 is the root");
-            let top = if parent == NodeId::ROOT {
-                let frame = excerpt.symbols.frame(frame);
-                filter.keeps_top(&frame).then(|| {
-                    tops.frames.push((frame.kind, frame.label()));
-                    tops.frames.len() - 1
-                })
-            } else {
-                tops.of_node[parent.index()]
-            };
-            tops.of_node.push(top);
+/// Shows what is in tables: the start of a period, the place of a first-level node, a state, a time.
+fn visit_stored(
+    stored: &mut Stored<'_>,
+    (tops, numbers): (&[Top], Option<&[WorkerNumber]>),
+    states: StateSet,
+    visit: &mut dyn FnMut(Timestamp, usize, State, u64),
+) -> Result<(), QueryError> {
+    let tasks: Vec<NodeId> = tops.iter().map(|top| top.node).collect();
+    let columns: &[Column] = match numbers {
+        Some(_) => &[Column::Task, Column::Worker, Column::Kind],
+        None => &[Column::Task, Column::Kind],
+    };
+    let asked = Asked { tasks: Some(&tasks), workers: numbers, columns };
+    stored.scan(
+        |_| Counting::Totals,
+        asked,
+        |batch, rows| {
+            rows.each(|index| {
+                let top = tasks.binary_search(&NodeId(batch.task[index]));
+                let state = State::ALL.get(usize::from(batch.kind[index]));
+                if let (Ok(top), Some(state)) = (top, state)
+                    && states.contains(*state)
+                {
+                    visit(rows.start(index), top, *state, batch.values[index]);
+                }
+            });
+        },
+    )
+}
+
+/// Which first-level node is above each node of the windows.
+struct HotTops {
+    excerpt: Excerpt,
+    /// By the excerpt's nodes but the root: the place among the nodes that are kept.
+    places: Vec<Option<usize>>,
+}
+
+impl HotTops {
+    fn of(collector: &Collector, windows: &[Arc<StoredWindow>], tops: &[Top]) -> HotTops {
+        let deltas = windows.iter().map(|stored| &stored.window.delta);
+        let touched = deltas.flat_map(Delta::entries).map(|(node, _, _)| node.0);
+        let excerpt = Excerpt::of(&collector.tree, touched.collect());
+        let place = |top: NodeId| tops.binary_search_by_key(&top, |top| top.node).ok();
+        let places = excerpt.tops().into_iter().map(place).collect();
+        HotTops { excerpt, places }
+    }
+
+    /// Shows what is in the windows, as [`visit_stored`] does.
+    fn visit(
+        &self,
+        windows: &[Arc<StoredWindow>],
+        states: StateSet,
+        visit: &mut dyn FnMut(Timestamp, usize, State, u64),
+    ) {
+        for stored in windows {
+            let start = stored.second().start();
+            for (node, state, nanoseconds) in stored.window.delta.entries() {
+                let place = self.excerpt.node(*node).index().checked_sub(1);
+                if let Some(top) = place.and_then(|place| self.places[place])
+                    && states.contains(*state)
+                {
+                    visit(start, top, *state, *nanoseconds);
+                }
+            }
         }
-        tops
     }
 }
 
 /// Lines for the heaviest first-level nodes and one for the rest; which line each node goes to, if
 /// it has weight; and how many share the last line.
-fn lines(tops: &Tops, totals: &[Weight]) -> (Vec<Series>, Vec<Option<usize>>, usize) {
+fn lines(tops: &[Top], totals: &[Weight]) -> (Vec<Series>, Vec<Option<usize>>, usize) {
     let mut order: Vec<usize> = (0..totals.len()).filter(|top| !totals[*top].is_zero()).collect();
-    order.sort_by_key(|top| (Reverse(totals[*top].total_ns()), &tops.frames[*top]));
+    order.sort_by_key(|top| {
+        (Reverse(totals[*top].total_ns()), tops[*top].kind, &tops[*top].name, *top)
+    });
     let mut line_of = vec![None; totals.len()];
     for (line, top) in order.iter().enumerate() {
         line_of[*top] = Some(line.min(TIMELINE_SERIES_MAX));
     }
     let shown = order.iter().take(TIMELINE_SERIES_MAX).map(|top| {
-        let (kind, name) = tops.frames[*top].clone();
-        Series { kind: Some(kind), name, weights: Vec::new() }
+        let Top { kind, name, .. } = &tops[*top];
+        Series { kind: Some(*kind), name: name.to_string(), weights: Vec::new() }
     });
     let mut series: Vec<Series> = shown.collect();
     let others = order.len() - series.len();

@@ -6,7 +6,6 @@ use profiler_core::{Epoch, Ticks, TimeRange, Timestamp, WorkerId};
 use super::QueryError;
 use super::params::{Params, known_workers};
 use crate::collector::Collector;
-use crate::hot::Evicted;
 use crate::session::{Greeting, Presence, Session, SessionCell};
 use crate::sync::{lock, read};
 
@@ -60,7 +59,8 @@ pub(crate) struct FleetView {
     pub(crate) data: Option<TimeRange>,
     pub(crate) windows: usize,
     pub(crate) window_bytes: usize,
-    pub(crate) evicted: Evicted,
+    pub(crate) files: usize,
+    pub(crate) file_bytes: u64,
     pub(crate) nodes: u32,
     pub(crate) task_rows: usize,
     pub(crate) task_rows_thinned: u64,
@@ -82,12 +82,14 @@ impl Collector {
         drop(ledger);
         let nodes = read(&self.tree).node_count();
         let hot = read(&self.hot);
+        let files = &hot.manifest().files;
         FleetView {
             epochs,
-            data: hot.span(),
+            data: hot.data(),
             windows: hot.count(),
             window_bytes: hot.bytes(),
-            evicted: hot.evicted(),
+            files: files.len(),
+            file_bytes: files.iter().map(|file| file.bytes).sum(),
             nodes,
             task_rows,
             task_rows_thinned,

@@ -46,6 +46,7 @@ impl From<QueryError> for ErrorAnswer {
     fn from(error: QueryError) -> Self {
         let status = match error.is_unknown_name() {
             true => StatusCode::NOT_FOUND,
+            false if error.is_ours() => StatusCode::INTERNAL_SERVER_ERROR,
             false => StatusCode::BAD_REQUEST,
         };
         let mut answer = ErrorAnswer::new(status, error.to_string());

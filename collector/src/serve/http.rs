@@ -21,7 +21,8 @@ use super::live;
 use crate::collector::Collector;
 use crate::limits::{LIVE_QUESTIONS_MAX, QUERIES_MAX, QUERIES_WAITING_MAX, QUERY_WAIT_MAX};
 use crate::query::{
-    Format, ProfileAnswer, ProfileQuery, TaskQuery, TimelineQuery, format_time, parse_workers,
+    Cancel, Facts, Format, ProfileAnswer, ProfileQuery, TaskQuery, TimelineQuery, format_time,
+    parse_workers,
 };
 
 /// What exists, for who asks for what does not.
@@ -46,7 +47,24 @@ const PLAIN_POLICY: HeaderValue = HeaderValue::from_static("default-src 'none'")
 pub(super) type Pairs = Result<Parameters<Vec<(String, String)>>, QueryRejection>;
 
 /// Parses a question asked at a time, and answers it.
-type Answerer = fn(&Collector, &[(String, String)], Timestamp) -> Result<Response, ErrorAnswer>;
+type Answerer = fn(&Asking<'_>) -> Result<Response, ErrorAnswer>;
+
+/// A question as it came, by whom it is answered, and until when it is wanted.
+struct Asking<'a> {
+    collector: &'a Collector,
+    pairs: &'a [(String, String)],
+    now: Timestamp,
+    cancel: &'a Cancel,
+}
+
+/// Calls off the work for a reader that goes away: then the future that holds this is dropped.
+struct CancelOnDrop(Arc<Cancel>);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.set();
+    }
+}
 
 /// What handlers share.
 #[derive(Clone)]
@@ -115,10 +133,13 @@ impl Reader {
         let turn = timeout(QUERY_WAIT_MAX, self.turns.clone().acquire_owned()).await;
         let turn = turn.map_err(|_| ErrorAnswer::busy())?;
         let collector = self.collector.clone();
+        let cancel = Arc::new(Cancel::default());
+        let _cancel_on_drop = CancelOnDrop(cancel.clone());
         let work = move || {
             // Held to the end of the work, even if the reader goes away before.
             let _turn = turn;
-            answer(&collector, &pairs, collector.clock.now())
+            let now = collector.clock.now();
+            answer(&Asking { collector: &collector, pairs: &pairs, now, cancel: &cancel })
         };
         let done = tokio::task::spawn_blocking(work).await;
         done.unwrap_or_else(|error| Err(ErrorAnswer::internal(&error)))
@@ -126,11 +147,11 @@ impl Reader {
 }
 
 async fn profile(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
-    let answer = reader.answer(pairs, |collector, pairs, now| {
+    let answer = reader.answer(pairs, |&Asking { collector, pairs, now, cancel }| {
         let query = ProfileQuery::parse(pairs, collector, now)?;
-        let answer = collector.profile(&query);
+        let answer = collector.profile(&query, cancel)?;
         let mut response = written(&query, &answer)?;
-        note_sampling(response.headers_mut(), &query, &answer);
+        note_sampling(response.headers_mut(), &answer);
         Ok(response)
     });
     answer.await
@@ -157,14 +178,14 @@ fn written(query: &ProfileQuery, answer: &ProfileAnswer) -> Result<Response, Err
 
 /// Says in headers, for forms without room for it, the range, how much there is in it, how well it
 /// was sampled, and where there is data.
-fn note_sampling(headers: &mut HeaderMap, query: &ProfileQuery, answer: &ProfileAnswer) {
+fn note_sampling(headers: &mut HeaderMap, answer: &ProfileAnswer) {
     let mut note = |name: &'static str, value: String| {
         let value = HeaderValue::try_from(value).expect("numbers and times are plain ASCII");
         headers.insert(HeaderName::from_static(name), value);
     };
-    let sampling = &answer.sampling;
+    let Facts { sampling, .. } = &answer.facts;
     note("x-emberline-empty", answer.profile.is_empty().to_string());
-    note("x-emberline-workers", answer.workers.len().to_string());
+    note("x-emberline-workers", answer.facts.workers.len().to_string());
     note("x-emberline-sampled-ns", sampling.sampled_ns.to_string());
     note("x-emberline-ticks", sampling.ticks.made.to_string());
     note("x-emberline-ticks-expected", sampling.ticks.expected.to_string());
@@ -175,33 +196,34 @@ fn note_sampling(headers: &mut HeaderMap, query: &ProfileQuery, answer: &Profile
     }
     let span =
         |range: TimeRange| format!("{}/{}", format_time(range.start()), format_time(range.stop()));
-    note("x-emberline-range", span(query.range));
+    note("x-emberline-range", span(answer.facts.range));
     note("x-emberline-total-ns", answer.profile.total().total_ns().to_string());
-    note("x-emberline-data", answer.data.map(span).unwrap_or_default());
+    note("x-emberline-damaged", answer.facts.damaged.len().to_string());
+    note("x-emberline-data", answer.facts.data.map(span).unwrap_or_default());
 }
 
 async fn timeline(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
-    let answer = reader.answer(pairs, |collector, pairs, now| {
+    let answer = reader.answer(pairs, |&Asking { collector, pairs, now, cancel }| {
         let query = TimelineQuery::parse(pairs, collector, now)?;
-        answer::json(&answer::TimelineBody::new(&query, &collector.timeline(&query)))
+        answer::json(&answer::TimelineBody::new(&query, &collector.timeline(&query, cancel)?))
     });
     answer.await
 }
 
 async fn tasks(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
-    let answer = reader.answer(pairs, |collector, pairs, now| {
+    let answer = reader.answer(pairs, |&Asking { collector, pairs, now, cancel }| {
         let query = TaskQuery::parse(pairs, collector, now)?;
         if query.summary {
-            answer::json(&answer::SummaryBody::new(&collector.task_summary(&query)))
+            answer::json(&answer::SummaryBody::new(&collector.task_summary(&query, cancel)?))
         } else {
-            answer::json(&answer::TasksBody::new(&query, &collector.tasks(&query), now))
+            answer::json(&answer::TasksBody::new(&query, &collector.tasks(&query, cancel)?, now))
         }
     });
     answer.await
 }
 
 async fn workers(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
-    let answer = reader.answer(pairs, |collector, pairs, now| {
+    let answer = reader.answer(pairs, |&Asking { collector, pairs, now, .. }| {
         let kept = parse_workers(pairs, collector)?;
         answer::json(&answer::WorkersBody::new(&collector.fleet(&kept), now))
     });

@@ -11,9 +11,12 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::server::ingest_server;
-use crate::collector::{AttachError, Attached, Attachment, Collector, Departure, TakenOver};
+use crate::collector::{
+    AttachError, Attached, Attachment, Collector, Departure, NotTaken, TakenOver,
+};
 use crate::limits::{ANSWERS_MAX, HELLO_MAX, SILENCE_MAX};
 use crate::live::Orders;
+use crate::store::wal::NotLogged;
 
 /// Longest text of a status, in bytes: it travels as a header.
 const STATUS_BYTES_MAX: usize = 1_024;
@@ -68,10 +71,10 @@ impl Stream {
         // As a string the name is escaped where it is logged; it is not ours.
         let (worker, epoch) = (&*attachment.cell.worker.0, attachment.cell.epoch);
         tracing::info!(worker, %epoch, "agent attached");
-        // What ends a stream from outside waits for the message that is being taken in: nothing
-        // is awaited between a message and what it does.
+        // What ends a stream from outside may leave a flush on its way into the log: it is applied
+        // all the same, and the agent learns of it from its next Welcome.
         let ended = tokio::select! {
-            ended = self.converse(&attachment, welcome, orders) => ended,
+            ended = self.converse(&attachment, Kind::Welcome(welcome), orders) => ended,
             _ = taken_over => Err(taken_over_status()),
             _ = stopping.wait_for(|stop| *stop) => {
                 Err(Status::unavailable("the collector is shutting down"))
@@ -96,9 +99,11 @@ impl Stream {
         let received_at = self.collector.clock.now();
         match message.and_then(|message| message.kind) {
             Some(agent_message::Kind::Hello(hello)) => {
-                self.collector.attach(hello, received_at).map_err(|error| match error {
+                let attached = self.collector.attach(hello, received_at).await;
+                attached.map_err(|error| match error {
                     AttachError::Hello(_) => Status::invalid_argument(error.to_string()),
                     AttachError::NoRoom(_) => Status::resource_exhausted(error.to_string()),
+                    AttachError::NotLogged(error) => not_logged_status(&error),
                 })
             }
             _ => Err(Status::invalid_argument("the first message of a stream must be Hello")),
@@ -131,8 +136,11 @@ impl Stream {
             let message = message.ok_or_else(|| Status::cancelled("the agent hung up"))?;
             let answer = match message.kind {
                 Some(agent_message::Kind::Flush(flush)) => {
-                    let answer = self.collector.flush(attachment, &flush, received_at);
-                    Some(answer.map_err(|TakenOver| taken_over_status())?)
+                    let answer = self.collector.flush(attachment, &flush, received_at).await;
+                    Some(answer.map_err(|error| match error {
+                        NotTaken::TakenOver(TakenOver) => taken_over_status(),
+                        NotTaken::NotLogged(error) => not_logged_status(&error),
+                    })?)
                 }
                 Some(agent_message::Kind::Dictionary(dictionary)) => {
                     let answer = self.collector.dictionary(attachment, &dictionary, received_at);
@@ -170,6 +178,16 @@ impl Stream {
     fn finish(self, status: Status) {
         let text = bounded(status.message(), STATUS_BYTES_MAX).into_owned();
         let _ = self.answers.try_send(Err(Status::new(status.code(), text)));
+    }
+}
+
+/// The agent keeps what was not acknowledged, and comes back.
+fn not_logged_status(error: &NotLogged) -> Status {
+    match error {
+        NotLogged::Full { .. } | NotLogged::Behind { .. } => {
+            Status::resource_exhausted(error.to_string())
+        }
+        NotLogged::Failed { .. } | NotLogged::Closed => Status::unavailable(error.to_string()),
     }
 }
 

@@ -7,6 +7,8 @@ mod error;
 mod http;
 mod ingest;
 mod live;
+#[cfg(feature = "page")]
+mod page;
 #[allow(missing_docs, unreachable_pub, clippy::all)]
 #[rustfmt::skip]
 mod server;
@@ -14,6 +16,7 @@ mod server;
 use std::future::Future;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +32,8 @@ use crate::Limits;
 use crate::clock::Clock;
 use crate::collector::{Collector, Settings};
 use crate::limits::{GRACE, SHUTDOWN_MAX, SWEEP_EVERY};
+use crate::recovery::DataError;
+use crate::sealing::Sealer;
 
 /// The port that agents and readers try first.
 pub const PORT_DEFAULT: u16 = 4747;
@@ -43,6 +48,8 @@ pub struct ServeOptions {
     pub insecure_listen: bool,
     /// How long an agent that did not say Goodbye may be away before its running tasks end as lost.
     pub grace: Duration,
+    /// Where acknowledged data is kept; made if it is not there. `None`: in memory only.
+    pub data: Option<PathBuf>,
     /// How much is held.
     pub limits: Limits,
     /// The fleet's clock.
@@ -55,6 +62,7 @@ impl Default for ServeOptions {
             listen: (Ipv4Addr::LOCALHOST, PORT_DEFAULT).into(),
             insecure_listen: false,
             grace: GRACE,
+            data: None,
             limits: Limits::default(),
             clock: Clock::default(),
         }
@@ -96,6 +104,12 @@ pub enum ServeError {
         /// The address.
         address: SocketAddr,
     },
+    /// Data cannot be kept where it was asked for.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// A thread could not be started.
+    #[error("cannot start a thread")]
+    Thread(#[source] io::Error),
     /// The listener failed while it served.
     #[error("serving failed")]
     Serve(#[source] io::Error),
@@ -110,13 +124,15 @@ pub struct Server {
 }
 
 impl Collector {
-    /// Makes an empty collector and opens its port, so that what connects from now on is served.
+    /// Makes a collector, with the data that [`ServeOptions::data`] holds or else empty, and opens its
+    /// port, so that what connects from now on is served.
     ///
     /// # Errors
     /// [`ServeError`] if the address is taken, cannot be had, or is open to other machines without
-    /// [`ServeOptions::insecure_listen`].
+    /// [`ServeOptions::insecure_listen`], or if the data cannot be used. Damaged data is no error: it
+    /// is reported, copied to `quarantine`, and the rest is served.
     pub async fn bind(options: ServeOptions) -> Result<Server, ServeError> {
-        let ServeOptions { listen: address, insecure_listen, grace, limits, clock } = options;
+        let ServeOptions { listen: address, insecure_listen, grace, data, limits, clock } = options;
         if !address.ip().to_canonical().is_loopback() && !insecure_listen {
             return Err(ServeError::Insecure { address });
         }
@@ -126,7 +142,15 @@ impl Collector {
         })?;
         let address =
             listener.local_addr().map_err(|source| ServeError::Bind { address, source })?;
-        let collector = Arc::new(Collector::new(Settings { clock, limits, grace }));
+        let settings = Settings { clock, limits, grace };
+        let collector = match data {
+            None => Arc::new(Collector::new(settings)),
+            Some(folder) => {
+                // Reading back may take seconds; agents that connect meanwhile wait for their answer.
+                let open = move || Collector::open_folder(settings, &folder);
+                tokio::task::spawn_blocking(open).await.expect("it does not panic")?
+            }
+        };
         Ok(Server { collector, listener, address })
     }
 }
@@ -136,6 +160,13 @@ impl Server {
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.address
+    }
+
+    /// What could not be read back of the data that it began with, a line for each place. All else
+    /// is served; the damaged files were copied to the folder `quarantine`.
+    #[must_use]
+    pub fn damage(&self) -> Vec<String> {
+        self.collector.log.as_ref().map_or(Vec::new(), |log| log.found.lines())
     }
 
     /// Serves until `shutdown` resolves; then ends the agents' streams, lets requests finish, and
@@ -148,6 +179,7 @@ impl Server {
         shutdown: impl Future<Output = ()> + Send + 'static,
     ) -> Result<(), ServeError> {
         let (stop, stopping) = watch::channel(false);
+        let sealer = Sealer::start(&self.collector).map_err(ServeError::Thread)?;
         let sweeper = tokio::spawn(sweep(self.collector.clone(), stopping.clone()));
         let listener = self.listener.tap_io(|stream| {
             // Acks are small and awaited.
@@ -169,6 +201,12 @@ impl Server {
             }
         };
         sweeper.abort();
+        // Both may write for a while.
+        let collector = self.collector;
+        let ended = tokio::task::spawn_blocking(move || collector.end(sealer)).await;
+        if ended.is_err() {
+            tracing::error!("ending the store failed by a panic: a bug of Emberline");
+        }
         result
     }
 }
@@ -178,7 +216,10 @@ fn router(collector: &Arc<Collector>, stopping: &watch::Receiver<bool>) -> Route
     let ingest = Ingest::new(collector.clone(), stopping.clone());
     let ingest = IngestServer::new(ingest).max_decoding_message_size(MESSAGE_BYTES_MAX);
     let grpc = tonic::service::Routes::new(ingest).into_axum_router().reset_fallback();
-    grpc.merge(http::router(collector.clone()))
+    let router = grpc.merge(http::router(collector.clone()));
+    #[cfg(feature = "page")]
+    let router = router.merge(page::router());
+    router
 }
 
 /// Looks after what time alone changes.

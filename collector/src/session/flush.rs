@@ -5,9 +5,12 @@ use std::sync::{Arc, RwLock};
 use profiler_core::wire::{Translation, WireError, decode_cycle, decode_task, v1};
 use profiler_core::{Delta, TaskRecord, Ticks, TimeRange, Timestamp, Window};
 
+use prost::Message as _;
+
 use super::SessionCell;
 use crate::hot::StoredWindow;
-use crate::limits::{AHEAD_MAX, nanoseconds};
+use crate::limits::{AHEAD_MAX, WAL_RECORD_BYTES_MAX, nanoseconds};
+use crate::store::wal;
 use crate::sync::read;
 use crate::tree::Tree;
 
@@ -27,16 +30,20 @@ pub(crate) enum FlushError {
         AHEAD_MAX.as_millis()
     )]
     Ahead { ahead_ms: u64 },
+    #[error("the flush takes {bytes} bytes in the log; at most {WAL_RECORD_BYTES_MAX} are allowed")]
+    TooLarge { bytes: usize },
     #[error("the cycle's times and the clock's offset give a time that cannot be expressed")]
     Time,
 }
 
 /// A flush in the collector's terms: its nodes, its names, its clock.
-#[derive(Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Checked {
     pub(crate) seq: u64,
     /// `None` if the flush only told of tasks.
     pub(crate) window: Option<StoredWindow>,
+    /// Every weight of the window is a multiple of it.
+    pub(crate) quantum_ns: u64,
     pub(crate) tasks: Vec<TaskRecord>,
     pub(crate) account: v1::Account,
     pub(crate) clock: v1::Clock,
@@ -66,7 +73,18 @@ impl Checks<'_> {
         }
         let window = flush.cycle.as_ref().map(|cycle| self.window(cycle, clock)).transpose()?;
         let tasks = self.tasks(&flush.tasks, clock.offset_ns)?;
-        Ok(Checked { seq: flush.seq, window, tasks, account, clock })
+        let quantum_ns = flush.cycle.as_ref().map_or(1, |cycle| cycle.quantum_ns);
+        Ok(Checked { seq: flush.seq, window, quantum_ns, tasks, account, clock })
+    }
+
+    /// What is logged of a flush that was checked.
+    pub(crate) fn record(&self, checked: &Checked) -> Result<Vec<u8>, FlushError> {
+        let record = wal::Flush::of(&self.cell.worker, self.cell.epoch, self.now, checked);
+        let bytes = record.encoded_len();
+        if bytes > WAL_RECORD_BYTES_MAX {
+            return Err(FlushError::TooLarge { bytes });
+        }
+        Ok(record.encode_to_vec())
     }
 
     fn window(&self, cycle: &v1::Cycle, clock: v1::Clock) -> Result<StoredWindow, FlushError> {

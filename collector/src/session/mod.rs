@@ -2,17 +2,17 @@
 //! stream is there.
 //!
 //! What a message claims is checked whole ([`Checks::check`]) before anything of it is applied.
-//! Between the two is where a log will make a flush durable.
+//! Between the two a log makes a flush durable, in the session's [`Turn`].
 
 mod flush;
 mod hello;
 mod registry;
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use profiler_core::wire::{Applied, Translation, v1};
 use profiler_core::{Epoch, Ticks, Timestamp, WorkerId};
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedMutexGuard, oneshot};
 
 use crate::live::Asker;
 
@@ -26,7 +26,13 @@ pub(crate) struct SessionCell {
     pub(crate) worker: WorkerId,
     pub(crate) epoch: Epoch,
     pub(crate) state: Mutex<Session>,
+    /// Held by whoever changes the mark, until it is known whether it has changed: it is awaited,
+    /// where `state` is only locked. First come, first served.
+    pub(crate) turn: Arc<tokio::sync::Mutex<()>>,
 }
+
+/// See [`SessionCell::turn`].
+pub(crate) type Turn = OwnedMutexGuard<()>;
 
 /// What is known of one (worker, epoch).
 #[derive(Debug, Default)]
@@ -78,15 +84,21 @@ impl Session {
         now: Timestamp,
     ) -> (u64, oneshot::Receiver<()>) {
         let (sender, taken_over) = oneshot::channel();
-        if self.generation == 0 {
-            self.first_seen = now;
-        }
+        self.note_seen(now);
         self.generation += 1;
         self.stream = Some(sender);
         self.greeting = greeting;
         self.presence = Presence::Connected;
-        self.last_seen = now;
         (self.generation, taken_over)
+    }
+
+    /// The agent gave a sign of life.
+    pub(crate) fn note_seen(&mut self, now: Timestamp) {
+        // A clock that stands at 1970 tells nothing anyway.
+        if self.last_seen == Timestamp::default() {
+            self.first_seen = now;
+        }
+        self.last_seen = self.last_seen.max(now);
     }
 
     /// Whether the stream of that generation still holds the session.

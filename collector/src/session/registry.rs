@@ -43,10 +43,36 @@ impl Registry {
             let oldest = self.gone_longest().ok_or(NoRoom { sessions_max: self.sessions_max })?;
             self.sessions.remove(&oldest);
         }
-        let state = Mutex::new(Session::default());
-        let session = Arc::new(SessionCell { worker: worker.clone(), epoch, state });
+        Ok(self.insert(key))
+    }
+
+    /// As [`Registry::open`], for a session of the past. It always finds room: the one that was not
+    /// seen for longest is forgotten, and given too.
+    pub(crate) fn open_again(
+        &mut self,
+        worker: &WorkerId,
+        epoch: Epoch,
+    ) -> (Arc<SessionCell>, Option<Arc<SessionCell>>) {
+        let key = (worker.clone(), epoch);
+        if let Some(session) = self.sessions.get(&key) {
+            return (session.clone(), None);
+        }
+        let mut evicted = None;
+        if self.sessions.len() >= self.sessions_max {
+            let seen = |session: &SessionCell| lock(&session.state).last_seen;
+            let oldest = self.sessions.iter().min_by_key(|(_, session)| seen(session));
+            let oldest = oldest.map(|(key, _)| key.clone());
+            evicted = oldest.and_then(|oldest| self.sessions.remove(&oldest));
+        }
+        (self.insert(key), evicted)
+    }
+
+    fn insert(&mut self, key: (WorkerId, Epoch)) -> Arc<SessionCell> {
+        let (worker, epoch) = key.clone();
+        let (state, turn) = (Mutex::new(Session::default()), Arc::default());
+        let session = Arc::new(SessionCell { worker, epoch, state, turn });
         self.sessions.insert(key, session.clone());
-        Ok(session)
+        session
     }
 
     /// All sessions, by worker, then by epoch.

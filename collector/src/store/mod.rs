@@ -1,6 +1,42 @@
 //! What stays: a log of what was acknowledged, and tables made from it.
-#![allow(dead_code)] // until the parts are joined
 
+mod compact;
+mod error;
+mod inspect;
+mod lists;
+mod load;
+mod lock;
+mod maintain;
+mod manifest;
+mod objects;
+mod plan;
+mod retention;
 mod row;
+mod seal;
+mod segment;
 mod table;
+mod tables;
 mod tier;
+pub(crate) mod wal;
+
+pub use error::StoreError;
+pub(crate) use lists::{SealedTask, SessionRecord};
+pub(crate) use load::Loaded;
+pub(crate) use lock::DirectoryLock;
+pub(crate) use manifest::{FileEntry, Manifest};
+pub(crate) use objects::Objects;
+pub(crate) use plan::{Coverage, Piece, Plan};
+pub(crate) use retention::Retention;
+pub(crate) use row::{Fields, Key, Row, WorkerNumber, sort_and_sum};
+pub(crate) use seal::Sealing;
+pub(crate) use segment::{Batch, Scan};
+pub(crate) use table::{Column, Counting, Measure, TableName};
+pub(crate) use tables::{Tables, TaskScan};
+pub(crate) use tier::{Period, Second, Tier};
+
+pub use inspect::{
+    Compacted, FilesInfo, Problem, StoreInfo, TableInfo, TableSum, Verified, compact, info, verify,
+};
+
+#[cfg(test)]
+mod tests;

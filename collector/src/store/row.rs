@@ -2,7 +2,7 @@
 
 use profiler_core::{NodeId, State};
 
-use super::tier::{Period, Second, Tier};
+use super::tier::{Period, Tier};
 
 /// Number of a worker in the store: its place in the table `workers`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -27,6 +27,11 @@ pub(crate) struct Fields {
     pub(crate) kind: u8,
     /// The stack's innermost node, or the bucket of a duration.
     pub(crate) node: u32,
+}
+
+impl Fields {
+    /// The greatest `kind` that a key has room for.
+    pub(crate) const KIND_MAX: u8 = (1 << KIND_BITS) - 1;
 }
 
 /// [`Fields`] in one number, of which the order is that of the rows in a file: first the periods
@@ -115,20 +120,11 @@ pub(crate) fn sort_and_sum(rows: &mut Vec<Row>) {
     });
 }
 
-/// The row's key in a coarser tier, from one of seconds; over all workers if `merged`.
-pub(crate) fn rolled_up(key: Key, tier: Tier, merged: bool) -> Key {
-    let mut fields = key.fields(Tier::Second);
-    fields.ts = tier.period(Second(fields.ts.0));
-    if merged {
-        fields.worker = WorkerNumber::ALL;
-    }
-    Key::new(tier, fields)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::tier::Second;
     use super::*;
 
     fn fields() -> impl Strategy<Value = (u32, u32, u32, u8, u32)> {
@@ -167,22 +163,5 @@ mod tests {
         let mut rows = vec![row(7, 1), row(5, u64::MAX), row(7, 2), row(5, 1), row(6, 4)];
         sort_and_sum(&mut rows);
         assert_eq!(rows, [row(5, u64::MAX), row(6, 4), row(7, 3)]);
-    }
-
-    #[test]
-    fn rolling_up_moves_the_period_and_may_sum_over_workers() {
-        let fields = |ts, worker| Fields {
-            ts: Period(ts),
-            task: NodeId(4),
-            worker: WorkerNumber(worker),
-            kind: 1,
-            node: 8,
-        };
-        let key = Key::new(Tier::Second, fields(86_400 * 3 + 3_661, 5));
-        let up = |tier, merged| rolled_up(key, tier, merged).fields(tier);
-        assert_eq!(up(Tier::Second, false), fields(86_400 * 3 + 3_661, 5));
-        assert_eq!(up(Tier::Minute, false), fields(1_440 * 3 + 61, 5));
-        assert_eq!(up(Tier::Hour, true), fields(24 * 3 + 1, 0));
-        assert_eq!(up(Tier::Day, true), fields(3, 0));
     }
 }

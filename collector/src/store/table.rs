@@ -1,5 +1,7 @@
 //! Which tables there are, and which columns each has.
 
+use serde::{Deserialize, Serialize};
+
 use super::tier::Tier;
 
 /// A counting table: rows of numbers and one sum, which merge by addition.
@@ -118,5 +120,71 @@ impl Counting {
             Counting::Durations => "tasks",
             Counting::DurationSums => "duration_ns",
         }
+    }
+}
+
+/// Any table of the store.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) enum TableName {
+    Counting(Counting, Tier),
+    /// What nodes stand for, by id.
+    Frames,
+    /// The fleet's tree, by id.
+    Nodes,
+    /// Ids of workers, by number.
+    Workers,
+    /// Tasks that ended, by name and stop.
+    Tasks,
+    /// Tasks that ran at the last sealing; replaced whole.
+    Running,
+    /// What is known of each life of each agent; replaced whole.
+    Sessions,
+}
+
+impl TableName {
+    const LISTS: [TableName; 6] = [
+        TableName::Frames,
+        TableName::Nodes,
+        TableName::Workers,
+        TableName::Tasks,
+        TableName::Running,
+        TableName::Sessions,
+    ];
+
+    /// All tables, in the order in which they are told of.
+    pub(crate) fn all() -> impl Iterator<Item = TableName> {
+        let counting = Counting::ALL.into_iter().flat_map(|counting| {
+            let tiers = Tier::ALL.into_iter().filter(move |tier| counting.has(*tier));
+            tiers.map(move |tier| TableName::Counting(counting, tier))
+        });
+        counting.chain(TableName::LISTS)
+    }
+
+    pub(crate) fn name(self) -> String {
+        match self {
+            TableName::Counting(counting, tier) => counting.name(tier),
+            TableName::Frames => "frames".into(),
+            TableName::Nodes => "nodes".into(),
+            TableName::Workers => "workers".into(),
+            TableName::Tasks => "tasks".into(),
+            TableName::Running => "running".into(),
+            TableName::Sessions => "sessions".into(),
+        }
+    }
+}
+
+impl From<TableName> for String {
+    fn from(table: TableName) -> String {
+        table.name()
+    }
+}
+
+impl TryFrom<String> for TableName {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<TableName, String> {
+        let found = TableName::all().find(|table| table.name() == name);
+        found.ok_or_else(|| format!("there is no table {name:?}"))
     }
 }

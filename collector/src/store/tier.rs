@@ -28,10 +28,6 @@ impl Tier {
         }
     }
 
-    pub(crate) fn from_name(name: &str) -> Option<Tier> {
-        Tier::ALL.into_iter().find(|tier| tier.name() == name)
-    }
-
     /// Seconds of one period.
     pub(crate) const fn seconds(self) -> u32 {
         match self {
@@ -53,6 +49,26 @@ impl Tier {
             Tier::Hour => Tier::Day.seconds() / Tier::Hour.seconds(),
             Tier::Day => 30,
         }
+    }
+
+    /// Periods of this tier in one of its files at most: late data makes new files for the periods
+    /// that it is about, and what is too old goes by whole files.
+    pub(crate) const fn periods_in_file(self) -> u32 {
+        const HOUR: u32 = Tier::Hour.seconds();
+        const DAY: u32 = Tier::Day.seconds();
+        let seconds = match self {
+            Tier::Second => HOUR,
+            Tier::Minute => DAY,
+            Tier::TenMinutes => 10 * DAY,
+            Tier::Hour => 30 * DAY,
+            Tier::Day => 360 * DAY,
+        };
+        seconds / self.seconds()
+    }
+
+    /// The next coarser tier.
+    pub(crate) fn coarser(self) -> Option<Tier> {
+        Tier::ALL.into_iter().find(|tier| *tier > self)
     }
 
     /// The period that holds a second.
@@ -86,7 +102,10 @@ impl Second {
 }
 
 /// Number of a tier's period since the Unix epoch.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize,
+)]
+#[serde(transparent)]
 pub(crate) struct Period(pub(crate) u32);
 
 #[cfg(test)]
@@ -100,10 +119,6 @@ mod tests {
             assert!(fine < coarse && coarse.is_multiple_of(fine), "{pair:?}");
             assert_eq!(pair[0].periods_in_group(), coarse / fine);
         }
-        for tier in Tier::ALL {
-            assert_eq!(Tier::from_name(tier.name()), Some(tier));
-        }
-        assert_eq!(Tier::from_name("2s"), None);
     }
 
     #[test]

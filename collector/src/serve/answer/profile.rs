@@ -20,20 +20,22 @@ pub(crate) struct ProfileBody<'a> {
     totals: WeightBody,
     empty: bool,
     data: Option<RangeBody>,
+    damaged: &'a [String],
     profile: ProfileJson<'a>,
 }
 
 impl<'a> ProfileBody<'a> {
     pub(crate) fn new(query: &ProfileQuery, answer: &'a ProfileAnswer) -> ProfileBody<'a> {
         ProfileBody {
-            range: query.range.into(),
+            range: answer.facts.range.into(),
             filter: (&query.filter).into(),
             by: by_name(query.by),
-            workers: answer.workers.iter().map(WorkerId::to_string).collect(),
-            sampling: (&answer.sampling).into(),
+            workers: answer.facts.workers.iter().map(WorkerId::to_string).collect(),
+            sampling: (&answer.facts.sampling).into(),
             totals: WeightBody(answer.profile.total()),
             empty: answer.profile.is_empty(),
-            data: answer.data.map(RangeBody::from),
+            data: answer.facts.data.map(RangeBody::from),
+            damaged: &answer.facts.damaged,
             profile: ProfileJson(&answer.profile),
         }
     }
@@ -56,9 +58,10 @@ pub(crate) fn svg_options(query: &ProfileQuery, answer: &ProfileAnswer) -> SvgOp
         StateSet::ALL => tasks,
         states => format!("{tasks}: {}", states.names().join(", ")),
     };
-    let (from, to) = (format_time(query.range.start()), format_time(query.range.stop()));
-    let workers = answer.workers.len();
-    let sampling = &answer.sampling;
+    let range = answer.facts.range;
+    let (from, to) = (format_time(range.start()), format_time(range.stop()));
+    let workers = answer.facts.workers.len();
+    let sampling = &answer.facts.sampling;
     let rate = tick_rate(sampling.ticks, sampling.sampled_ns);
     let rate = rate.map_or(String::new(), |rate| format!(", {rate}"));
     let subtitle = Some(format!("{from} to {to}, {workers} workers{rate}"));

@@ -16,6 +16,7 @@ pub(crate) struct TasksBody {
     total: u64,
     truncated: bool,
     thinned: u64,
+    damaged: Vec<String>,
     tasks: Vec<TaskBody>,
 }
 
@@ -69,6 +70,7 @@ impl TasksBody {
             total: answer.selection.total,
             truncated: answer.selection.total > rows.len() as u64,
             thinned: answer.thinned,
+            damaged: answer.damaged.clone(),
             tasks: rows.iter().map(|row| TaskBody::new(row, now)).collect(),
         }
     }
@@ -79,6 +81,7 @@ impl TasksBody {
 pub(crate) struct SummaryBody {
     range: Option<RangeBody>,
     thinned: u64,
+    damaged: Vec<String>,
     names: Vec<SummaryRowBody>,
 }
 
@@ -130,6 +133,7 @@ impl SummaryBody {
         SummaryBody {
             range: answer.range.map(RangeBody::from),
             thinned: answer.thinned,
+            damaged: answer.damaged.clone(),
             names: answer.rows.iter().map(SummaryRowBody::from).collect(),
         }
     }

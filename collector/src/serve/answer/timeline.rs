@@ -20,6 +20,7 @@ pub(crate) struct TimelineBody {
     #[serde(flatten)]
     sampling: SamplingBody,
     data: Option<RangeBody>,
+    damaged: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -71,15 +72,16 @@ impl From<&Series> for SeriesBody {
 impl TimelineBody {
     pub(crate) fn new(query: &TimelineQuery, answer: &TimelineAnswer) -> TimelineBody {
         TimelineBody {
-            range: query.range.into(),
+            range: answer.facts.range.into(),
             filter: (&query.filter).into(),
             first_ns: answer.first.unix_ns(),
             step_ns: answer.step_ns,
             steps: answer.steps,
             series: answer.series.iter().map(SeriesBody::from).collect(),
             others: answer.others,
-            sampling: (&answer.sampling).into(),
-            data: answer.data.map(RangeBody::from),
+            sampling: (&answer.facts.sampling).into(),
+            data: answer.facts.data.map(RangeBody::from),
+            damaged: answer.facts.damaged.clone(),
         }
     }
 }

@@ -1,0 +1,77 @@
+//! Questions over tables of which a part cannot be read.
+
+use super::*;
+
+/// A collector over `objects`, with a second of 7 ns in its tables.
+fn sealed_over(objects: &store::Objects) -> Collector {
+    let mut collector = collector(50);
+    let (tables, _) = store::Tables::open(objects.clone()).unwrap();
+    collector.tables = Arc::new(tables);
+    let mut worker = TestWorker::new("w", 1);
+    let attachment = attach(&collector, &worker, 0).attachment;
+    worker.count("load;main", State::Cpu, 7);
+    let flush = worker.flush(10, vec![worker.clone().task(1, "load", (10, Some(11)))]);
+    assert_eq!(send(&collector, &attachment, &mut worker, &flush), "ack 1");
+    seal(&collector);
+    worker.count("load;main", State::Cpu, 100);
+    let flush = worker.flush(12, vec![]);
+    assert_eq!(send(&collector, &attachment, &mut worker, &flush), "ack 2");
+    collector
+}
+
+#[test]
+fn a_damaged_file_is_named_and_the_rest_answers() {
+    let objects = store::Objects::memory();
+    let collector = sealed_over(&objects);
+    let tasks = |collector: &Collector| {
+        let pairs = ["from", "key"].map(str::to_owned).into_iter().zip(["-1h", "load-1"]);
+        let pairs: Vec<_> = pairs.map(|(name, value)| (name, value.to_owned())).collect();
+        let query = TaskQuery::parse(&pairs, collector, at(50)).unwrap();
+        let answer = collector.tasks(&query, &Cancel::default()).unwrap();
+        (answer.selection.total, answer.damaged)
+    };
+    let second = || ask(&collector, range(10, 13), Filter::default());
+    assert_eq!(second().profile.total().total_ns(), 107);
+    assert_eq!(second().facts.damaged, Vec::<String>::new());
+    assert_eq!(tasks(&collector), (1, vec![]));
+    let manifest = read(&collector.hot).view(store::Second(0)..store::Second(1)).manifest;
+    let name = |table: store::Counting| {
+        let table = store::TableName::Counting(table, store::Tier::Second);
+        manifest.files_of(table).next().unwrap().path()
+    };
+    let samples = name(store::Counting::Samples);
+    let ledger = manifest.files_of(store::TableName::Tasks).next().unwrap().path();
+    objects.delete(&samples).unwrap();
+    objects.delete(&ledger).unwrap();
+    let answer = second();
+    assert_eq!(answer.profile.total().total_ns(), 100);
+    assert_eq!((answer.facts.sampling.windows, answer.facts.damaged), (2, vec![samples]));
+    assert_eq!(tasks(&collector), (0, vec![ledger]));
+}
+
+#[test]
+fn rows_of_stacks_that_nobody_knows_are_no_answer() {
+    let collector = sealed_over(&store::Objects::memory());
+    let mut empty = Tree::new(10, 1_000);
+    empty.task_node("other");
+    *write(&collector.tree) = empty;
+    let (range, filter) = (range(0, 11), Filter::default());
+    let query = ProfileQuery { range, filter, by: By::Line, format: Format::Json };
+    let error = collector.profile(&query, &Cancel::default()).unwrap_err();
+    assert!(error.to_string().starts_with("1 rows of the store name stacks"), "{error}");
+}
+
+#[test]
+fn a_question_ends_when_nobody_waits_for_its_answer() {
+    let collector = sealed_over(&store::Objects::memory());
+    let cancel = Cancel::default();
+    cancel.set();
+    let (range, filter) = (range(0, 20), Filter::default());
+    let query = TimelineQuery { range, filter: filter.clone(), step_ns: 1_000_000_000 };
+    assert!(matches!(collector.timeline(&query, &cancel), Err(QueryError::Cancelled)));
+    let query = ProfileQuery { range, filter, by: By::Line, format: Format::Json };
+    assert!(matches!(collector.profile(&query, &cancel), Err(QueryError::Cancelled)));
+    let query = TaskQuery::parse(&[], &collector, at(50)).unwrap();
+    assert!(matches!(collector.tasks(&query, &cancel), Err(QueryError::Cancelled)));
+    assert!(matches!(collector.task_summary(&query, &cancel), Err(QueryError::Cancelled)));
+}

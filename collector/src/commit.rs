@@ -1,0 +1,397 @@
+//! From a checked flush to an acknowledged one: logged, synced, applied, in this order.
+//!
+//! One thread writes the log. It collects the flushes of some milliseconds, writes them, syncs once,
+//! and only then applies them and lets their streams answer. A queued flush carries all that it
+//! takes to apply it, and its session's turn: a stream that is cut off meanwhile loses nothing, and
+//! the next one of the same session waits until it is known what became of it.
+//!
+//! Locks: log → registry → session → the rest. The queue's lock is taken alone.
+
+use std::collections::VecDeque;
+use std::io;
+use std::mem;
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, Weak};
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+use prost::Message as _;
+use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore, oneshot};
+
+use crate::collector::Collector;
+use crate::limits::{
+    DISK_LOOK_EVERY, WAL_GROUP_BYTES_MAX, WAL_GROUP_WAIT, WAL_GROWTH_BYTES, WAL_QUEUE_BYTES_MAX,
+};
+use crate::session::{Checked, SessionCell};
+use crate::store::DirectoryLock;
+use crate::store::wal::{Flush, Found, Growth, Hello, Logged, NotLogged, Wal, is_full};
+use crate::sync::{lock, read};
+use crate::tree::Tree;
+
+/// Name of the thread that writes the log.
+const THREAD_NAME: &str = "emberline-log";
+
+/// What an entry takes in the queue beside its bytes.
+const ENTRY_BYTES: usize = 512;
+
+const _: () = assert!(WAL_QUEUE_BYTES_MAX <= u32::MAX as usize);
+
+/// A flush that was checked, and what it takes to apply it.
+#[derive(Debug)]
+pub(crate) struct Accepted {
+    pub(crate) cell: Arc<SessionCell>,
+    pub(crate) checked: Checked,
+    /// Let go when it is applied, or known to be not: nothing else happens in the session before.
+    pub(crate) turn: OwnedMutexGuard<()>,
+}
+
+#[derive(Debug)]
+enum Entry {
+    Flush {
+        accepted: Box<Accepted>,
+        record: Vec<u8>,
+        done: oneshot::Sender<Result<(), NotLogged>>,
+        room: OwnedSemaphorePermit,
+    },
+    /// Safe with whatever is synced next.
+    Hello { record: Vec<u8>, _room: OwnedSemaphorePermit },
+}
+
+impl Entry {
+    fn record(&self) -> &[u8] {
+        match self {
+            Entry::Flush { record, .. } | Entry::Hello { record, .. } => record,
+        }
+    }
+}
+
+/// The log of a collector that keeps what it acknowledges.
+#[derive(Debug)]
+pub(crate) struct Log {
+    writing: Mutex<Writing>,
+    queue: Arc<Queue>,
+    /// Bytes that the queue may still take.
+    room: Arc<Semaphore>,
+    /// Why nothing is taken in, while the disk is full.
+    full: Mutex<Option<Arc<str>>>,
+    disk_reserve_bytes: u64,
+    /// What was there when the collector started.
+    pub(crate) found: Found,
+    /// Keeps other collectors away from the same folder.
+    _lock: Option<DirectoryLock>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Debug)]
+struct Writing {
+    wal: Wal,
+    logged: Logged,
+    /// When the disk's room was last looked at.
+    looked: Option<Instant>,
+}
+
+impl Log {
+    pub(crate) fn new(
+        (wal, found): (Wal, Found),
+        logged: Logged,
+        lock: Option<DirectoryLock>,
+        disk_reserve_bytes: u64,
+    ) -> Log {
+        Log {
+            writing: Mutex::new(Writing { wal, logged, looked: None }),
+            queue: Arc::default(),
+            room: Arc::new(Semaphore::new(WAL_QUEUE_BYTES_MAX)),
+            full: Mutex::new(None),
+            disk_reserve_bytes,
+            found,
+            _lock: lock,
+            thread: Mutex::new(None),
+        }
+    }
+
+    /// Whether anything is taken in at present.
+    pub(crate) fn check_room(&self) -> Result<(), NotLogged> {
+        match &*lock(&self.full) {
+            Some(reason) => Err(NotLogged::Full { reason: reason.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Logs a flush and applies it; returns when both are done, or why they are not. Once it is
+    /// queued that happens even if this is no longer awaited.
+    pub(crate) async fn commit(
+        &self,
+        accepted: Accepted,
+        record: Vec<u8>,
+    ) -> Result<(), NotLogged> {
+        self.check_room()?;
+        let room = self.room_for(&record).await?;
+        let (done, answer) = oneshot::channel();
+        let accepted = Box::new(accepted);
+        self.queue.push(Entry::Flush { accepted, record, done, room })?;
+        answer.await.unwrap_or(Err(NotLogged::Closed))
+    }
+
+    /// Logs what an agent said of itself. It is not waited for: the agent says it again.
+    pub(crate) async fn greet(&self, hello: Hello) -> Result<(), NotLogged> {
+        let record = hello.encode_to_vec();
+        let room = self.room_for(&record).await?;
+        self.queue.push(Entry::Hello { record, _room: room })
+    }
+
+    async fn room_for(&self, record: &[u8]) -> Result<OwnedSemaphorePermit, NotLogged> {
+        let bytes = (record.len() + ENTRY_BYTES).min(WAL_QUEUE_BYTES_MAX);
+        let bytes = u32::try_from(bytes).expect("the queue's limit is below 2^32");
+        let room = self.room.clone().acquire_many_owned(bytes).await;
+        room.map_err(|_| NotLogged::Closed)
+    }
+
+    /// Begins a new file of the log, and calls `take` at the moment between: what was applied until
+    /// then is in files before the one whose number this gives, and nothing else is.
+    ///
+    /// # Errors
+    /// If the new file cannot be begun; `take` was not called then.
+    pub(crate) fn cut<T>(&self, take: impl FnOnce() -> T) -> io::Result<(u64, T)> {
+        let mut writing = lock(&self.writing);
+        let number = writing.wal.rotate()?;
+        Ok((number, take()))
+    }
+
+    /// Removes the files before the one of that number, for what they hold is in tables.
+    pub(crate) fn remove_before(&self, number: u64) -> io::Result<()> {
+        lock(&self.writing).wal.remove_before(number)
+    }
+
+    /// Starts the thread that writes; it ends with the collector.
+    pub(crate) fn start(collector: &Arc<Collector>) -> io::Result<()> {
+        let Some(log) = &collector.log else { return Ok(()) };
+        let (queue, weak) = (log.queue.clone(), Arc::downgrade(collector));
+        let thread = thread::Builder::new().name(THREAD_NAME.to_owned());
+        let thread = thread.spawn(move || write_groups(&queue, &weak))?;
+        *lock(&log.thread) = Some(thread);
+        Ok(())
+    }
+
+    /// Takes nothing in any more, and returns when what was taken in is safe and applied.
+    pub(crate) fn close(&self) {
+        self.queue.close();
+        let thread = lock(&self.thread).take();
+        if thread.is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the log's thread ended by a panic: a bug of Emberline");
+        }
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        // Not joined: it may be this very thread that lets go of the collector last.
+        self.queue.close();
+    }
+}
+
+/// The thread's work: group after group, until the queue is closed and empty.
+fn write_groups(queue: &Queue, collector: &Weak<Collector>) {
+    /// Whoever waits is let go, even if the thread ends by a panic.
+    struct CloseAtEnd<'a>(&'a Queue);
+    impl Drop for CloseAtEnd<'_> {
+        fn drop(&mut self) {
+            self.0.close();
+            drop(self.0.take());
+        }
+    }
+    let _close = CloseAtEnd(queue);
+    while let Some(group) = queue.next_group() {
+        let Some(collector) = collector.upgrade() else { return };
+        collector.commit_group(group);
+    }
+}
+
+impl Collector {
+    /// Writes, syncs and applies what is queued.
+    fn commit_group(&self, group: Vec<Entry>) {
+        let Some(log) = &self.log else { return };
+        let mut writing = lock(&log.writing);
+        writing.look_at_room(log);
+        if group.is_empty() {
+            return;
+        }
+        let logged = writing.logged;
+        let written = writing.write(&group, &self.tree);
+        let failure = written.err().map(|error| {
+            // The growth went with the rest.
+            writing.logged = logged;
+            log.failed(&error)
+        });
+        // Applied before the log is let go, so that a cut finds in memory what is in the files
+        // before it, and nothing else.
+        for entry in group {
+            let Entry::Flush { accepted, done, room, .. } = entry else { continue };
+            let result = match &failure {
+                None => {
+                    self.apply(*accepted);
+                    Ok(())
+                }
+                Some(failure) => Err(failure.clone()),
+            };
+            drop(room);
+            // The stream may be gone: its agent learns it from the next Welcome.
+            let _ = done.send(result);
+        }
+    }
+}
+
+impl Writing {
+    /// Writes a group; what its flushes refer to first. Synced if there is any flush in it.
+    fn write(&mut self, group: &[Entry], tree: &RwLock<Tree>) -> io::Result<()> {
+        let has_flush = group.iter().any(|entry| matches!(entry, Entry::Flush { .. }));
+        if has_flush {
+            // In pieces, so that dictionaries wait only for one of them.
+            while let Some(growth) = {
+                let tree = read(tree);
+                tree.growth_since(&mut self.logged, WAL_GROWTH_BYTES)
+            } {
+                self.wal.append(Growth::KIND, &growth.encode_to_vec())?;
+            }
+        }
+        for entry in group {
+            let kind = match entry {
+                Entry::Flush { .. } => Flush::KIND,
+                Entry::Hello { .. } => Hello::KIND,
+            };
+            self.wal.append(kind, entry.record())?;
+        }
+        if has_flush { self.wal.sync() } else { self.wal.write() }
+    }
+
+    /// Finds out now and then whether the disk has room, and takes up work again when it has.
+    fn look_at_room(&mut self, log: &Log) {
+        if self.looked.is_some_and(|looked| looked.elapsed() < DISK_LOOK_EVERY) {
+            return;
+        }
+        self.looked = Some(Instant::now());
+        let reserve = log.disk_reserve_bytes;
+        let reason = match self.wal.free_bytes() {
+            Ok(free) if free < reserve => Some(format!(
+                "{} MiB are free, and below {} MiB nothing is taken in",
+                free >> 20,
+                reserve >> 20
+            )),
+            // A disk that was full may say otherwise and still take nothing.
+            Ok(_) => self.wal.ready().err().filter(is_full).map(|error| error.to_string()),
+            // The next write will tell.
+            Err(_) => None,
+        };
+        log.set_full(reason);
+    }
+}
+
+impl Log {
+    /// What an error means for those who wait. It is looked at later whether there is room again.
+    fn failed(&self, error: &io::Error) -> NotLogged {
+        let reason: Arc<str> = error.to_string().into();
+        if is_full(error) {
+            self.set_full(Some(error.to_string()));
+            return NotLogged::Full { reason };
+        }
+        NotLogged::Failed { reason }
+    }
+
+    fn set_full(&self, reason: Option<String>) {
+        let mut full = lock(&self.full);
+        match (&*full, &reason) {
+            (None, Some(reason)) => {
+                tracing::error!(
+                    reason,
+                    "the disk is full: agents keep their samples until it is not"
+                );
+            }
+            (Some(_), None) => tracing::info!("the disk has room again"),
+            _ => {}
+        }
+        *full = reason.map(Into::into);
+    }
+}
+
+/// What waits to be written.
+#[derive(Debug, Default)]
+struct Queue {
+    state: Mutex<QueueState>,
+    arrived: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct QueueState {
+    entries: VecDeque<Entry>,
+    bytes: usize,
+    closed: bool,
+}
+
+impl Queue {
+    fn push(&self, entry: Entry) -> Result<(), NotLogged> {
+        let mut state = lock(&self.state);
+        if state.closed {
+            return Err(NotLogged::Closed);
+        }
+        state.bytes += entry.record().len();
+        state.entries.push_back(entry);
+        // The thread sleeps until there is something, and then until there is much.
+        if state.entries.len() == 1 || state.bytes >= WAL_GROUP_BYTES_MAX {
+            self.arrived.notify_one();
+        }
+        Ok(())
+    }
+
+    fn close(&self) {
+        lock(&self.state).closed = true;
+        self.arrived.notify_one();
+    }
+
+    /// Everything that waits.
+    fn take(&self) -> Vec<Entry> {
+        let mut state = lock(&self.state);
+        state.bytes = 0;
+        mem::take(&mut state.entries).into()
+    }
+
+    /// What arrives within a short time after the first entry, about [`WAL_GROUP_BYTES_MAX`] of it;
+    /// nothing if none comes for [`DISK_LOOK_EVERY`]. `None` when the queue is closed and empty.
+    fn next_group(&self) -> Option<Vec<Entry>> {
+        let state = lock(&self.state);
+        let idle = |state: &mut QueueState| state.entries.is_empty() && !state.closed;
+        let waited = self.arrived.wait_timeout_while(state, DISK_LOOK_EVERY, idle);
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if state.entries.is_empty() {
+            return (!state.closed).then(Vec::new);
+        }
+        let few = |state: &mut QueueState| state.bytes < WAL_GROUP_BYTES_MAX && !state.closed;
+        let waited = self.arrived.wait_timeout_while(state, WAL_GROUP_WAIT, few);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let mut group = Vec::new();
+        let mut bytes = 0;
+        while bytes < WAL_GROUP_BYTES_MAX
+            && let Some(entry) = state.entries.pop_front()
+        {
+            bytes += entry.record().len();
+            group.push(entry);
+        }
+        state.bytes -= bytes;
+        Some(group)
+    }
+}
+
+#[cfg(test)]
+impl Collector {
+    /// The thread's work in a test that has no thread: one group, after a look at the disk.
+    pub(crate) fn commit_waiting(&self) {
+        if let Some(log) = &self.log {
+            lock(&log.writing).looked = None;
+            self.commit_group(log.queue.take());
+        }
+    }
+
+    /// Makes the log begin new files more often.
+    pub(crate) fn limit_log_files(&self, bytes_max: u64) {
+        if let Some(log) = &self.log {
+            lock(&log.writing).wal.limit_files(bytes_max);
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! What the tables add to an answer, and what they could not.
+
+use std::collections::BTreeSet;
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use profiler_core::{NodeId, TimeRange, Timestamp, WorkerId};
+
+use super::QueryError;
+use crate::collector::Collector;
+use crate::hot::View;
+use crate::idset::IdSet;
+use crate::ledger::{Snapshot, TaskFilter, TaskRow};
+use crate::store::{
+    Batch, Column, Counting, Coverage, FileEntry, Manifest, Period, Piece, Plan, Scan, SealedTask,
+    Second, StoreError, TableName, Tables, TaskScan, Tier, WorkerNumber,
+};
+
+/// Whether the reader still wants the answer; set when it goes away.
+#[derive(Debug, Default)]
+pub(crate) struct Cancel(AtomicBool);
+
+impl Cancel {
+    pub(crate) fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn check(&self) -> Result<(), QueryError> {
+        match self.0.load(Ordering::Relaxed) {
+            true => Err(QueryError::Cancelled),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Tables at one moment, and how they answer for some seconds.
+pub(crate) struct Stored<'a> {
+    tables: &'a Tables,
+    cancel: &'a Cancel,
+    manifest: Arc<Manifest>,
+    pub(crate) plan: Plan,
+    coverage: Coverage,
+    /// Names of files that could not be read, and so are missing from the answer.
+    damaged: BTreeSet<String>,
+}
+
+/// What is in no table yet, beside the version of the tables that lack it.
+pub(crate) trait Beside {
+    fn manifest(&self) -> &Arc<Manifest>;
+}
+
+impl Beside for View {
+    fn manifest(&self) -> &Arc<Manifest> {
+        &self.manifest
+    }
+}
+
+impl Beside for Snapshot {
+    fn manifest(&self) -> &Arc<Manifest> {
+        &self.manifest
+    }
+}
+
+/// Which rows of a table are asked for.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    /// Rising; `None` for all.
+    pub(crate) tasks: Option<&'a [NodeId]>,
+    /// Rising; `None` for all.
+    pub(crate) workers: Option<&'a [WorkerNumber]>,
+    pub(crate) columns: &'a [Column],
+}
+
+impl<'a> Stored<'a> {
+    /// What answers for the seconds that start in `range`, or for more where that is all that is
+    /// held: `take` takes what is in no table, `plan` says in which periods the tables are read.
+    pub(crate) fn of<B: Beside>(
+        (collector, cancel): (&'a Collector, &'a Cancel),
+        range: TimeRange,
+        take: impl Fn(&Collector, Range<Second>) -> B,
+        plan: impl Fn(&Coverage, Range<Second>) -> Plan,
+    ) -> (Stored<'a>, B) {
+        let asked = Second::starting_in(range);
+        let mut seconds = asked.clone();
+        loop {
+            let beside = take(collector, seconds.clone());
+            let manifest = beside.manifest().clone();
+            let coverage = Coverage::of(&manifest);
+            let plan = plan(&coverage, asked.clone());
+            // If it is wider than what was asked for, what is in no table must be as wide.
+            if plan.seconds == seconds {
+                let (tables, damaged) = (&*collector.tables, BTreeSet::new());
+                let stored = Stored { tables, cancel, manifest, plan, coverage, damaged };
+                return (stored, beside);
+            }
+            seconds = plan.seconds;
+        }
+    }
+
+    /// Shows every row of the plan's periods that is asked for: its batch and its place there.
+    pub(crate) fn scan(
+        &mut self,
+        table_of: impl Fn(&Piece) -> Counting,
+        asked: Asked<'_>,
+        mut visit: impl FnMut(&Batch, Rows<'_>),
+    ) -> Result<(), QueryError> {
+        let pieces = self.plan.pieces.clone();
+        let manifest = self.manifest.clone();
+        for piece in pieces {
+            let table = TableName::Counting(table_of(&piece), piece.tier);
+            let Piece { tier, periods } = piece;
+            self.note_lost(&manifest, table, &periods);
+            let overlaps = |file: &&FileEntry| file.from < periods.end && periods.start < file.to;
+            for file in manifest.files_of(table).filter(overlaps) {
+                self.cancel.check()?;
+                let scan =
+                    Scan { periods: periods.clone(), tasks: asked.tasks, columns: asked.columns };
+                let mut each = |batch: &Batch| {
+                    let rows = Rows { batch, tier, periods: &periods, workers: asked.workers };
+                    visit(batch, rows);
+                    match self.cancel.check() {
+                        Ok(()) => ControlFlow::Continue(()),
+                        Err(_) => ControlFlow::Break(()),
+                    }
+                };
+                if let Err(error) = self.tables.scan(file, &scan, &mut each) {
+                    self.note_unread(file, &error);
+                }
+                self.cancel.check()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows the ended tasks of which any part lies in `seconds`, and others; `filter` rules out what
+    /// it can.
+    pub(crate) fn scan_tasks(
+        &mut self,
+        seconds: &Range<Second>,
+        filter: &TaskFilter,
+        mut visit: impl FnMut(&Arc<TaskRow>),
+    ) -> Result<(), QueryError> {
+        let manifest = self.manifest.clone();
+        let periods = Period(seconds.start.0)..Period(seconds.end.0);
+        self.note_lost(&manifest, TableName::Tasks, &periods);
+        fn only(texts: &[String]) -> Option<&str> {
+            let [text] = texts else { return None };
+            Some(text)
+        }
+        let (name, key) = (only(&filter.names), only(&filter.keys));
+        let span_ns = seconds.start.start().unix_ns()..seconds.end.start().unix_ns();
+        let scan = TaskScan { span_ns: Some(span_ns), name, key };
+        let overlaps = |file: &&FileEntry| file.from < periods.end && periods.start < file.to;
+        for file in manifest.files_of(TableName::Tasks).filter(overlaps) {
+            self.cancel.check()?;
+            let mut each = |rows: Vec<SealedTask>| {
+                rows.iter().for_each(|task| visit(&task.row));
+                match self.cancel.check() {
+                    Ok(()) => ControlFlow::Continue(()),
+                    Err(_) => ControlFlow::Break(()),
+                }
+            };
+            if let Err(error) = self.tables.tasks(file, &scan, &mut each) {
+                self.note_unread(file, &error);
+            }
+            self.cancel.check()?;
+        }
+        Ok(())
+    }
+
+    /// Notes files of the time asked for that were found damaged before.
+    fn note_lost(&mut self, manifest: &Manifest, table: TableName, periods: &Range<Period>) {
+        let lost = manifest.lost.iter().map(|lost| &lost.file);
+        let lost = lost.filter(|file| file.table == table);
+        let lost = lost.filter(|file| file.from < periods.end && periods.start < file.to);
+        self.damaged.extend(lost.map(FileEntry::path));
+    }
+
+    fn note_unread(&mut self, file: &FileEntry, error: &StoreError) {
+        tracing::error!(%error, "a file is missing from an answer");
+        self.damaged.insert(file.path());
+    }
+
+    /// Names of the files that are missing from the answer.
+    pub(crate) fn damaged(self) -> Vec<String> {
+        self.damaged.into_iter().collect()
+    }
+
+    /// The numbers that the tables have for workers, rising; those that have none are in no table.
+    pub(crate) fn worker_numbers(&self, workers: &[String]) -> Option<Vec<WorkerNumber>> {
+        if workers.is_empty() {
+            return None;
+        }
+        let numbers = workers.iter();
+        let numbers =
+            numbers.filter_map(|id| self.tables.worker_number(&WorkerId(id.as_str().into())));
+        let mut numbers: Vec<WorkerNumber> = numbers.collect();
+        numbers.sort_unstable();
+        Some(numbers)
+    }
+
+    /// The workers of those numbers.
+    pub(crate) fn workers(&self, numbers: &IdSet) -> Vec<WorkerId> {
+        let ids = self.tables.worker_ids();
+        let id = |number: u32| ids.get(number.checked_sub(1)? as usize).cloned();
+        numbers.iter().filter_map(id).collect()
+    }
+
+    /// The range that is answered: what was asked for, unless that is no longer told apart.
+    pub(crate) fn range(&self, asked: TimeRange) -> TimeRange {
+        let seconds = &self.plan.seconds;
+        match *seconds == Second::starting_in(asked) {
+            true => asked,
+            false => time_range(seconds).unwrap_or(asked),
+        }
+    }
+
+    /// The span of all that is held, in tables or not.
+    pub(crate) fn data(&self, unsealed: Option<Range<Second>>) -> Option<TimeRange> {
+        let spans = [self.coverage.data(), unsealed];
+        let spans = spans.iter().flatten().filter_map(time_range);
+        spans.reduce(TimeRange::hull)
+    }
+}
+
+fn time_range(seconds: &Range<Second>) -> Option<TimeRange> {
+    TimeRange::new(seconds.start.start(), seconds.end.start())
+}
+
+/// The rows of a batch that are asked for.
+#[derive(Clone, Copy)]
+pub(crate) struct Rows<'a> {
+    batch: &'a Batch,
+    tier: Tier,
+    periods: &'a Range<Period>,
+    workers: Option<&'a [WorkerNumber]>,
+}
+
+impl Rows<'_> {
+    /// When the row's period starts.
+    pub(crate) fn start(&self, index: usize) -> Timestamp {
+        let seconds = i64::from(self.batch.ts[index]) * i64::from(self.tier.seconds());
+        Timestamp::from_unix_ns(seconds * 1_000_000_000)
+    }
+
+    /// Their places in the batch, each shown once.
+    #[inline]
+    pub(crate) fn each(&self, mut visit: impl FnMut(usize)) {
+        let Batch { ts, worker, values, .. } = self.batch;
+        let (start, end) = (self.periods.start.0, self.periods.end.0);
+        // Most batches lie in the periods as a whole; this check costs a tenth of a sum.
+        let bounds = ts.iter().fold((u32::MAX, 0), |(min, max), ts| (min.min(*ts), max.max(*ts)));
+        let whole = start <= bounds.0 && bounds.1 < end;
+        match self.workers {
+            None if whole => (0..values.len()).for_each(visit),
+            workers => {
+                let is_asked = |index: usize| {
+                    start <= ts[index]
+                        && ts[index] < end
+                        && workers.is_none_or(|asked| {
+                            asked.binary_search(&WorkerNumber(worker[index])).is_ok()
+                        })
+                };
+                (0..values.len()).filter(|index| is_asked(*index)).for_each(&mut visit);
+            }
+        }
+    }
+}

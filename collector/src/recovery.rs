@@ -1,0 +1,188 @@
+//! A collector that starts again with what it kept.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use profiler_core::limits::NAME_BYTES_MAX;
+use profiler_core::{Epoch, NodeId, Timestamp, WorkerId};
+
+use crate::collector::{Collector, Settings};
+use crate::commit::Log;
+use crate::session::{Presence, SessionCell};
+use crate::store::wal::{Flush, Found, Hello, LocalDisk, LogDisk, Logged, Record, Wal, WalError};
+use crate::store::{DirectoryLock, Loaded, Objects, StoreError};
+use crate::sync::{lock, read, write};
+
+/// Why a collector cannot keep its data in a folder.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DataError {
+    /// Another collector uses it.
+    #[error(
+        "the data in {} is in use by another collector; end that one, or choose another folder with \
+         `--data`",
+        folder.display()
+    )]
+    InUse {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// The folder cannot be made or written to.
+    #[error("cannot keep data in {}; choose a folder that can be written to with `--data`", folder.display())]
+    Folder {
+        /// The folder.
+        folder: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// What is there cannot be used.
+    #[error(transparent)]
+    Wal(#[from] WalError),
+    /// The tables cannot be used.
+    #[error(transparent)]
+    Tables(#[from] StoreError),
+}
+
+impl Collector {
+    /// A collector with all that a folder holds, which keeps there what it acknowledges.
+    pub(crate) fn open_folder(
+        settings: Settings,
+        folder: &Path,
+    ) -> Result<Arc<Collector>, DataError> {
+        let failed = |source| DataError::Folder { folder: folder.to_owned(), source };
+        fs::create_dir_all(folder).map_err(failed)?;
+        // So that a folder which was just made outlives a crash. It may be that the one above it cannot
+        // be opened; then it was there before us.
+        let whole = fs::canonicalize(folder);
+        if let Some(above) = whole.ok().as_deref().and_then(Path::parent) {
+            let _ = File::open(above).and_then(|above| above.sync_all());
+        }
+        let guard = DirectoryLock::take(folder).map_err(|error| match error {
+            StoreError::Locked { .. } => DataError::InUse { folder: folder.to_owned() },
+            error => error.into(),
+        })?;
+        let disk = LocalDisk::new(folder.join("wal"), folder.join("quarantine")).map_err(failed)?;
+        let objects = Objects::local(folder)?;
+        let collector = Collector::open(settings, objects, Box::new(disk), Some(guard))?;
+        let collector = Arc::new(collector);
+        Log::start(&collector).map_err(failed)?;
+        Ok(collector)
+    }
+
+    /// As [`Collector::open_folder`], on any disk and without the thread that writes.
+    pub(crate) fn open(
+        settings: Settings,
+        objects: Objects,
+        disk: Box<dyn LogDisk>,
+        guard: Option<DirectoryLock>,
+    ) -> Result<Collector, DataError> {
+        let mut collector = Collector::over(settings, objects)?;
+        let now = collector.clock.now();
+        let wal_from = collector.tables.manifest().wal_from;
+        let (wal, found) = Wal::open(disk, wal_from, &mut |record| collector.replay(record))?;
+        collector.await_agents(now);
+        let logged = Logged::of(&read(&collector.tree));
+        let Found { files, records, bytes, damages, .. } = found;
+        let sessions = lock(&collector.registry).all().len();
+        tracing::info!(files, records, bytes, damages, sessions, "the log was read");
+        let reserve = collector.limits.disk_reserve_bytes;
+        collector.log = Some(Log::new((wal, found), logged, guard, reserve));
+        Ok(collector)
+    }
+
+    /// Takes in what the tables say of the tree, the sessions and what ran.
+    pub(crate) fn restore(&self, loaded: Loaded) {
+        let Loaded { manifest, frames, nodes, workers, sessions, running, reports: _ } = loaded;
+        tracing::info!(
+            files = manifest.files.len(),
+            nodes = nodes.len(),
+            workers = workers.len(),
+            sessions = sessions.len(),
+            "the tables were read"
+        );
+        write(&self.tree).restore_all(frames, nodes);
+        for record in sessions {
+            let (cell, _) = lock(&self.registry).open_again(&record.worker, record.epoch);
+            record.restore(&mut lock(&cell.state));
+        }
+        write(&self.ledger).restore(running.into_iter().map(Arc::unwrap_or_clone));
+    }
+
+    /// Takes in a record of the log, as it was taken in when it was logged.
+    fn replay(&self, record: Record) -> Result<(), String> {
+        match record {
+            Record::Growth(growth) => {
+                let filled =
+                    write(&self.tree).restore(&growth).map_err(|error| error.to_string())?;
+                if filled != Default::default() {
+                    tracing::warn!(
+                        ?filled,
+                        "stacks that a damaged log no longer tells are [overflow]"
+                    );
+                }
+                Ok(())
+            }
+            Record::Hello(hello) => self.replay_hello(hello),
+            Record::Flush(flush) => self.replay_flush(*flush),
+        }
+    }
+
+    fn replay_hello(&self, hello: Hello) -> Result<(), String> {
+        let said_at = Timestamp::from_unix_ns(hello.received_at_ns);
+        let cell = self.restored(&hello.worker, hello.epoch)?;
+        let mut session = lock(&cell.state);
+        session.note_seen(said_at);
+        session.greeting = hello.greeting();
+        Ok(())
+    }
+
+    /// A flush counts once, however often it is in the log: one that could not be acknowledged was
+    /// sent again, with the same content.
+    fn replay_flush(&self, flush: Flush) -> Result<(), String> {
+        let received_at = Timestamp::from_unix_ns(flush.received_at_ns);
+        let cell = self.restored(&flush.worker, flush.epoch)?;
+        let mut session = lock(&cell.state);
+        if flush.seq <= session.acked_seq {
+            return Ok(());
+        }
+        let checked = flush.checked(&cell.worker).map_err(|error| error.to_string())?;
+        let entries =
+            checked.window.as_ref().map_or(&[][..], |stored| stored.window.delta.entries());
+        let last = entries.last().map_or(NodeId::ROOT, |(node, _, _)| *node);
+        if last.0 >= read(&self.tree).node_count() {
+            let filled = write(&self.tree).restore_node(last).map_err(|error| error.to_string())?;
+            tracing::warn!(?filled, "stacks that a damaged log no longer tells are [overflow]");
+        }
+        session.note_seen(received_at);
+        session.note_applied(&checked);
+        self.store(&cell, checked);
+        Ok(())
+    }
+
+    /// The session that a record is about.
+    fn restored(&self, worker: &str, epoch: u64) -> Result<Arc<SessionCell>, String> {
+        if worker.is_empty() || worker.len() > NAME_BYTES_MAX {
+            return Err(format!("a worker's id of {} bytes", worker.len()));
+        }
+        let (cell, evicted) =
+            lock(&self.registry).open_again(&WorkerId(worker.into()), Epoch(epoch));
+        if let Some(evicted) = evicted {
+            let last_seen = lock(&evicted.state).last_seen;
+            write(&self.ledger).end_as_lost(&evicted.worker, evicted.epoch, last_seen);
+        }
+        Ok(cell)
+    }
+
+    /// No agent is there yet. Each may come back within the grace and find its tasks running.
+    fn await_agents(&self, now: Timestamp) {
+        for cell in lock(&self.registry).all() {
+            lock(&cell.state).presence = Presence::Away(now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

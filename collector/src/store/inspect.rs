@@ -1,0 +1,340 @@
+//! A store on disk, looked at and tidied from outside: what `emberline store` does.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::compact::end_of;
+use super::error::StoreError;
+use super::lists::{FrameRow, NodeRow, SealedTask, SessionRecord, WorkerRow};
+use super::load::read_list;
+use super::lock::DirectoryLock;
+use super::manifest::{FORMAT, FileEntry, Manifest};
+use super::objects::{Objects, QUARANTINE};
+use super::segment::{ALL_COLUMNS, Scan};
+use super::table::{Counting, TableName};
+use super::tables::Tables;
+use super::tier::Tier;
+
+/// A store at a glance.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct StoreInfo {
+    /// Format of its files.
+    pub format: u64,
+    /// Newest version of the list of files.
+    pub version: u64,
+    /// When that was made, in nanoseconds since the Unix epoch.
+    pub made_at_ns: i64,
+    /// Each table that has files.
+    pub tables: Vec<TableInfo>,
+    /// Files of the log.
+    pub wal: FilesInfo,
+    /// Damaged files that were set apart.
+    pub quarantine: FilesInfo,
+    /// Files whose rows are missing from answers, oldest first, and why.
+    pub lost: Vec<Problem>,
+    /// What was found damaged now.
+    pub reports: Vec<String>,
+}
+
+/// One table.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct TableInfo {
+    /// Its name, with its tier.
+    pub table: String,
+    /// How many files it has.
+    pub files: u64,
+    /// How many rows they have.
+    pub rows: u64,
+    /// How long they are.
+    pub bytes: u64,
+    /// First and last second that it may have rows of, as Unix times; `None` if it is about no time.
+    pub span_s: Option<(u32, u32)>,
+}
+
+/// Files that are no tables.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize)]
+#[non_exhaustive]
+pub struct FilesInfo {
+    /// How many.
+    pub files: u64,
+    /// How long they are.
+    pub bytes: u64,
+}
+
+/// Something that is not as it was written.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Problem {
+    /// A file, or a table.
+    pub name: String,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+/// What [`verify`] found.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Verified {
+    /// Files that were read whole.
+    pub files: u64,
+    /// How long they are.
+    pub bytes: u64,
+    /// Rows and sum of the values of each table.
+    pub tables: Vec<TableSum>,
+    /// What is damaged; empty if all is well.
+    pub problems: Vec<Problem>,
+}
+
+/// The rows of one table.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct TableSum {
+    /// Its name, with its tier.
+    pub table: String,
+    /// How many rows were read.
+    pub rows: u64,
+    /// The sum of what they count; 0 for lists.
+    pub sum: u128,
+}
+
+/// What [`compact`] did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Compacted {
+    /// Files of the newest version before.
+    pub files_before: u64,
+    /// And after.
+    pub files_after: u64,
+    /// Their lengths before.
+    pub bytes_before: u64,
+    /// And after.
+    pub bytes_after: u64,
+}
+
+/// Says what a store holds. Changes nothing; a collector may be using it.
+///
+/// # Errors
+/// If there is no store, or it is of another format, or cannot be read.
+pub fn info(directory: &Path) -> Result<StoreInfo, StoreError> {
+    let (tables, loaded) = look(directory)?;
+    let manifest = tables.manifest();
+    let problem = |lost: &super::manifest::LostFile| Problem {
+        name: lost.file.path(),
+        reason: lost.reason.clone(),
+    };
+    Ok(StoreInfo {
+        format: FORMAT,
+        version: manifest.version,
+        made_at_ns: manifest.made_at_ns,
+        tables: TableName::all().filter_map(|table| table_info(&manifest, table)).collect(),
+        wal: files_info(&tables.objects, "wal")?,
+        quarantine: files_info(&tables.objects, QUARANTINE)?,
+        lost: manifest.lost.iter().map(problem).collect(),
+        reports: loaded.reports,
+    })
+}
+
+/// Reads every file of a store whole, and compares the tables with each other. Changes nothing; a
+/// collector may be using it.
+///
+/// # Errors
+/// As [`info`]. Damage is no error, but told.
+pub fn verify(directory: &Path) -> Result<Verified, StoreError> {
+    let (tables, loaded) = look(directory)?;
+    Check::new(&tables, loaded.reports).run()
+}
+
+/// Merges all files of a store that can be merged. No collector may be using it.
+///
+/// # Errors
+/// As [`info`], and [`StoreError::Locked`] if a collector uses it.
+pub fn compact(directory: &Path) -> Result<Compacted, StoreError> {
+    must_be_store(directory)?;
+    let _lock = DirectoryLock::take(directory)?;
+    let (tables, _) = Tables::open(Objects::local(directory)?)?;
+    let size = || {
+        let manifest = tables.manifest();
+        let bytes = manifest.files.iter().map(|file| file.bytes).sum::<u64>();
+        (manifest.files.len() as u64, bytes)
+    };
+    let (files_before, bytes_before) = size();
+    tables.compact()?;
+    let (files_after, bytes_after) = size();
+    Ok(Compacted { files_before, files_after, bytes_before, bytes_after })
+}
+
+fn look(directory: &Path) -> Result<(Tables, super::load::Loaded), StoreError> {
+    must_be_store(directory)?;
+    Tables::look(Objects::local(directory)?)
+}
+
+/// So that a wrong path is not taken for an empty store, and none is made there.
+fn must_be_store(directory: &Path) -> Result<(), StoreError> {
+    match directory.join("manifest").is_dir() {
+        true => Ok(()),
+        false => Err(StoreError::NoStore { path: directory.display().to_string() }),
+    }
+}
+
+fn table_info(manifest: &Manifest, table: TableName) -> Option<TableInfo> {
+    let files = || manifest.files_of(table);
+    let seconds = match table {
+        TableName::Counting(_, tier) => Some(tier.seconds()),
+        TableName::Tasks => Some(1),
+        _ => None,
+    };
+    let span_s = seconds.and_then(|seconds| {
+        let from = files().map(|file| file.from.0.saturating_mul(seconds)).min()?;
+        Some((from, files().filter_map(end_of).max()?.0.saturating_sub(1)))
+    });
+    let info = TableInfo {
+        table: table.name(),
+        files: files().count() as u64,
+        rows: files().map(|file| file.rows).sum(),
+        bytes: files().map(|file| file.bytes).sum(),
+        span_s,
+    };
+    (info.files > 0).then_some(info)
+}
+
+fn files_info(objects: &Objects, prefix: &str) -> Result<FilesInfo, StoreError> {
+    let files = objects.list(prefix)?;
+    let bytes = files.iter().map(|file| file.bytes).sum();
+    Ok(FilesInfo { files: files.len() as u64, bytes })
+}
+
+/// A day since the Unix epoch: the coarsest period, in which all tiers can be compared.
+type Day = u32;
+
+/// A check under way.
+struct Check<'a> {
+    tables: &'a Tables,
+    rows: BTreeMap<TableName, u64>,
+    sums: BTreeMap<TableName, BTreeMap<Day, u128>>,
+    problems: Vec<Problem>,
+}
+
+impl Check<'_> {
+    fn new(tables: &Tables, reports: Vec<String>) -> Check<'_> {
+        let problem = |reason| Problem { name: "store".to_owned(), reason };
+        let problems = reports.into_iter().map(problem).collect();
+        Check { tables, rows: BTreeMap::new(), sums: BTreeMap::new(), problems }
+    }
+
+    fn run(mut self) -> Result<Verified, StoreError> {
+        let manifest = self.tables.manifest();
+        for file in &manifest.files {
+            match self.read(file) {
+                Ok(rows) => *self.rows.entry(file.table).or_default() += rows,
+                Err(StoreError::Damaged { path, reason }) => {
+                    // A report tells of it already, with the same path.
+                    self.problems.retain(|problem| !problem.reason.contains(&path));
+                    self.problems.push(Problem { name: path, reason });
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.compare_tiers(&manifest);
+        self.problems.sort();
+        let sum = |table| self.sums.get(&table).map_or(0, |days| days.values().sum());
+        let tables = self.rows.iter().map(|(table, rows)| TableSum {
+            table: table.name(),
+            rows: *rows,
+            sum: sum(*table),
+        });
+        Ok(Verified {
+            files: manifest.files.len() as u64,
+            bytes: manifest.files.iter().map(|file| file.bytes).sum(),
+            tables: tables.collect(),
+            problems: self.problems,
+        })
+    }
+
+    /// Reads a file whole; gives how many rows it has.
+    fn read(&mut self, file: &FileEntry) -> Result<u64, StoreError> {
+        let objects = &self.tables.objects;
+        let rows = match file.table {
+            TableName::Counting(_, tier) => return self.read_counting(file, tier),
+            TableName::Frames => read_list::<FrameRow>(objects, file)?.len(),
+            TableName::Nodes => read_list::<NodeRow>(objects, file)?.len(),
+            TableName::Workers => read_list::<WorkerRow>(objects, file)?.len(),
+            TableName::Tasks | TableName::Running => read_list::<SealedTask>(objects, file)?.len(),
+            TableName::Sessions => read_list::<SessionRecord>(objects, file)?.len(),
+        };
+        Ok(rows as u64)
+    }
+
+    fn read_counting(&mut self, file: &FileEntry, tier: Tier) -> Result<u64, StoreError> {
+        let scan = Scan { periods: file.from..file.to, tasks: None, columns: &ALL_COLUMNS };
+        let mut days: BTreeMap<Day, u128> = BTreeMap::new();
+        let mut rows = 0;
+        let day_of = |period: u32| period / (Tier::Day.seconds() / tier.seconds());
+        self.tables.scan(file, &scan, &mut |batch| {
+            rows += batch.len() as u64;
+            for (period, value) in batch.ts.iter().zip(&batch.values) {
+                *days.entry(day_of(*period)).or_default() += u128::from(*value);
+            }
+            ControlFlow::Continue(())
+        })?;
+        if rows != file.rows {
+            let reason = format!("{rows} rows were read where {} were written", file.rows);
+            return Err(StoreError::damaged(file.path(), reason));
+        }
+        let sums = self.sums.entry(file.table).or_default();
+        days.into_iter().for_each(|(day, sum)| *sums.entry(day).or_default() += sum);
+        Ok(rows)
+    }
+
+    /// What is counted by the second must be counted by the day, and in every table between, for
+    /// all days that neither retention nor damage cut.
+    fn compare_tiers(&mut self, manifest: &Manifest) {
+        let damaged: BTreeSet<&str> =
+            self.problems.iter().map(|problem| problem.name.as_str()).collect();
+        let broken: BTreeSet<TableName> = manifest
+            .files
+            .iter()
+            .filter(|file| damaged.contains(file.path().as_str()))
+            .chain(manifest.lost.iter().map(|lost| &lost.file))
+            .map(|file| file.table)
+            .collect();
+        let nothing = BTreeMap::new();
+        let mut problems = Vec::new();
+        for table in TableName::all() {
+            let TableName::Counting(counting, _) = table else { continue };
+            let whole = TableName::Counting(compared_with(counting), Tier::Day);
+            if table == whole || broken.contains(&table) || broken.contains(&whole) {
+                continue;
+            }
+            let cut = [table, whole].map(|table| manifest.cut.get(&table).copied().unwrap_or(0));
+            let first_day = cut.into_iter().max().unwrap_or(0).div_ceil(Tier::Day.seconds());
+            let sums = [table, whole].map(|table| self.sums.get(&table).unwrap_or(&nothing));
+            let days: BTreeSet<&Day> = sums.iter().flat_map(|sums| sums.keys()).collect();
+            for day in days.into_iter().filter(|day| **day >= first_day) {
+                let [sum, expected] = sums.map(|sums| sums.get(day).copied().unwrap_or(0));
+                if sum != expected {
+                    let reason = format!(
+                        "day {day} since 1970 sums to {sum}, but to {expected} in {}; a bug wrote \
+                         this, please report it",
+                        whole.name()
+                    );
+                    problems.push(Problem { name: table.name(), reason });
+                    break;
+                }
+            }
+        }
+        self.problems.append(&mut problems);
+    }
+}
+
+/// The table whose days have the same sums.
+fn compared_with(counting: Counting) -> Counting {
+    match counting {
+        Counting::Samples | Counting::SamplesAll | Counting::Totals => Counting::Samples,
+        other => other,
+    }
+}

@@ -1,0 +1,342 @@
+//! Which files make the store: one list, replaced whole, so that every change is seen whole.
+//!
+//! A version is a new file `manifest/<version>.json`, written only if there is none of that name.
+//! Older versions stay for a while: for readers that began with them, and in case that the newest
+//! cannot be read.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use profiler_core::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::compact::end_of;
+use super::error::StoreError;
+use super::objects::Objects;
+use super::table::TableName;
+use super::tier::{Period, Second, Tier};
+use crate::limits::LOST_FILES_MAX;
+
+/// The store's format. A change that an older program would misread makes a new one.
+pub(crate) const FORMAT: u64 = 1;
+
+const DIRECTORY: &str = "manifest";
+
+/// One version of the store.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Manifest {
+    pub(crate) version: u64,
+    /// When it was made, in nanoseconds since the Unix epoch.
+    pub(crate) made_at_ns: i64,
+    /// First file of the log that holds what is in no table.
+    pub(crate) wal_from: u64,
+    /// Number that no file has had yet.
+    pub(crate) next_id: u64,
+    /// In rising order of ids.
+    pub(crate) files: Vec<FileEntry>,
+    /// By table, the second before which retention has dropped files: what is older is not whole.
+    pub(crate) cut: BTreeMap<TableName, u32>,
+    /// Files that were found damaged; newest last.
+    pub(crate) lost: Vec<LostFile>,
+}
+
+/// A file of a table.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FileEntry {
+    pub(crate) table: TableName,
+    pub(crate) id: u64,
+    pub(crate) bytes: u64,
+    pub(crate) rows: u64,
+    pub(crate) crc32: u32,
+    /// First period, of the table's tier; for `tasks`, the second of the first start; for tables
+    /// with ids, the first id.
+    pub(crate) from: Period,
+    /// First period, second or id after the last one.
+    pub(crate) to: Period,
+    /// How often its rows were merged.
+    pub(crate) level: u8,
+}
+
+/// A file whose rows are missing from every answer.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LostFile {
+    pub(crate) file: FileEntry,
+    pub(crate) reason: String,
+}
+
+impl FileEntry {
+    /// Its name in the store.
+    pub(crate) fn path(&self) -> String {
+        path(self.table, self.id)
+    }
+}
+
+/// Name of a table's file.
+pub(crate) fn path(table: TableName, id: u64) -> String {
+    format!("tables/{}/{id:016x}.parquet", table.name())
+}
+
+/// What the bytes of every version of every format begin with, so that each can be told.
+#[derive(Serialize, Deserialize)]
+struct Envelope<'a> {
+    format: u64,
+    crc32: u32,
+    #[serde(borrow)]
+    body: &'a RawValue,
+}
+
+impl Manifest {
+    /// Its name in the store.
+    pub(crate) fn path_of(version: u64) -> String {
+        format!("{DIRECTORY}/{version:020}.json")
+    }
+
+    /// Files of one table.
+    pub(crate) fn files_of(&self, table: TableName) -> impl Iterator<Item = &FileEntry> {
+        self.files.iter().filter(move |file| file.table == table)
+    }
+
+    pub(crate) fn file(&self, id: u64) -> Option<&FileEntry> {
+        let found = self.files.binary_search_by_key(&id, |file| file.id);
+        found.ok().map(|index| &self.files[index])
+    }
+
+    /// Takes out files that are too old, and remembers from when on each tier is complete: late data
+    /// may bring new files for a time of which the rest is gone.
+    pub(crate) fn expire(&mut self, ids: &[u64]) {
+        let (expired, kept) =
+            std::mem::take(&mut self.files).into_iter().partition(|file| ids.contains(&file.id));
+        self.files = kept;
+        let expired: Vec<FileEntry> = expired;
+        for file in expired {
+            if let Some(end) = end_of(&file) {
+                let cut = self.cut.entry(file.table).or_default();
+                *cut = end.0.max(*cut);
+            }
+        }
+    }
+
+    /// By tier, from the finest: the first second from which retention has taken nothing.
+    pub(crate) fn complete_from(&self) -> [Second; Tier::ALL.len()] {
+        Tier::ALL.map(|tier| {
+            let of_tier =
+                |table: &TableName| matches!(table, TableName::Counting(_, of) if *of == tier);
+            let cuts = self.cut.iter().filter(|(table, _)| of_tier(table)).map(|(_, cut)| *cut);
+            Second(cuts.max().unwrap_or(0))
+        })
+    }
+
+    /// Notes a file as lost, in place of the oldest if there are too many.
+    pub(crate) fn lose(&mut self, file: FileEntry, reason: String) {
+        self.files.retain(|kept| kept.id != file.id);
+        if self.lost.len() >= LOST_FILES_MAX {
+            self.lost.remove(0);
+        }
+        self.lost.push(LostFile { file, reason });
+    }
+
+    fn encode(&self) -> Bytes {
+        let body = serde_json::value::to_raw_value(self);
+        let body = body.expect("a manifest has only numbers, texts and lists");
+        let envelope = Envelope { format: FORMAT, crc32: crc32(FORMAT, body.get()), body: &body };
+        let text = serde_json::to_vec(&envelope).expect("the body was encoded already");
+        text.into()
+    }
+
+    fn decode(path: &str, text: &[u8]) -> Result<Manifest, StoreError> {
+        let damaged = |reason: String| StoreError::damaged(path, reason);
+        let Envelope { format, crc32: expected, body } =
+            serde_json::from_slice(text).map_err(|error| damaged(error.to_string()))?;
+        if crc32(format, body.get()) != expected {
+            return Err(damaged("its checksum is wrong".to_owned()));
+        }
+        if format != FORMAT {
+            return Err(StoreError::Format { path: path.into(), found: format, known: FORMAT });
+        }
+        let manifest: Manifest =
+            serde_json::from_str(body.get()).map_err(|error| damaged(error.to_string()))?;
+        if !manifest.files.is_sorted_by(|a, b| a.id < b.id) {
+            return Err(damaged("its files are not in rising order".to_owned()));
+        }
+        Ok(manifest)
+    }
+
+    /// Writes this version, which must be a new one.
+    pub(crate) fn publish(&self, objects: &Objects) -> Result<(), StoreError> {
+        objects.put_new(&Manifest::path_of(self.version), self.encode())
+    }
+}
+
+/// Over the format too, so that a damaged number of a format is not taken for a newer program's.
+fn crc32(format: u64, body: &str) -> u32 {
+    let mut crc32 = crc32fast::Hasher::new();
+    crc32.update(format!("{format}\n").as_bytes());
+    crc32.update(body.as_bytes());
+    crc32.finalize()
+}
+
+/// The versions that are there.
+#[derive(Debug, Default)]
+pub(crate) struct Versions {
+    /// Those that can be read, by version.
+    pub(crate) readable: BTreeMap<u64, Arc<Manifest>>,
+    /// Those that cannot, and why.
+    pub(crate) damaged: BTreeMap<u64, String>,
+    /// Later than all that were ever begun.
+    next: u64,
+}
+
+impl Versions {
+    /// Reads all versions.
+    ///
+    /// # Errors
+    /// [`StoreError::Format`] if any is a newer program's, [`StoreError::ManifestsLost`] if there
+    /// are files, but no version that can be read.
+    pub(crate) fn load(objects: &Objects) -> Result<Versions, StoreError> {
+        let mut versions = Versions::default();
+        for file in objects.list(DIRECTORY)? {
+            let name = file.path.strip_prefix(DIRECTORY).and_then(|name| name.strip_prefix('/'));
+            let version = name.and_then(|name| name.strip_suffix(".json")?.parse::<u64>().ok());
+            let Some(version) = version else { continue };
+            let text = objects.get(&file.path)?;
+            match Manifest::decode(&file.path, &text) {
+                Ok(manifest) if manifest.version == version => {
+                    versions.readable.insert(version, Arc::new(manifest));
+                }
+                Ok(manifest) => {
+                    let reason = format!("it says that it is version {}", manifest.version);
+                    versions.damaged.insert(version, reason);
+                }
+                Err(StoreError::Damaged { reason, .. }) => {
+                    versions.damaged.insert(version, reason);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let newest = [versions.readable.keys().next_back(), versions.damaged.keys().next_back()];
+        versions.next = newest.into_iter().flatten().max().map_or(1, |version| version + 1);
+        if versions.readable.is_empty() {
+            let count = versions.damaged.len();
+            // The first version is written before the first table.
+            if count > 0 || !objects.list("tables")?.is_empty() {
+                return Err(StoreError::ManifestsLost { count });
+            }
+        }
+        Ok(versions)
+    }
+
+    /// The newest that can be read.
+    pub(crate) fn newest(&self) -> Option<&Arc<Manifest>> {
+        self.readable.last_key_value().map(|(_, manifest)| manifest)
+    }
+
+    /// A version that was never begun: one whose writing failed may be there all the same.
+    pub(crate) fn take_next(&mut self) -> u64 {
+        self.next += 1;
+        self.next - 1
+    }
+
+    /// Versions that were replaced before `point` and may go. The newest two that can be read stay.
+    pub(crate) fn replaced_before(&self, point: Timestamp) -> Vec<u64> {
+        let readable: Vec<_> = self.readable.values().collect();
+        let keep_from = readable.len().checked_sub(2).map_or(0, |index| readable[index].version);
+        let replaced = readable.windows(2).filter(|pair| pair[1].made_at_ns < point.unix_ns());
+        let replaced = replaced.map(|pair| pair[0].version);
+        let damaged = self.damaged.keys().copied();
+        replaced.chain(damaged).filter(|version| *version < keep_from).collect()
+    }
+
+    pub(crate) fn forget(&mut self, version: u64) {
+        self.readable.remove(&version);
+        self.damaged.remove(&version);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::table::Counting;
+
+    fn manifest(version: u64) -> Manifest {
+        let file = |id| FileEntry {
+            table: TableName::Counting(Counting::Samples, Tier::Minute),
+            id,
+            bytes: 1_000,
+            rows: 70,
+            crc32: 0xdead_beef,
+            from: Period(5),
+            to: Period(9),
+            level: 1,
+        };
+        let lost = vec![LostFile { file: file(1), reason: "its \"checksum\" is wrong".into() }];
+        let cut = [(file(1).table, 60)].into();
+        let (made_at_ns, files) = (i64::try_from(version).unwrap() * 1_000, vec![file(2), file(4)]);
+        Manifest { version, made_at_ns, wal_from: 3, next_id: 5, files, cut, lost }
+    }
+
+    #[test]
+    fn a_version_is_read_as_it_was_written_and_written_once() {
+        let objects = Objects::memory();
+        assert!(Versions::load(&objects).unwrap().newest().is_none());
+        for version in [7, 8, 12] {
+            manifest(version).publish(&objects).unwrap();
+        }
+        assert!(matches!(manifest(8).publish(&objects), Err(StoreError::Taken { .. })));
+        let mut versions = Versions::load(&objects).unwrap();
+        assert_eq!(**versions.newest().unwrap(), manifest(12));
+        assert_eq!(versions.readable.len(), 3);
+        assert_eq!([versions.take_next(), versions.take_next()], [13, 14]);
+        assert_eq!(versions.replaced_before(Timestamp::from_unix_ns(8_001)), [7]);
+        assert_eq!(versions.replaced_before(Timestamp::from_unix_ns(8_000)), [0u64; 0]);
+        assert_eq!(versions.replaced_before(Timestamp::MAX), [7]);
+    }
+
+    #[test]
+    fn a_torn_or_changed_version_is_told_and_the_one_before_is_used() {
+        let text = manifest(2).encode();
+        let cuts = (0..text.len()).map(|length| text.slice(..length));
+        let changes = (0..text.len()).flat_map(|at| {
+            let text = &text;
+            [1u8, 2, 0x80].map(|bits| {
+                let mut text = text.to_vec();
+                text[at] ^= bits;
+                Bytes::from(text)
+            })
+        });
+        for text in cuts.chain(changes) {
+            let objects = Objects::memory();
+            manifest(1).publish(&objects).unwrap();
+            objects.put_new(&Manifest::path_of(2), text.clone()).unwrap();
+            let mut versions = Versions::load(&objects).unwrap();
+            assert_eq!(**versions.newest().unwrap(), manifest(1), "{text:?}");
+            assert_eq!((versions.damaged.len(), versions.take_next()), (1, 3));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_told_is_refused() {
+        let objects = Objects::memory();
+        objects.put_new(&Manifest::path_of(1), "{}".into()).unwrap();
+        let error = Versions::load(&objects).unwrap_err();
+        assert!(matches!(error, StoreError::ManifestsLost { count: 1 }), "{error}");
+
+        let objects = Objects::memory();
+        objects.put_new("tables/samples_1s/1.parquet", "".into()).unwrap();
+        let error = Versions::load(&objects).unwrap_err();
+        assert!(matches!(error, StoreError::ManifestsLost { count: 0 }), "{error}");
+
+        let objects = Objects::memory();
+        manifest(1).publish(&objects).unwrap();
+        let body = RawValue::from_string("{\"what\":1}".into()).unwrap();
+        let newer = Envelope { format: 2, crc32: crc32(2, body.get()), body: &body };
+        let newer = serde_json::to_vec(&newer).unwrap();
+        objects.put_new(&Manifest::path_of(2), newer.into()).unwrap();
+        let error = Versions::load(&objects).unwrap_err();
+        assert!(matches!(error, StoreError::Format { found: 2, .. }), "{error}");
+    }
+}

@@ -1,0 +1,292 @@
+//! The place of all files but the log: an object store behind calls that wait for it.
+//!
+//! No call needs a runtime: they work on any thread that may wait, so also in `spawn_blocking`, but
+//! not on one that drives futures.
+
+use std::fs::File;
+use std::future::Future;
+use std::os::unix::fs::FileExt;
+use std::path::{Path as FilePath, PathBuf};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+
+use bytes::Bytes;
+use object_store::local::LocalFileSystem;
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt, PutMode};
+use profiler_core::Timestamp;
+use tokio_stream::StreamExt;
+
+use super::error::StoreError;
+
+/// Where damaged files are moved.
+pub(crate) const QUARANTINE: &str = "quarantine";
+
+/// An object store. A file is written once, whole, under a name that is never used again.
+#[derive(Clone, Debug)]
+pub(crate) struct Objects {
+    store: Arc<dyn ObjectStore>,
+    /// The directory, if it is one of this machine's: then files are synced, and read without a
+    /// copy by the object store.
+    root: Option<PathBuf>,
+}
+
+/// A file as it is listed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Listed {
+    pub(crate) path: String,
+    pub(crate) bytes: u64,
+    /// By the store's clock.
+    pub(crate) modified: Timestamp,
+}
+
+/// A file that is open for reading. One of a local directory stays readable when it is deleted.
+#[derive(Debug)]
+pub(crate) struct Object {
+    path: String,
+    bytes: u64,
+    source: Source,
+}
+
+#[derive(Debug)]
+enum Source {
+    File(File),
+    Store(Objects),
+}
+
+impl Objects {
+    /// In memory: gone with the process.
+    pub(crate) fn memory() -> Objects {
+        Objects::over(Arc::new(InMemory::new()))
+    }
+
+    /// In a directory of this machine, which is made if it is not there.
+    pub(crate) fn local(root: &FilePath) -> Result<Objects, StoreError> {
+        let path = || root.display().to_string();
+        let failed = |source| StoreError::Io { doing: "making", path: path(), source };
+        std::fs::create_dir_all(root).map_err(failed)?;
+        let root = root.canonicalize().map_err(failed)?;
+        let store = LocalFileSystem::new_with_prefix(&root)
+            .map_err(|source| StoreError::Objects { doing: "opening", path: path(), source })?;
+        Ok(Objects { store: Arc::new(store), root: Some(root) })
+    }
+
+    /// In any store, which must make what it acknowledged last.
+    pub(crate) fn over(store: Arc<dyn ObjectStore>) -> Objects {
+        Objects { store, root: None }
+    }
+
+    /// Writes a file that is not there yet. When this returns, file and name outlast a crash.
+    pub(crate) fn put_new(&self, path: &str, content: Bytes) -> Result<(), StoreError> {
+        // Their own parents must be synced too, once.
+        let new_directories = self.missing_directories(path);
+        let location = Path::from(path);
+        match block_on(self.store.put_opts(&location, content.into(), PutMode::Create.into())) {
+            Ok(_) => {}
+            Err(object_store::Error::AlreadyExists { .. }) => {
+                return Err(StoreError::Taken { path: path.to_owned() });
+            }
+            Err(source) => return Err(objects_error("writing", path, source)),
+        }
+        let Some(root) = &self.root else { return Ok(()) };
+        let file = root.join(path);
+        let parent = file.parent().map(FilePath::to_owned);
+        // The object store makes files visible, but leaves it to us to make them last.
+        for path in [file].into_iter().chain(parent).chain(new_directories) {
+            let synced = File::open(&path).and_then(|file| file.sync_all());
+            let path = || path.display().to_string();
+            synced.map_err(|source| StoreError::Io { doing: "syncing", path: path(), source })?;
+        }
+        Ok(())
+    }
+
+    /// Directories in which writing `path` will make a directory.
+    fn missing_directories(&self, path: &str) -> Vec<PathBuf> {
+        let Some(root) = &self.root else { return Vec::new() };
+        let file = root.join(path);
+        let ancestors = file.ancestors().skip(1).take_while(|above| *above != root.as_path());
+        let missing = ancestors.take_while(|directory| !directory.exists());
+        missing.filter_map(|directory| directory.parent().map(FilePath::to_owned)).collect()
+    }
+
+    /// The whole of a file.
+    pub(crate) fn get(&self, path: &str) -> Result<Bytes, StoreError> {
+        let object = self.open(path)?;
+        object.read(0, object.bytes)
+    }
+
+    /// Opens a file for reading in parts. One that is not there is damage.
+    pub(crate) fn open(&self, path: &str) -> Result<Object, StoreError> {
+        let missing = || StoreError::damaged(path, "it is not there");
+        let (bytes, source) = match &self.root {
+            Some(root) => {
+                let opened = File::open(root.join(path));
+                let opened = opened.and_then(|file| Ok((file.metadata()?.len(), file)));
+                let (bytes, file) = opened.map_err(|source| match source.kind() {
+                    std::io::ErrorKind::NotFound => missing(),
+                    _ => StoreError::Io { doing: "opening", path: path.to_owned(), source },
+                })?;
+                (bytes, Source::File(file))
+            }
+            None => {
+                let meta = block_on(self.store.head(&Path::from(path)));
+                let meta = meta.map_err(|source| match source {
+                    object_store::Error::NotFound { .. } => missing(),
+                    source => objects_error("opening", path, source),
+                })?;
+                (meta.size, Source::Store(self.clone()))
+            }
+        };
+        Ok(Object { path: path.to_owned(), bytes, source })
+    }
+
+    /// Files below `prefix`, by name.
+    pub(crate) fn list(&self, prefix: &str) -> Result<Vec<Listed>, StoreError> {
+        let mut stream = self.store.list(Some(&Path::from(prefix)));
+        let mut files = Vec::new();
+        while let Some(meta) = block_on(stream.next()) {
+            let meta = meta.map_err(|source| objects_error("listing", prefix, source))?;
+            let modified = meta.last_modified.timestamp_nanos_opt().unwrap_or(i64::MAX);
+            files.push(Listed {
+                path: meta.location.to_string(),
+                bytes: meta.size,
+                modified: Timestamp::from_unix_ns(modified),
+            });
+        }
+        files.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+        Ok(files)
+    }
+
+    /// Deletes a file, if it is there.
+    pub(crate) fn delete(&self, path: &str) -> Result<(), StoreError> {
+        match block_on(self.store.delete(&Path::from(path))) {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(source) => Err(objects_error("deleting", path, source)),
+        }
+    }
+
+    /// Copies a file to quarantine, where nothing is ever deleted; gives the copy's name.
+    pub(crate) fn quarantine(&self, path: &str) -> Result<String, StoreError> {
+        let copy = format!("{QUARANTINE}/{}", path.replace('/', "-"));
+        match block_on(self.store.copy(&Path::from(path), &Path::from(copy.as_str()))) {
+            // One that is not there has nothing to keep.
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(copy),
+            Err(source) => Err(objects_error("copying to quarantine", path, source)),
+        }
+    }
+}
+
+impl Object {
+    /// Its length.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// `length` bytes from `at`. Past the end of the file is damage, as somebody cut it.
+    pub(crate) fn read(&self, at: u64, length: u64) -> Result<Bytes, StoreError> {
+        let end = at.checked_add(length).filter(|end| *end <= self.bytes);
+        let Some(end) = end else {
+            let reason = format!("{length} bytes at {at} are past its {} bytes", self.bytes);
+            return Err(StoreError::damaged(&self.path, reason));
+        };
+        if length == 0 {
+            return Ok(Bytes::new());
+        }
+        match &self.source {
+            Source::File(file) => {
+                let length = usize::try_from(length).expect("a file's part fits the memory");
+                let mut content = vec![0; length];
+                file.read_exact_at(&mut content, at).map_err(|source| match source.kind() {
+                    std::io::ErrorKind::UnexpectedEof => {
+                        StoreError::damaged(&self.path, "it became shorter")
+                    }
+                    _ => StoreError::Io { doing: "reading", path: self.path.clone(), source },
+                })?;
+                Ok(content.into())
+            }
+            Source::Store(objects) => {
+                let location = Path::from(self.path.as_str());
+                let part = block_on(objects.store.get_range(&location, at..end));
+                part.map_err(|source| objects_error("reading", &self.path, source))
+            }
+        }
+    }
+}
+
+fn objects_error(doing: &'static str, path: &str, source: object_store::Error) -> StoreError {
+    StoreError::Objects { doing, path: path.to_owned(), source }
+}
+
+/// Wakes the thread that waits.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Waits for a future on this thread. A runtime of our own would have to be dropped where waiting is
+/// allowed, and costs a change of threads for each read.
+fn block_on<F: Future>(future: F) -> F::Output {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What every kind of store must do.
+    fn check(objects: &Objects) {
+        let content = Bytes::from_static(b"0123456789");
+        objects.put_new("a/b/1", content.clone()).unwrap();
+        objects.put_new("a/c", Bytes::new()).unwrap();
+        let again = objects.put_new("a/b/1", Bytes::new());
+        assert!(matches!(again, Err(StoreError::Taken { .. })), "{again:?}");
+        assert_eq!(objects.get("a/b/1").unwrap(), content);
+        assert_eq!(objects.get("a/c").unwrap(), "");
+        let object = objects.open("a/b/1").unwrap();
+        assert_eq!((object.bytes(), object.read(3, 4).unwrap()), (10, "3456".into()));
+        for (at, length) in [(7, 4), (11, 0), (1, u64::MAX)] {
+            let read = object.read(at, length);
+            assert!(matches!(read, Err(StoreError::Damaged { .. })), "{at} {length}");
+        }
+        let names = |prefix| {
+            let listed = objects.list(prefix).unwrap();
+            listed.into_iter().map(|file| (file.path, file.bytes)).collect::<Vec<_>>()
+        };
+        assert_eq!(names("a"), [("a/b/1".to_owned(), 10), ("a/c".to_owned(), 0)]);
+        assert_eq!(objects.quarantine("a/b/1").unwrap(), "quarantine/a-b-1");
+        objects.delete("a/b/1").unwrap();
+        objects.delete("a/b/1").unwrap();
+        assert!(matches!(objects.get("a/b/1"), Err(StoreError::Damaged { .. })));
+        assert_eq!(names("a"), [("a/c".to_owned(), 0)]);
+        assert_eq!(objects.get("quarantine/a-b-1").unwrap(), content);
+    }
+
+    #[test]
+    fn files_are_written_once_and_read_in_parts() {
+        check(&Objects::memory());
+        let directory = tempfile::tempdir().unwrap();
+        check(&Objects::local(&directory.path().join("new/one")).unwrap());
+    }
+
+    #[test]
+    fn calls_may_wait_on_a_runtimes_own_blocking_threads() {
+        let directory = tempfile::tempdir().unwrap();
+        let objects = Objects::local(directory.path()).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(runtime.spawn_blocking(move || check(&objects))).unwrap();
+    }
+}

@@ -1,0 +1,400 @@
+//! Which periods of which tiers answer a question about time.
+
+use std::ops::Range;
+
+use super::manifest::Manifest;
+use super::table::TableName;
+use super::tier::{Period, Second, Tier};
+
+/// Neighbouring periods of one tier.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Piece {
+    pub(crate) tier: Tier,
+    pub(crate) periods: Range<Period>,
+}
+
+impl Piece {
+    /// How many periods there are.
+    fn length(&self) -> u32 {
+        self.periods.end.0 - self.periods.start.0
+    }
+}
+
+/// Pieces, and what they are the answer for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Plan {
+    /// In the order of time. Beyond the edges of `seconds` they hold nothing.
+    pub(crate) pieces: Vec<Piece>,
+    /// What was asked for; or more, where what would tell it apart is no longer held.
+    pub(crate) seconds: Range<Second>,
+}
+
+/// What is stored. Each tier holds everything from some point on: retention takes whole partitions of
+/// time from the fine tiers first.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Coverage {
+    /// By tier: the first second from which it is complete, a multiple of the next tier's length. A
+    /// finer tier never reaches back further than a coarser one.
+    complete_from: [u64; TIERS],
+    /// Outside of these seconds nothing is stored.
+    data: Range<u64>,
+}
+
+const TIERS: usize = Tier::ALL.len();
+
+impl Coverage {
+    /// `complete_from` is by tier, from the finest; the coarsest is taken as complete, for nothing
+    /// could be answered where it is not. `data` are the seconds outside of which nothing is stored.
+    pub(crate) fn new(complete_from: [Second; TIERS], data: Range<Second>) -> Coverage {
+        let mut aligned = [0; TIERS];
+        for index in (0..TIERS - 1).rev() {
+            // Rounded up to what the next tier can hand over at.
+            let from = up(Tier::ALL[index + 1], complete_from[index].0.into());
+            aligned[index] = from.max(aligned[index + 1]);
+        }
+        Coverage { complete_from: aligned, data: data.start.0.into()..data.end.0.into() }
+    }
+
+    /// What the files of a manifest cover.
+    pub(crate) fn of(manifest: &Manifest) -> Coverage {
+        let mut spans: [Option<Range<u64>>; TIERS] = Default::default();
+        for file in &manifest.files {
+            let TableName::Counting(_, tier) = file.table else { continue };
+            let length = u64::from(tier.seconds());
+            let (from, to) = (u64::from(file.from.0) * length, u64::from(file.to.0) * length);
+            let span = spans[tier as usize].get_or_insert(from..to);
+            *span = span.start.min(from)..span.end.max(to);
+        }
+        let start = spans.iter().flatten().map(|span| span.start).min().unwrap_or(0);
+        // The finest tier knows the end best; retention never takes the newest.
+        let end = spans.iter().flatten().map(|span| span.end).next().unwrap_or(0);
+        Coverage::new(manifest.complete_from(), second(start)..second(end))
+    }
+
+    /// The seconds outside of which nothing is stored; `None` if nothing is at all.
+    pub(crate) fn data(&self) -> Option<Range<Second>> {
+        let Range { start, end } = self.data;
+        (start < end).then(|| second(start)..second(end))
+    }
+
+    /// As [`Coverage::plan`], with no tier coarser than `coarsest` where that one is held, and with
+    /// the finest that is held where it is not.
+    pub(crate) fn plan_in(&self, seconds: Range<Second>, coarsest: Tier) -> Plan {
+        let mut parts = Vec::new();
+        let mut end = seconds.end;
+        for tier in Tier::ALL.into_iter().filter(|tier| *tier >= coarsest) {
+            let held_from = second(self.complete_from[tier as usize]);
+            let start = seconds.start.max(held_from);
+            if start < end {
+                parts.push(self.plan_with(start..end, tier));
+                end = start;
+            }
+        }
+        let (Some(first), Some(last)) = (parts.last(), parts.first()) else {
+            return Plan { pieces: Vec::new(), seconds };
+        };
+        Plan {
+            seconds: first.seconds.start..last.seconds.end,
+            pieces: parts.into_iter().rev().flat_map(|plan| plan.pieces).collect(),
+        }
+    }
+
+    /// Covers `seconds` with the fewest periods. Nothing is stored beyond the data's own edges, so a
+    /// coarse period may reach over them.
+    pub(crate) fn plan(&self, seconds: Range<Second>) -> Plan {
+        self.plan_with(seconds, Tier::Day)
+    }
+
+    /// With no tier coarser than `coarsest`, which must be held from the start on.
+    fn plan_with(&self, seconds: Range<Second>, coarsest: Tier) -> Plan {
+        let data = &self.data;
+        let (start, end) = (u64::from(seconds.start.0), u64::from(seconds.end.0));
+        if start >= end || end <= data.start || data.end <= start || data.is_empty() {
+            return Plan { pieces: Vec::new(), seconds };
+        }
+        let (start_is_free, end_is_free) = (start <= data.start, data.end <= end);
+        let first = if start_is_free { data.start } else { start };
+        let last = if end_is_free { data.end - 1 } else { end - 1 };
+        let candidates = self.held_at(first).flat_map(|first_tier| {
+            self.held_at(last)
+                .map(move |last_tier| (down(first_tier, first), over(last_tier, last)))
+        });
+        // An edge that is not free is only ever moved to the finest tier that is held there.
+        let (finest_start, finest_end) = (self.finest_start(first), self.finest_end(last));
+        let pieces = candidates
+            .filter(|(from, _)| start_is_free || *from == finest_start)
+            .filter(|(_, to)| end_is_free || *to == finest_end)
+            .map(|(from, to)| cover(from, to, coarsest))
+            .min_by_key(|pieces| pieces.iter().map(|piece| u64::from(piece.length())).sum::<u64>());
+        Plan {
+            pieces: pieces.expect("the finest tier held at each end is a candidate"),
+            seconds: Range {
+                start: if start_is_free { seconds.start } else { second(finest_start) },
+                end: if end_is_free { seconds.end } else { second(finest_end) },
+            },
+        }
+    }
+
+    /// The tiers whose period with that second is complete, from the finest.
+    fn held_at(&self, second: u64) -> impl Iterator<Item = Tier> + '_ {
+        let tiers = Tier::ALL.into_iter().zip(self.complete_from);
+        tiers.filter(move |(tier, from)| *from <= down(*tier, second)).map(|(tier, _)| tier)
+    }
+
+    fn finest_start(&self, second: u64) -> u64 {
+        down(self.finest_at(second), second)
+    }
+
+    fn finest_end(&self, second: u64) -> u64 {
+        over(self.finest_at(second), second)
+    }
+
+    fn finest_at(&self, second: u64) -> Tier {
+        self.held_at(second).next().unwrap_or(Tier::Day)
+    }
+}
+
+/// The fewest periods from one second to another, both of which start a period of some tier: ever
+/// coarser ones up to the first that does not fit, then ever finer ones.
+///
+/// Each period is of a tier that is held there if both ends were chosen from such: one that is finer
+/// than what is held at its start would begin where a held one begins, and that one would fit, for
+/// tiers end where the next one's periods do.
+fn cover(from: u64, to: u64, coarsest: Tier) -> Vec<Piece> {
+    let mut pieces: Vec<Piece> = Vec::new();
+    let mut at = from;
+    let mut take = |tier: Tier, at: &mut u64, until: u64| {
+        if until <= *at {
+            return;
+        }
+        let periods = period(tier, *at)..period(tier, until);
+        *at = until;
+        match pieces.last_mut() {
+            Some(Piece { tier: last, periods: before }) if *last == tier => {
+                before.end = periods.end;
+            }
+            _ => pieces.push(Piece { tier, periods }),
+        }
+    };
+    let tiers = &Tier::ALL[..=coarsest as usize];
+    for pair in tiers.windows(2) {
+        let next_starts = up(pair[1], at);
+        if next_starts > to {
+            break;
+        }
+        take(pair[0], &mut at, next_starts);
+    }
+    for tier in tiers.iter().copied().rev() {
+        if at == down(tier, at) {
+            take(tier, &mut at, down(tier, to));
+        }
+    }
+    pieces
+}
+
+fn period(tier: Tier, second: u64) -> Period {
+    Period(u32::try_from(second / u64::from(tier.seconds())).expect("at most a day past 2106"))
+}
+
+fn second(second: u64) -> Second {
+    Second(u32::try_from(second).unwrap_or(u32::MAX))
+}
+
+/// Start of the period that holds `second`.
+fn down(tier: Tier, second: u64) -> u64 {
+    second / u64::from(tier.seconds()) * u64::from(tier.seconds())
+}
+
+/// Start of the first period that does not start before `second`.
+fn up(tier: Tier, second: u64) -> u64 {
+    second.next_multiple_of(u64::from(tier.seconds()))
+}
+
+/// End of the period that holds `second`.
+fn over(tier: Tier, second: u64) -> u64 {
+    down(tier, second) + u64::from(tier.seconds())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::store::{Counting, FileEntry};
+
+    /// What the model tries, one by one: two days.
+    const UNIVERSE: u64 = 2 * 86_400;
+
+    fn seconds_of(piece: &Piece) -> Range<u64> {
+        let length = u64::from(piece.tier.seconds());
+        u64::from(piece.periods.start.0) * length..u64::from(piece.periods.end.0) * length
+    }
+
+    /// The fewest periods that cover what is asked for, by trying each tier at each second.
+    fn fewest(coverage: &Coverage, from: &[u64], to: impl Fn(u64) -> bool) -> Option<u64> {
+        let mut fewest: Vec<Option<u64>> = vec![None; UNIVERSE as usize + 1];
+        for at in (0..=UNIVERSE).rev() {
+            let steps =
+                Tier::ALL.into_iter().zip(coverage.complete_from).filter_map(|(tier, held)| {
+                    let length = u64::from(tier.seconds());
+                    let fits = at % length == 0 && held <= at && at + length <= UNIVERSE;
+                    fits.then(|| fewest[(at + length) as usize].map(|rest| rest + 1)).flatten()
+                });
+            fewest[at as usize] = if to(at) { Some(0) } else { steps.min() };
+        }
+        from.iter().filter_map(|at| fewest[*at as usize]).min()
+    }
+
+    fn second_of() -> impl Strategy<Value = u64> {
+        let length = prop::sample::select(Tier::ALL.map(|tier| u64::from(tier.seconds())).to_vec());
+        (length, 0..UNIVERSE).prop_map(|(length, at)| at / length * length)
+    }
+
+    fn spans() -> impl Strategy<Value = Range<u64>> {
+        (second_of(), second_of()).prop_map(|(a, b)| a.min(b)..a.max(b) + 1)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(96))]
+        #[test]
+        fn pieces_cover_exactly_and_are_the_fewest(
+            asked in spans(), data in spans(),
+            complete in prop::array::uniform5(prop_oneof![3 => Just(0), 1 => second_of()]),
+            coarsest in prop_oneof![1 => Just(Tier::Day), 1 => prop::sample::select(&Tier::ALL[..])],
+        ) {
+            let [asked_seconds, data_seconds] =
+                [&asked, &data].map(|span| second(span.start)..second(span.end));
+            let coverage = Coverage::new(complete.map(second), data_seconds);
+            let Plan { pieces, seconds } = coverage.plan_in(asked_seconds, coarsest);
+            let answered = u64::from(seconds.start.0)..u64::from(seconds.end.0);
+
+            // Of what is stored, it is what is answered: no gap, no overlap, no more.
+            for pair in pieces.windows(2) {
+                prop_assert_eq!(seconds_of(&pair[0]).end, seconds_of(&pair[1]).start);
+                prop_assert_ne!(pair[0].tier, pair[1].tier);
+            }
+            let within = |span: Range<u64>| span.start.max(data.start)..span.end.min(data.end);
+            let found = match &pieces[..] {
+                [] => 0..0,
+                [first, ..] => seconds_of(first).start..seconds_of(&pieces[pieces.len() - 1]).end,
+            };
+            let (found, expected) = (within(found), within(answered.clone()));
+            prop_assert!(found == expected || (found.is_empty() && expected.is_empty()));
+
+            // Each period is held.
+            for piece in &pieces {
+                let held = coverage.complete_from[piece.tier as usize];
+                prop_assert!(held <= seconds_of(piece).start, "{:?}", piece);
+            }
+
+            // It is more than what was asked for only up to the edges of the finest period held there.
+            let finest = |at: u64| coverage.held_at(at).next().unwrap();
+            let (first, last) = (asked.start, asked.end - 1);
+            prop_assert!([first, down(finest(first), first)].contains(&answered.start));
+            prop_assert!([last + 1, over(finest(last), last)].contains(&answered.end));
+
+            // None is coarser than need be.
+            for piece in &pieces {
+                let finest = finest(seconds_of(piece).start);
+                prop_assert!(piece.tier <= coarsest.max(finest), "{:?}", piece);
+            }
+
+            if found.is_empty() {
+                prop_assert!(pieces.is_empty());
+                return Ok(());
+            }
+            if coarsest < Tier::Day {
+                return Ok(());
+            }
+            let starts: Vec<u64> = match asked.start <= data.start {
+                true => (0..=data.start).collect(),
+                false => vec![answered.start],
+            };
+            let fewest = match data.end <= asked.end {
+                true => fewest(&coverage, &starts, |at| data.end <= at),
+                false => fewest(&coverage, &starts, |at| at == answered.end),
+            };
+            let count: u64 = pieces.iter().map(|piece| u64::from(piece.length())).sum();
+            prop_assert_eq!(Some(count), fewest);
+        }
+    }
+
+    /// `complete` from the finest tier; what the pieces are, and the seconds answered.
+    fn check(complete: [u32; TIERS], data: Range<u32>, asked: Range<u32>, expected: &str) {
+        let span = |span: Range<u32>| Second(span.start)..Second(span.end);
+        let plan = Coverage::new(complete.map(Second), span(data)).plan(span(asked));
+        let mut text = format!("{}..{}:", plan.seconds.start.0, plan.seconds.end.0);
+        for Piece { tier, periods } in plan.pieces {
+            text += &format!(" {}x{}..{}", tier.name(), periods.start.0, periods.end.0);
+        }
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn coarse_periods_inside_and_fine_ones_at_the_edges() {
+        let all = 0..u32::MAX;
+        check([0; 5], all.clone(), 7..7, "7..7:");
+        check([0; 5], all.clone(), 7..8, "7..8: 1sx7..8");
+        check([0; 5], all.clone(), 59..62, "59..62: 1sx59..62");
+        check([0; 5], all.clone(), 58..121, "58..121: 1sx58..60 1mx1..2 1sx120..121");
+        check(
+            [0; 5],
+            all,
+            86_399..3 * 86_400 + 3_600 + 61,
+            "86399..262861: 1sx86399..86400 1dx1..3 1hx72..73 1mx4380..4381 1sx262860..262861",
+        );
+        // Nothing is stored after 700: the period that holds it is as exact.
+        check([0; 5], 0..700, 60..700, "60..700: 1mx1..10 10mx1..2");
+    }
+
+    #[test]
+    fn what_is_no_longer_held_in_detail_widens_the_answer() {
+        // Seconds are held from 3,600 on, minutes from 600 on.
+        let held = [3_600, 600, 0, 0, 0];
+        check(held, 0..90_000, 3_601..3_603, "3601..3603: 1sx3601..3603");
+        check(held, 0..90_000, 1_250..1_260, "1200..1260: 1mx20..21");
+        check(held, 0..90_000, 1_250..1_290, "1200..1320: 1mx20..22");
+        check(held, 0..90_000, 10..20, "0..600: 10mx0..1");
+    }
+
+    #[test]
+    fn a_manifest_knows_what_retention_took_although_late_data_came_since() {
+        let file = |id, tier, from, to| FileEntry {
+            table: TableName::Counting(Counting::Cycles, tier),
+            id,
+            bytes: 1,
+            rows: 1,
+            crc32: 0,
+            from: Period(from),
+            to: Period(to),
+            level: 0,
+        };
+        let files = vec![
+            file(1, Tier::Second, 3_500, 3_600),
+            file(2, Tier::Second, 3_600, 3_700),
+            file(3, Tier::Minute, 58, 62),
+            file(4, Tier::TenMinutes, 5, 7),
+            file(5, Tier::Hour, 0, 2),
+            file(6, Tier::Day, 0, 1),
+        ];
+        let mut manifest = Manifest { files, ..Manifest::default() };
+        let check = |manifest: &Manifest, expected: &str| {
+            let plan = Coverage::of(manifest).plan(Second(3_510)..Second(3_605));
+            let pieces = plan.pieces.iter().map(|piece| {
+                let Piece { tier, periods } = piece;
+                format!(" {}x{}..{}", tier.name(), periods.start.0, periods.end.0)
+            });
+            let (start, end) = (plan.seconds.start.0, plan.seconds.end.0);
+            assert_eq!(format!("{start}..{end}:{}", pieces.collect::<String>()), expected);
+        };
+        let data = Coverage::of(&manifest).data();
+        assert_eq!(data, Some(Second(0)..Second(3_700)));
+        check(&manifest, "3510..3605: 1sx3510..3540 1mx59..60 1sx3600..3605");
+        manifest.expire(&[1]);
+        check(&manifest, "3480..3605: 1mx58..60 1sx3600..3605");
+        // What comes for a time of which the rest is gone does not bring the rest back.
+        manifest.files.push(file(7, Tier::Second, 3_520, 3_521));
+        check(&manifest, "3480..3605: 1mx58..60 1sx3600..3605");
+        assert_eq!(Coverage::of(&Manifest::default()).data(), None);
+    }
+}

@@ -1,0 +1,381 @@
+//! Sealing: one batch of what was received becomes rows of all tables, in one version.
+//!
+//! Each batch is whole in every tier, so nothing is ever rolled up later, and what comes late lands
+//! in its true periods everywhere.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::sync::{Arc, RwLock};
+
+use profiler_core::{Epoch, Frame, FrameId, NodeId, TaskId, WorkerId};
+use rustc_hash::FxHashMap;
+
+use super::error::StoreError;
+use super::lists::{FrameRow, NodeRow, SealedTask, SessionRecord};
+use super::manifest::{FileEntry, Manifest};
+use super::row::{Fields, Key, Row, WorkerNumber, sort_and_sum};
+use super::segment::{ListRow, ListWriter, SegmentWriter};
+use super::table::{Counting, Measure, TableName};
+use super::tables::{Sealed, Swap, Tables};
+use super::tier::{Period, Second, Tier};
+use crate::hot::StoredWindow;
+use crate::ledger::{DurationRows, TaskRow};
+use crate::sync::{lock, read, write};
+use crate::tree::Tree;
+
+/// Nodes and frames that are copied under one lock of the tree.
+const GROWTH_AT_ONCE: u32 = 4_096;
+
+/// Seconds of stops in one file of `tasks`.
+pub(super) const TASKS_FILE_SECONDS: u32 = 86_400;
+
+/// What becomes part of the tables.
+#[derive(Clone, Copy)]
+pub(crate) struct Sealing<'a> {
+    pub(crate) windows: &'a [Arc<StoredWindow>],
+    /// That ended; a later row of a task replaces an earlier one.
+    pub(crate) tasks: &'a [Arc<TaskRow>],
+    /// All that run now.
+    pub(crate) running: &'a [Arc<TaskRow>],
+    /// All that are known now.
+    pub(crate) sessions: &'a [SessionRecord],
+    /// What the windows' nodes are of. Names of tasks that were never sampled are added to it.
+    pub(crate) tree: &'a RwLock<Tree>,
+    /// First file of the log that is needed once this is sealed.
+    pub(crate) wal_from: u64,
+}
+
+impl Tables {
+    /// As [`Tables::seal_and`], without a reader.
+    #[cfg(test)]
+    pub(crate) fn seal(&self, batch: Sealing<'_>) -> Result<Arc<Manifest>, StoreError> {
+        self.seal_and(batch, &mut |_| {})
+    }
+
+    /// Seals a batch. Nothing of it is in the tables if this fails, and it may be tried again. `swap` sees the new version before another can be made: there a reader's
+    /// view takes it and drops what was sealed.
+    pub(crate) fn seal_and(
+        &self,
+        batch: Sealing<'_>,
+        swap: &mut Swap<'_>,
+    ) -> Result<Arc<Manifest>, StoreError> {
+        let mut sealed = lock(&self.sealed);
+        let tasks = latest(batch.tasks);
+        let names = task_nodes(batch.tree, &tasks);
+        let mut files = Vec::new();
+        let Growth { frames, nodes, frames_end, nodes_end } = sealed.growth(batch.tree);
+        self.put_list(TableName::Frames, frames, &mut files)?;
+        self.put_list(TableName::Nodes, nodes, &mut files)?;
+        self.seal_windows(batch.windows, &sealed, &mut files)?;
+        self.seal_durations(&tasks, &names, &mut files)?;
+        // The next version's number, or a later one: enough to tell which row is the later.
+        let version = self.manifest().version + 1;
+        let list = |rows: &[Arc<TaskRow>]| {
+            rows.iter().map(|row| SealedTask { row: row.clone(), version }).collect::<Vec<_>>()
+        };
+        self.seal_tasks(list(&tasks), &mut files)?;
+        self.put_list(TableName::Running, list(batch.running), &mut files)?;
+        self.put_list(TableName::Sessions, batch.sessions.to_vec(), &mut files)?;
+        let workers = read(&self.workers).rows_from(sealed.workers);
+        let workers_end = sealed.workers + workers.len();
+        self.put_list(TableName::Workers, workers, &mut files)?;
+
+        let replaced =
+            |file: &FileEntry| matches!(file.table, TableName::Running | TableName::Sessions);
+        let published = self.publish(
+            |manifest| {
+                manifest.files.retain(|file| !replaced(file));
+                manifest.files.append(&mut files);
+                manifest.wal_from = batch.wal_from;
+                true
+            },
+            swap,
+        )?;
+        (sealed.workers, sealed.frames, sealed.nodes) = (workers_end, frames_end, nodes_end);
+        Ok(published.expect("a sealing always changes the version"))
+    }
+
+    fn put_list<R: ListRow>(
+        &self,
+        table: TableName,
+        rows: Vec<R>,
+        files: &mut Vec<FileEntry>,
+    ) -> Result<(), StoreError> {
+        let mut writer = ListWriter::new(table);
+        rows.into_iter().for_each(|row| writer.push(row));
+        if let Some(written) = writer.finish() {
+            files.push(self.put(table, 0, written)?);
+        }
+        Ok(())
+    }
+
+    /// Writes the rows of a table and tier, which are in order, cut where a file ends.
+    pub(super) fn put_rows(
+        &self,
+        (counting, tier): (Counting, Tier),
+        rows: &[Row],
+        files: &mut Vec<FileEntry>,
+    ) -> Result<(), StoreError> {
+        let partition = |row: &Row| row.key.fields(tier).ts.0 / tier.periods_in_file();
+        for rows in rows.chunk_by(|a, b| partition(a) == partition(b)) {
+            let mut writer = SegmentWriter::new(counting, tier);
+            rows.iter().for_each(|row| writer.push(*row));
+            let written = writer.finish().expect("no chunk is empty");
+            files.push(self.put(TableName::Counting(counting, tier), 0, written)?);
+        }
+        Ok(())
+    }
+
+    fn seal_windows(
+        &self,
+        windows: &[Arc<StoredWindow>],
+        sealed: &Sealed,
+        files: &mut Vec<FileEntry>,
+    ) -> Result<(), StoreError> {
+        let workers = self.number_workers(windows)?;
+        let entries = windows.iter().map(|stored| stored.window.delta.entries().len());
+        let mut rows = Vec::with_capacity(entries.sum());
+        for stored in windows {
+            let worker = workers[&stored.window.worker];
+            let ts = Period(Second::of(stored.window.range.start()).0);
+            rows.extend(stored.window.delta.entries().iter().map(|(node, state, value)| {
+                let task = NodeId(sealed.tasks[node.index()]);
+                let fields = Fields { ts, task, worker, kind: *state as u8, node: node.0 };
+                Row { key: Key::new(Tier::Second, fields), value: *value }
+            }));
+        }
+        sort_and_sum(&mut rows);
+        // The rows become those of one tier after the other in place: they take twice the memory of
+        // the windows, and a copy would take it again.
+        let mut tier = Tier::Second;
+        loop {
+            self.put_rows((Counting::Samples, tier), &rows, files)?;
+            let totals = summed(&rows, tier, |fields| fields.node = 0);
+            self.put_rows((Counting::Totals, tier), &totals, files)?;
+            if Counting::SamplesAll.has(tier) {
+                let all = summed(&rows, tier, |fields| fields.worker = WorkerNumber::ALL);
+                self.put_rows((Counting::SamplesAll, tier), &all, files)?;
+            }
+            let Some(coarser) = tier.coarser() else { break };
+            roll_up(&mut rows, tier, coarser);
+            tier = coarser;
+        }
+        drop(rows);
+        let cycles = windows.iter().flat_map(|stored| {
+            let worker = workers[&stored.window.worker];
+            cycle_rows(stored, worker)
+        });
+        self.put_tiers(Counting::Cycles, cycles.collect(), files)
+    }
+
+    /// Writes rows of seconds in every tier.
+    fn put_tiers(
+        &self,
+        counting: Counting,
+        mut rows: Vec<Row>,
+        files: &mut Vec<FileEntry>,
+    ) -> Result<(), StoreError> {
+        sort_and_sum(&mut rows);
+        let mut tier = Tier::Second;
+        loop {
+            self.put_rows((counting, tier), &rows, files)?;
+            let Some(coarser) = tier.coarser() else { return Ok(()) };
+            roll_up(&mut rows, tier, coarser);
+            tier = coarser;
+        }
+    }
+
+    fn seal_durations(
+        &self,
+        tasks: &[Arc<TaskRow>],
+        names: &FxHashMap<Arc<str>, NodeId>,
+        files: &mut Vec<FileEntry>,
+    ) -> Result<(), StoreError> {
+        let rows = tasks.iter().map(|row| &**row);
+        let DurationRows { counts, sums } = DurationRows::of(rows, |name| names[name]);
+        self.put_tiers(Counting::Durations, counts, files)?;
+        self.put_tiers(Counting::DurationSums, sums, files)
+    }
+
+    fn seal_tasks(
+        &self,
+        tasks: Vec<SealedTask>,
+        files: &mut Vec<FileEntry>,
+    ) -> Result<(), StoreError> {
+        let mut days: BTreeMap<u32, Vec<SealedTask>> = BTreeMap::new();
+        for task in tasks {
+            days.entry(day_of_stop(&task)).or_default().push(task);
+        }
+        for mut tasks in days.into_values() {
+            tasks.sort_by(compare_tasks);
+            self.put_list(TableName::Tasks, tasks, files)?;
+        }
+        Ok(())
+    }
+
+    /// The numbers of the windows' workers; new ones where they have none.
+    fn number_workers(
+        &self,
+        windows: &[Arc<StoredWindow>],
+    ) -> Result<FxHashMap<WorkerId, WorkerNumber>, StoreError> {
+        let mut workers = write(&self.workers);
+        let mut numbers = FxHashMap::default();
+        for stored in windows {
+            let worker = &stored.window.worker;
+            if !numbers.contains_key(worker) {
+                numbers.insert(worker.clone(), workers.give(worker)?);
+            }
+        }
+        Ok(numbers)
+    }
+}
+
+/// Which file of `tasks` a row belongs to.
+fn day_of_stop(task: &SealedTask) -> u32 {
+    let record = &task.row.record;
+    Second::of(record.stop.unwrap_or(record.start)).0 / TASKS_FILE_SECONDS
+}
+
+/// The order of rows in `tasks`: by name, then by stop.
+pub(super) fn compare_tasks(a: &SealedTask, b: &SealedTask) -> Ordering {
+    let order = |task: &SealedTask| {
+        let TaskRow { epoch, record, .. } = &*task.row;
+        (record.stop, *epoch, record.id, task.version)
+    };
+    let (name_a, name_b) = (&a.row.record.name, &b.row.record.name);
+    let workers = || a.row.worker.cmp(&b.row.worker);
+    name_a.cmp(name_b).then_with(|| order(a).cmp(&order(b))).then_with(workers)
+}
+
+/// The last row of each task.
+fn latest(tasks: &[Arc<TaskRow>]) -> Vec<Arc<TaskRow>> {
+    let mut rows: FxHashMap<(&WorkerId, Epoch, TaskId), &Arc<TaskRow>> = FxHashMap::default();
+    for task in tasks {
+        rows.insert((&task.worker, task.epoch, task.record.id), task);
+    }
+    rows.into_values().cloned().collect()
+}
+
+/// The first-level nodes of the tasks' names; new ones where they were never sampled.
+fn task_nodes(tree: &RwLock<Tree>, tasks: &[Arc<TaskRow>]) -> FxHashMap<Arc<str>, NodeId> {
+    let mut nodes = FxHashMap::default();
+    let mut tree = write(tree);
+    // It stands for nodes whose file is lost: so it must be in a table.
+    tree.symbols.intern(&Frame::overflow());
+    for task in tasks {
+        let name = &task.record.name;
+        if !nodes.contains_key(name) {
+            nodes.insert(name.clone(), tree.task_node(name));
+        }
+    }
+    nodes
+}
+
+/// Rows with their keys changed, summed.
+fn summed(rows: &[Row], tier: Tier, change: impl Fn(&mut Fields)) -> Vec<Row> {
+    let mut sums: FxHashMap<Key, u64> = FxHashMap::default();
+    for row in rows {
+        let mut fields = row.key.fields(tier);
+        change(&mut fields);
+        let sum = sums.entry(Key::new(tier, fields)).or_default();
+        *sum = sum.saturating_add(row.value);
+    }
+    let mut rows: Vec<Row> = sums.into_iter().map(|(key, value)| Row { key, value }).collect();
+    rows.sort_unstable_by_key(|row| row.key);
+    rows
+}
+
+/// Makes rows of one tier those of a coarser one.
+fn roll_up(rows: &mut Vec<Row>, from: Tier, to: Tier) {
+    for row in rows.iter_mut() {
+        let mut fields = row.key.fields(from);
+        fields.ts = Period(fields.ts.0 / (to.seconds() / from.seconds()));
+        row.key = Key::new(to, fields);
+    }
+    sort_and_sum(rows);
+}
+
+fn cycle_rows(stored: &StoredWindow, worker: WorkerNumber) -> impl Iterator<Item = Row> {
+    let ts = Period(Second::of(stored.window.range.start()).0);
+    let ticks = stored.ticks;
+    let length_ns = stored.window.range.length_ns();
+    let rows = Measure::ALL.into_iter().map(move |measure| {
+        let value = match measure {
+            Measure::Windows => 1,
+            Measure::SampledNs => length_ns,
+            Measure::Ticks => ticks.made,
+            Measure::TicksExpected => ticks.expected,
+            Measure::TicksSaved => ticks.saved,
+        };
+        let fields = Fields { ts, task: NodeId::ROOT, worker, kind: measure as u8, node: 0 };
+        Row { key: Key::new(Tier::Second, fields), value }
+    });
+    rows.filter(|row| row.value > 0)
+}
+
+impl Sealed {
+    /// Notes the first-level nodes of the next nodes, by their parents.
+    pub(super) fn note_nodes(&mut self, parents: impl Iterator<Item = NodeId>) {
+        if self.tasks.is_empty() {
+            self.tasks.push(NodeId::ROOT.0);
+        }
+        for parent in parents {
+            let id = u32::try_from(self.tasks.len()).expect("ids have 32 bits");
+            let above = self.tasks[parent.index()];
+            self.tasks.push(if parent == NodeId::ROOT { id } else { above });
+        }
+    }
+
+    /// What the tree has and the tables have not, copied in pieces so that its lock is never held
+    /// for long.
+    fn growth(&mut self, tree: &RwLock<Tree>) -> Growth {
+        let (first_node, mut frames_end) = (self.nodes.max(1), self.frames);
+        let (mut frames, mut nodes) = (Vec::new(), Vec::new());
+        let mut next_node = first_node;
+        // Nodes first: their frames are older, so they are there when frames are copied.
+        loop {
+            let tree = read(tree);
+            let end = tree.node_count().min(next_node.saturating_add(GROWTH_AT_ONCE));
+            if end <= next_node {
+                break;
+            }
+            for id in (next_node..end).map(NodeId) {
+                let (parent, frame) = tree.trie.node(id).expect("only node 0 is the root");
+                nodes.push(NodeRow { id, parent, frame });
+            }
+            next_node = end;
+        }
+        loop {
+            let tree = read(tree);
+            let end = tree.symbols.frame_count().min(frames_end.saturating_add(GROWTH_AT_ONCE));
+            if end <= frames_end {
+                break;
+            }
+            let ids = (frames_end..end).map(FrameId);
+            frames.extend(ids.map(|id| FrameRow { id, frame: frame_of(&tree, id) }));
+            frames_end = end;
+        }
+        // A sealing that failed noted some of them.
+        self.tasks.truncate(first_node as usize);
+        self.note_nodes(nodes.iter().map(|node| node.parent));
+        Growth { frames, nodes, frames_end, nodes_end: next_node }
+    }
+}
+
+/// What the tree has and the tables have not.
+struct Growth {
+    frames: Vec<FrameRow>,
+    nodes: Vec<NodeRow>,
+    frames_end: u32,
+    nodes_end: u32,
+}
+
+/// A frame with the tree's own texts.
+fn frame_of(tree: &Tree, id: FrameId) -> Frame {
+    let Frame { kind, function, file, line, module, build_id, offset, inlined } =
+        *tree.symbols.frame_ids(id);
+    let text = |id| tree.string(id).clone();
+    let (function, file) = (text(function), text(file));
+    let (module, build_id) = (text(module), text(build_id));
+    Frame { kind, function, file, line, module, build_id, offset, inlined }
+}

@@ -1,0 +1,40 @@
+//! Bloom filters: whether a row group cannot have a text.
+
+use std::sync::Arc;
+
+use parquet::bloom_filter::Sbbf;
+use parquet::errors::Result;
+use parquet::file::metadata::ColumnChunkMetaData;
+use parquet::file::properties::WriterPropertiesBuilder;
+use parquet::schema::types::ColumnPath;
+
+use super::super::objects::Object;
+use super::bytes::FileBytes;
+
+/// Share of the texts that a row group has not and is read for all the same.
+const FALSE_POSITIVES: f64 = 0.01;
+
+/// Gives a column a filter for that many distinct texts in a row group.
+pub(super) fn enable(
+    properties: WriterPropertiesBuilder,
+    column: ColumnPath,
+    distinct: u64,
+) -> WriterPropertiesBuilder {
+    properties
+        .set_column_bloom_filter_enabled(column.clone(), true)
+        .set_column_bloom_filter_fpp(column.clone(), FALSE_POSITIVES)
+        .set_column_bloom_filter_max_ndv(column, distinct)
+}
+
+/// Whether a column may have a text. Without a filter it may.
+pub(super) fn may_hold(
+    chunk: &ColumnChunkMetaData,
+    object: &Arc<Object>,
+    text: &str,
+) -> Result<bool> {
+    if chunk.bloom_filter_offset().is_none() {
+        return Ok(true);
+    }
+    let filter = Sbbf::read_from_column_chunk(chunk, &FileBytes(object.clone()))?;
+    Ok(filter.is_none_or(|filter| filter.check(text)))
+}

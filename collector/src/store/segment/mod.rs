@@ -1,0 +1,39 @@
+//! A table's file: Parquet, in and out. Nothing else knows that it is Parquet.
+
+mod bloom;
+mod bytes;
+mod list;
+mod read;
+mod schema;
+mod write;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use parquet::errors::ParquetError;
+
+use super::error::StoreError;
+
+pub(crate) use list::{Columns, ListColumn, ListKind, ListRow, ListSegment, ListWriter, Values};
+pub(crate) use read::{ALL_COLUMNS, Batch, Cursor, Scan, Segment};
+pub(crate) use write::{SegmentWriter, Written};
+
+/// Runs what decodes a file. Checksums were compared before, so an error, and a panic too, means
+/// that the file was written wrong or changed since; either is damage, never ours to die of.
+fn decoding<T>(
+    path: &str,
+    decode: impl FnOnce() -> Result<T, ParquetError>,
+) -> Result<T, StoreError> {
+    let decoded = catch_unwind(AssertUnwindSafe(decode));
+    let decoded =
+        decoded.unwrap_or_else(|_| Err(ParquetError::General("it cannot be decoded".into())));
+    decoded.map_err(|error| match error {
+        ParquetError::External(error) => match error.downcast::<StoreError>() {
+            Ok(error) => *error,
+            Err(error) => StoreError::damaged(path, error),
+        },
+        error => StoreError::damaged(path, error),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,469 @@
+//! Reading a counting table's file: a batch of rows at a time, without what statistics rule out.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use parquet::column::reader::ColumnReaderImpl;
+use parquet::data_type::{DataType, Int32Type, Int64Type};
+use parquet::errors::{ParquetError, Result as ParquetResult};
+use parquet::file::metadata::{
+    PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData,
+};
+use parquet::file::page_index::column_index::ColumnIndexMetaData;
+use parquet::file::serialized_reader::SerializedPageReader;
+use parquet::file::statistics::Statistics;
+use profiler_core::NodeId;
+
+use super::super::error::StoreError;
+use super::super::manifest::FileEntry;
+use super::super::objects::{Object, Objects};
+use super::super::row::{Fields, Key, Row, WorkerNumber};
+use super::super::table::{Column, Counting};
+use super::super::tier::{Period, Tier};
+use super::bytes::{ChunkBytes, FileBytes};
+use super::decoding;
+
+/// Most rows of a [`Batch`]: its columns stay in the processor's second cache.
+const BATCH_ROWS: usize = 8_192;
+
+/// Every column that a counting table may have.
+pub(crate) const ALL_COLUMNS: [Column; 4] =
+    [Column::Task, Column::Worker, Column::Kind, Column::Node];
+
+/// Bytes that are read at once to compare a checksum.
+const CHECK_BYTES: u64 = 1 << 20;
+
+/// What is wanted of a file. Rows of other periods and tasks may come too: the caller filters.
+#[derive(Clone, Debug)]
+pub(crate) struct Scan<'a> {
+    pub(crate) periods: Range<Period>,
+    /// In rising order; `None` for all.
+    pub(crate) tasks: Option<&'a [NodeId]>,
+    /// Beside periods and sums, which always come.
+    pub(crate) columns: &'a [Column],
+}
+
+/// Rows, by column. Those that were not asked for, or that the table has not, are empty.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Batch {
+    /// Periods of the table's tier.
+    pub(crate) ts: Vec<u32>,
+    pub(crate) task: Vec<u32>,
+    pub(crate) worker: Vec<u32>,
+    pub(crate) kind: Vec<u8>,
+    pub(crate) node: Vec<u32>,
+    pub(crate) values: Vec<u64>,
+}
+
+impl Batch {
+    /// How many rows.
+    pub(crate) fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// A row; columns that are empty count as 0.
+    pub(crate) fn row(&self, tier: Tier, index: usize) -> Row {
+        let at = |column: &Vec<u32>| column.get(index).copied().unwrap_or(0);
+        let fields = Fields {
+            ts: Period(self.ts[index]),
+            task: NodeId(at(&self.task)),
+            worker: WorkerNumber(at(&self.worker)),
+            kind: self.kind.get(index).copied().unwrap_or(0),
+            node: at(&self.node),
+        };
+        Row { key: Key::new(tier, fields), value: self.values[index] }
+    }
+
+    fn clear(&mut self) {
+        let Batch { ts, task, worker, kind, node, values } = self;
+        for column in [ts, task, worker, node] {
+            column.clear();
+        }
+        kind.clear();
+        values.clear();
+    }
+}
+
+/// A counting table's file, checked and open.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    path: String,
+    counting: Counting,
+    tier: Tier,
+    object: Arc<Object>,
+    pub(super) footer: ParquetMetaData,
+}
+
+/// Compares a file with what the manifest says of it. What differs is damage.
+pub(crate) fn check_file(object: &Object, entry: &FileEntry) -> Result<(), StoreError> {
+    let bytes = object.bytes();
+    if bytes != entry.bytes {
+        let reason = format!("it has {bytes} bytes where {} were written", entry.bytes);
+        return Err(StoreError::damaged(entry.path(), reason));
+    }
+    let mut crc32 = crc32fast::Hasher::new();
+    let mut at = 0;
+    while at < bytes {
+        let length = CHECK_BYTES.min(bytes - at);
+        crc32.update(&object.read(at, length)?);
+        at += length;
+    }
+    match crc32.finalize() == entry.crc32 {
+        true => Ok(()),
+        false => Err(StoreError::damaged(entry.path(), "its checksum is wrong")),
+    }
+}
+
+impl Segment {
+    /// Opens a file, and compares its checksum first.
+    pub(crate) fn open(
+        objects: &Objects,
+        entry: &FileEntry,
+        (counting, tier): (Counting, Tier),
+    ) -> Result<Segment, StoreError> {
+        let path = entry.path();
+        let object = Arc::new(objects.open(&path)?);
+        check_file(&object, entry)?;
+        let footer = decoding(&path, || {
+            ParquetMetaDataReader::new()
+                .with_column_index_policy(PageIndexPolicy::Optional)
+                .with_offset_index_policy(PageIndexPolicy::Required)
+                .parse_and_finish(&FileBytes(object.clone()))
+        })?;
+        let schema = counting.schema();
+        if footer.file_metadata().schema() != schema.as_ref() {
+            return Err(StoreError::damaged(path, "it has other columns than its table"));
+        }
+        let rows = u64::try_from(footer.file_metadata().num_rows()).unwrap_or(0);
+        let groups = footer.row_groups().iter().map(|group| group.num_rows());
+        if rows != entry.rows || groups.map(|rows| rows.max(0).unsigned_abs()).sum::<u64>() != rows
+        {
+            let reason = format!("it has {rows} rows where {} were written", entry.rows);
+            return Err(StoreError::damaged(path, reason));
+        }
+        Ok(Segment { path, counting, tier, object, footer })
+    }
+
+    /// Memory that the footer takes.
+    pub(crate) fn footer_bytes(&self) -> usize {
+        self.footer.memory_size()
+    }
+
+    /// Begins a scan.
+    pub(crate) fn cursor<'a>(self: &Arc<Self>, scan: &Scan<'a>) -> Cursor<'a> {
+        let has = |column: &Column| scan.columns.contains(column);
+        Cursor {
+            segment: self.clone(),
+            periods: scan.periods.clone(),
+            tasks: scan.tasks,
+            wanted: self.counting.columns().iter().map(has).collect(),
+            next_group: 0,
+            group: None,
+            scratch: Scratch::default(),
+        }
+    }
+
+    /// Rows of a row group that may be wanted, by its pages; in rising order.
+    fn rows_in_group(
+        &self,
+        index: usize,
+        periods: &Range<Period>,
+        tasks: Option<&[NodeId]>,
+    ) -> Vec<Range<usize>> {
+        let group = self.footer.row_group(index);
+        let rows = usize::try_from(group.num_rows()).unwrap_or(0);
+        let bounds = self.period_bounds(periods);
+        let by_period = |min: i64, max: i64| max >= bounds.start && min < bounds.end;
+        if !chunk_bounds(group, 0).is_none_or(|(min, max)| by_period(min, max)) {
+            return Vec::new();
+        }
+        let mut ranges = std::iter::once(0..rows).collect::<Vec<_>>();
+        let all_periods = chunk_bounds(group, 0)
+            .is_some_and(|(min, max)| min >= bounds.start && max < bounds.end);
+        if !all_periods {
+            ranges = intersection(&ranges, &self.pages(index, 0, rows, by_period));
+        }
+        let task_column = self.counting.columns().iter().position(|column| *column == Column::Task);
+        if let (Some(tasks), Some(column)) = (tasks, task_column) {
+            let by_task = |min: i64, max: i64| {
+                let first = tasks.partition_point(|task| i64::from(task.0) < min);
+                tasks.get(first).is_some_and(|task| i64::from(task.0) <= max)
+            };
+            if !chunk_bounds(group, column + 1).is_none_or(|(min, max)| by_task(min, max)) {
+                return Vec::new();
+            }
+            ranges = intersection(&ranges, &self.pages(index, column + 1, rows, by_task));
+        }
+        ranges
+    }
+
+    fn period_bounds(&self, periods: &Range<Period>) -> Range<i64> {
+        let milliseconds = |period: Period| i64::from(period.0) * self.period_ms();
+        milliseconds(periods.start)..milliseconds(periods.end)
+    }
+
+    fn period_ms(&self) -> i64 {
+        i64::from(self.tier.seconds()) * 1_000
+    }
+
+    /// Rows of the pages of a column whose least and greatest values `may` hold what is wanted.
+    fn pages(
+        &self,
+        group: usize,
+        column: usize,
+        rows: usize,
+        may: impl Fn(i64, i64) -> bool,
+    ) -> Vec<Range<usize>> {
+        let all = || std::iter::once(0..rows).collect::<Vec<_>>();
+        let column_index =
+            self.footer.column_index().and_then(|index| index.get(group)?.get(column));
+        let offset_index =
+            self.footer.offset_index().and_then(|index| index.get(group)?.get(column));
+        let (Some(column_index), Some(offset_index)) = (column_index, offset_index) else {
+            return all();
+        };
+        let page_bounds = |page: usize| match column_index {
+            ColumnIndexMetaData::INT32(index) => {
+                Some((index.min_value(page)?, index.max_value(page)?))
+                    .map(|(min, max)| (unsigned(*min), unsigned(*max)))
+            }
+            ColumnIndexMetaData::INT64(index) => {
+                Some((*index.min_value(page)?, *index.max_value(page)?))
+            }
+            _ => None,
+        };
+        let firsts = offset_index.page_locations();
+        let firsts = firsts.iter().map(|page| usize::try_from(page.first_row_index).unwrap_or(0));
+        let firsts: Vec<usize> = firsts.chain([rows]).collect();
+        let mut ranges: Vec<Range<usize>> = Vec::new();
+        for (page, rows) in firsts.windows(2).map(|pair| pair[0]..pair[1]).enumerate() {
+            if page_bounds(page).is_none_or(|(min, max)| may(min, max)) {
+                match ranges.last_mut().filter(|last| last.end == rows.start) {
+                    Some(last) => last.end = rows.end,
+                    None => ranges.push(rows),
+                }
+            }
+        }
+        ranges
+    }
+}
+
+/// Least and greatest value of a column in a row group, if it says so.
+fn chunk_bounds(group: &RowGroupMetaData, column: usize) -> Option<(i64, i64)> {
+    match group.column(column).statistics()? {
+        Statistics::Int32(values) => {
+            Some((unsigned(*values.min_opt()?), unsigned(*values.max_opt()?)))
+        }
+        Statistics::Int64(values) => Some((*values.min_opt()?, *values.max_opt()?)),
+        _ => None,
+    }
+}
+
+/// All columns of 32 bits are unsigned.
+fn unsigned(value: i32) -> i64 {
+    value.cast_unsigned().into()
+}
+
+/// What two lists of rising ranges share.
+fn intersection(left: &[Range<usize>], right: &[Range<usize>]) -> Vec<Range<usize>> {
+    let (mut left, mut right) = (left.iter().peekable(), right.iter().peekable());
+    let mut shared = Vec::new();
+    while let (Some(a), Some(b)) = (left.peek(), right.peek()) {
+        let range = a.start.max(b.start)..a.end.min(b.end);
+        if range.start < range.end {
+            shared.push(range);
+        }
+        if a.end < b.end {
+            left.next()
+        } else {
+            right.next()
+        };
+    }
+    shared
+}
+
+/// A scan under way.
+pub(crate) struct Cursor<'a> {
+    segment: Arc<Segment>,
+    periods: Range<Period>,
+    tasks: Option<&'a [NodeId]>,
+    /// By the table's columns.
+    wanted: Vec<bool>,
+    next_group: usize,
+    group: Option<Group>,
+    scratch: Scratch,
+}
+
+/// A row group that is being read.
+struct Group {
+    ts: ColumnReaderImpl<Int64Type>,
+    /// By the table's columns, where they are wanted.
+    keys: Vec<Option<ColumnReaderImpl<Int32Type>>>,
+    values: ColumnReaderImpl<Int64Type>,
+    /// Rows that all readers are past.
+    row: usize,
+    /// Rows to be read, last first.
+    ranges: Vec<Range<usize>>,
+}
+
+/// Values as they are decoded.
+#[derive(Default)]
+struct Scratch {
+    int32: Vec<i32>,
+    int64: Vec<i64>,
+}
+
+impl Cursor<'_> {
+    /// Puts the next rows in `batch`, in place of what it holds; no row means that the scan is over.
+    pub(crate) fn next(&mut self, batch: &mut Batch) -> Result<bool, StoreError> {
+        batch.clear();
+        let segment = self.segment.clone();
+        decoding(&segment.path, || {
+            while batch.len() < BATCH_ROWS {
+                let ready = self.group.as_ref().is_some_and(|group| !group.ranges.is_empty());
+                if !ready && !self.begin_group()? {
+                    break;
+                }
+                self.read_range(batch)?;
+            }
+            Ok(batch.len() > 0)
+        })
+    }
+
+    /// Opens the next row group with rows that may be wanted, if there is one.
+    fn begin_group(&mut self) -> ParquetResult<bool> {
+        self.group = None;
+        while self.next_group < self.segment.footer.num_row_groups() {
+            let index = self.next_group;
+            self.next_group += 1;
+            let mut ranges = self.segment.rows_in_group(index, &self.periods, self.tasks);
+            ranges.reverse();
+            if !ranges.is_empty() {
+                let column = |column: usize| self.segment.column_pages(index, column);
+                let keys = self.wanted.iter().enumerate().map(|(key, wanted)| match wanted {
+                    true => {
+                        open_column::<Int32Type>(&self.segment, key + 1, column(key + 1)?).map(Some)
+                    }
+                    false => Ok(None),
+                });
+                let last = self.wanted.len() + 1;
+                self.group = Some(Group {
+                    ts: open_column(&self.segment, 0, column(0)?)?,
+                    keys: keys.collect::<ParquetResult<_>>()?,
+                    values: open_column(&self.segment, last, column(last)?)?,
+                    row: 0,
+                    ranges,
+                });
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Adds rows of the first range, as many as there is room for.
+    fn read_range(&mut self, batch: &mut Batch) -> ParquetResult<()> {
+        let Some(group) = &mut self.group else { return Ok(()) };
+        let Some(range) = group.ranges.pop() else { return Ok(()) };
+        let skipped = range.start - group.row;
+        let count = range.len().min(BATCH_ROWS - batch.len());
+        group.row = range.start + count;
+        if group.row < range.end {
+            group.ranges.push(group.row..range.end);
+        }
+        let Scratch { int32, int64 } = &mut self.scratch;
+        read(&mut group.ts, skipped, count, int64)?;
+        push_periods(int64, self.segment.period_ms(), &mut batch.ts)?;
+        for (column, reader) in self.segment.counting.columns().iter().zip(&mut group.keys) {
+            let Some(reader) = reader else { continue };
+            read(reader, skipped, count, int32)?;
+            push_keys(int32, *column, batch)?;
+        }
+        read(&mut group.values, skipped, count, int64)?;
+        batch.values.extend(int64.iter().map(|value| value.cast_unsigned()));
+        Ok(())
+    }
+}
+
+impl Segment {
+    /// The pages of a column in a row group, read at once.
+    fn column_pages(
+        &self,
+        group: usize,
+        column: usize,
+    ) -> ParquetResult<SerializedPageReader<ChunkBytes>> {
+        let row_group = self.footer.row_group(group);
+        let chunk = row_group.column(column);
+        let (start, length) = chunk.byte_range();
+        let bytes = ChunkBytes::read(&self.object, start, length)?;
+        let locations = self.footer.offset_index().and_then(|index| index.get(group)?.get(column));
+        let locations = locations.map(|index| index.page_locations().clone());
+        let rows = usize::try_from(row_group.num_rows())?;
+        SerializedPageReader::new(Arc::new(bytes), chunk, rows, locations)
+    }
+}
+
+fn open_column<T: DataType>(
+    segment: &Segment,
+    column: usize,
+    pages: SerializedPageReader<ChunkBytes>,
+) -> ParquetResult<ColumnReaderImpl<T>> {
+    let description = segment.footer.file_metadata().schema_descr().column(column);
+    Ok(ColumnReaderImpl::new(description, Box::new(pages)))
+}
+
+/// Reads `count` values, in place of what `values` holds, after leaving out `skipped`.
+fn read<T: DataType>(
+    reader: &mut ColumnReaderImpl<T>,
+    skipped: usize,
+    count: usize,
+    values: &mut Vec<T::T>,
+) -> ParquetResult<()> {
+    values.clear();
+    let cut = || ParquetError::EOF("a column ends too early".into());
+    if skipped > 0 && reader.skip_records(skipped)? != skipped {
+        return Err(cut());
+    }
+    let (read, _, _) = reader.read_records(count, None, None, values)?;
+    if read != count || values.len() != count { Err(cut()) } else { Ok(()) }
+}
+
+fn push_periods(milliseconds: &[i64], period_ms: i64, periods: &mut Vec<u32>) -> ParquetResult<()> {
+    // Rows of a period stand together, so most are as the one before.
+    let (mut last, mut period) = (-1, 0);
+    for value in milliseconds {
+        if *value != last {
+            let whole = value % period_ms == 0;
+            let number = u32::try_from(value / period_ms).ok().filter(|_| whole);
+            period = number.ok_or_else(|| outside("period", *value))?;
+            last = *value;
+        }
+        periods.push(period);
+    }
+    Ok(())
+}
+
+fn push_keys(values: &[i32], column: Column, batch: &mut Batch) -> ParquetResult<()> {
+    let all_bits = values.iter().fold(0, |bits, value| bits | value.cast_unsigned());
+    let check = |bits: u32| match all_bits & !bits {
+        0 => Ok(()),
+        _ => Err(outside("number", i64::from(all_bits))),
+    };
+    let unsigned = values.iter().map(|value| value.cast_unsigned());
+    match column {
+        Column::Task => batch.task.extend(unsigned),
+        Column::Node => batch.node.extend(unsigned),
+        Column::Worker => {
+            check(WorkerNumber::MAX.0)?;
+            batch.worker.extend(unsigned);
+        }
+        Column::Kind => {
+            check(Fields::KIND_MAX.into())?;
+            batch.kind.extend(unsigned.map(|kind| kind as u8));
+        }
+    }
+    Ok(())
+}
+
+fn outside(what: &str, value: i64) -> ParquetError {
+    ParquetError::General(format!("{value} is no {what} of its column"))
+}

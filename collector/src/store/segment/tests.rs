@@ -1,0 +1,204 @@
+//! What is written is read: whole, in parts, and never wrong.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use profiler_core::NodeId;
+use proptest::prelude::*;
+
+use super::super::error::StoreError;
+use super::super::manifest::FileEntry;
+use super::super::objects::Objects;
+use super::super::row::{Fields, Key, Row, WorkerNumber, sort_and_sum};
+use super::super::table::{Column, Counting, TableName};
+use super::super::tier::{Period, Tier};
+use super::{ALL_COLUMNS, Batch, Scan, Segment, SegmentWriter, Written};
+
+const ALL_PERIODS: Range<Period> = Period(0)..Period(u32::MAX);
+
+/// Rows of a table, with 0 where it has no column.
+fn row(counting: Counting, tier: Tier, (ts, task, worker, kind, node, value): Numbers) -> Row {
+    let has = |column| counting.columns().contains(&column);
+    let fields = Fields {
+        ts: Period(ts),
+        task: NodeId(if has(Column::Task) { task } else { 0 }),
+        worker: WorkerNumber(if has(Column::Worker) { worker } else { 0 }),
+        kind: if has(Column::Kind) { kind } else { 0 },
+        node: if has(Column::Node) { node } else { 0 },
+    };
+    Row { key: Key::new(tier, fields), value }
+}
+
+type Numbers = (u32, u32, u32, u8, u32, u64);
+
+fn write(counting: Counting, tier: Tier, rows: &[Row]) -> Written {
+    let mut writer = SegmentWriter::new(counting, tier);
+    rows.iter().for_each(|row| writer.push(*row));
+    writer.finish().unwrap()
+}
+
+fn place(objects: &Objects, counting: Counting, tier: Tier, written: &Written) -> FileEntry {
+    let Written { content, rows, from, to } = written.clone();
+    let entry = FileEntry {
+        table: TableName::Counting(counting, tier),
+        id: objects.list("tables").unwrap().len() as u64,
+        bytes: content.len() as u64,
+        rows,
+        crc32: crc32fast::hash(&content),
+        from,
+        to,
+        level: 0,
+    };
+    objects.put_new(&entry.path(), content).unwrap();
+    entry
+}
+
+fn read(segment: &Arc<Segment>, scan: &Scan<'_>, tier: Tier) -> Result<Vec<Row>, StoreError> {
+    let (mut cursor, mut batch, mut rows) = (segment.cursor(scan), Batch::default(), Vec::new());
+    while cursor.next(&mut batch)? {
+        rows.extend((0..batch.len()).map(|index| batch.row(tier, index)));
+    }
+    Ok(rows)
+}
+
+fn everything() -> Scan<'static> {
+    Scan { periods: ALL_PERIODS, tasks: None, columns: &ALL_COLUMNS }
+}
+
+fn numbers() -> impl Strategy<Value = Numbers> {
+    let edges = |last: u32| prop_oneof![0..9u32, Just(last)];
+    let period = prop_oneof![5 => 1_000..1_200u32, 1 => 0..200_000u32];
+    let value = prop_oneof![0..99u64, any::<u64>()];
+    let worker = edges(WorkerNumber::MAX.0);
+    (period, edges(u32::MAX), worker, 0..=Fields::KIND_MAX, edges(u32::MAX), value)
+}
+
+proptest! {
+    #[test]
+    fn any_rows_are_read_as_they_were_written(
+        numbers in prop::collection::vec(numbers(), 1..300),
+        counting in prop::sample::select(&Counting::ALL[..]),
+        tier in prop::sample::select(&Tier::ALL[..]),
+    ) {
+        let mut rows: Vec<Row> =
+            numbers.into_iter().map(|numbers| row(counting, tier, numbers)).collect();
+        sort_and_sum(&mut rows);
+        let objects = Objects::memory();
+        let written = write(counting, tier, &rows);
+        let periods = || rows.iter().map(|row| row.key.fields(tier).ts);
+        let last = periods().max().unwrap();
+        prop_assert_eq!((written.rows, written.from), (rows.len() as u64, periods().min().unwrap()));
+        prop_assert_eq!(written.to, Period(last.0 + 1));
+        let entry = place(&objects, counting, tier, &written);
+        let segment = Arc::new(Segment::open(&objects, &entry, (counting, tier)).unwrap());
+        prop_assert_eq!(read(&segment, &everything(), tier).unwrap(), rows);
+    }
+
+    /// A changed byte anywhere is told when the file is opened; were a checksum to miss it, decoding
+    /// still ends with rows or an error.
+    #[test]
+    fn damage_is_told_and_never_a_panic(
+        at in any::<prop::sample::Index>(), bits in 1..=255u8, cut in any::<bool>()
+    ) {
+        let (counting, tier) = (Counting::Samples, Tier::Second);
+        let rows = many_rows(2_000);
+        let mut written = write(counting, tier, &rows);
+        let mut content = written.content.to_vec();
+        let at = at.index(content.len());
+        content[at] ^= bits;
+        if cut {
+            content.truncate(at);
+        }
+        let objects = Objects::memory();
+        let mut entry = place(&objects, counting, tier, &written);
+        objects.delete(&entry.path()).unwrap();
+        objects.put_new(&entry.path(), content.clone().into()).unwrap();
+        let opened = Segment::open(&objects, &entry, (counting, tier));
+        prop_assert!(matches!(opened, Err(StoreError::Damaged { .. })), "{opened:?}");
+
+        written.content = Bytes::from(content);
+        entry = place(&objects, counting, tier, &written);
+        if let Ok(segment) = Segment::open(&objects, &entry, (counting, tier)) {
+            match read(&Arc::new(segment), &everything(), tier) {
+                Ok(_) | Err(StoreError::Damaged { .. }) => {}
+                Err(error) => prop_assert!(false, "{error}"),
+            }
+        }
+    }
+}
+
+/// Rows of 200 tasks over 10 minutes, in order.
+fn many_rows(count: u32) -> Vec<Row> {
+    let numbers = (0..count).map(|n| {
+        let mixed = n.wrapping_mul(2_654_435_761);
+        (n * 600 / count, mixed % 200, mixed >> 8 & 15, (mixed >> 13 & 3) as u8, n, n.into())
+    });
+    let mut rows: Vec<Row> =
+        numbers.map(|numbers| row(Counting::Samples, Tier::Second, numbers)).collect();
+    sort_and_sum(&mut rows);
+    rows
+}
+
+#[test]
+fn a_scan_gives_all_that_is_wanted_and_leaves_out_most_of_the_rest() {
+    let (counting, tier) = (Counting::Samples, Tier::Second);
+    let rows = many_rows(600_000);
+    let objects = Objects::memory();
+    let entry = place(&objects, counting, tier, &write(counting, tier, &rows));
+    let segment = Arc::new(Segment::open(&objects, &entry, (counting, tier)).unwrap());
+    let check = |periods: Range<u32>, tasks: Option<&[u32]>, read_max: usize| {
+        let periods = Period(periods.start)..Period(periods.end);
+        let tasks: Option<Vec<NodeId>> =
+            tasks.map(|tasks| tasks.iter().copied().map(NodeId).collect());
+        let is_wanted = |row: &Row| {
+            let Fields { ts, task, .. } = row.key.fields(tier);
+            periods.contains(&ts) && tasks.as_ref().is_none_or(|tasks| tasks.contains(&task))
+        };
+        let scan =
+            Scan { periods: periods.clone(), tasks: tasks.as_deref(), columns: &ALL_COLUMNS };
+        let found = read(&segment, &scan, tier).unwrap();
+        assert!(found.len() <= read_max, "{periods:?} {tasks:?}: {} rows read", found.len());
+        let wanted = |rows: &[Row]| rows.iter().copied().filter(is_wanted).collect::<Vec<_>>();
+        assert_eq!(wanted(&found), wanted(&rows));
+    };
+    check(0..600, None, 600_000);
+    check(0..0, None, 0);
+    check(600..9_000, None, 0);
+    // A row group holds two minutes of these; a page two or three tasks of a group.
+    check(60..120, None, 130_000);
+    check(0..600, Some(&[7]), 90_000);
+    check(60..120, Some(&[0, 199]), 20_000);
+    check(119..121, Some(&[3, 100, 4_000_000_000]), 40_000);
+    check(0..600, Some(&[]), 0);
+    check(0..600, Some(&[200]), 0);
+}
+
+#[test]
+fn columns_that_are_not_asked_for_are_empty() {
+    let (counting, tier) = (Counting::Samples, Tier::Second);
+    let rows = many_rows(30_000);
+    let objects = Objects::memory();
+    let entry = place(&objects, counting, tier, &write(counting, tier, &rows));
+    let segment = Arc::new(Segment::open(&objects, &entry, (counting, tier)).unwrap());
+    let scan = Scan { periods: ALL_PERIODS, tasks: None, columns: &[Column::Node] };
+    let (mut cursor, mut batch, mut count) = (segment.cursor(&scan), Batch::default(), 0);
+    while cursor.next(&mut batch).unwrap() {
+        assert_eq!((batch.ts.len(), batch.node.len()), (batch.len(), batch.len()));
+        assert!(batch.task.is_empty() && batch.worker.is_empty() && batch.kind.is_empty());
+        count += batch.len();
+    }
+    assert_eq!(count, rows.len());
+}
+
+#[test]
+fn a_file_of_another_table_is_damage() {
+    let objects = Objects::memory();
+    let written = write(Counting::Samples, Tier::Second, &many_rows(10));
+    let entry = place(&objects, Counting::Samples, Tier::Second, &written);
+    let opened = Segment::open(&objects, &entry, (Counting::Totals, Tier::Second));
+    assert!(matches!(opened, Err(StoreError::Damaged { .. })), "{opened:?}");
+    let more = FileEntry { rows: entry.rows + 1, ..entry };
+    let opened = Segment::open(&objects, &more, (Counting::Samples, Tier::Second));
+    assert!(matches!(opened, Err(StoreError::Damaged { .. })), "{opened:?}");
+}

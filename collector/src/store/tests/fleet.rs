@@ -1,0 +1,347 @@
+//! A fleet that is sealed, and a slow, obvious model of what its tables must hold.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+use std::sync::{Arc, RwLock};
+
+use profiler_core::{
+    Epoch, Frame, NodeId, Outcome, State, TaskId, TaskRecord, Ticks, TimeRange, Timestamp, Window,
+    WorkerId,
+};
+use proptest::prelude::*;
+
+use super::super::lists::SessionRecord;
+use super::super::load::Loaded;
+use super::super::seal::Sealing;
+use super::super::segment::{self, Scan};
+use super::super::table::{Column, Counting, Measure, TableName};
+use super::super::tables::{Tables, TaskScan};
+use super::super::tier::{Period, Tier};
+use crate::hot::StoredWindow;
+use crate::ledger::TaskRow;
+use crate::session::Greeting;
+use crate::tree::Tree;
+
+pub(crate) const START_S: u32 = 1_700_000_000;
+
+/// Node, state and nanoseconds.
+type Counted = (u32, u8, u64);
+
+/// What one sealing is about: windows as (second, worker, entries), tasks as (stop, worker, id,
+/// name, milliseconds).
+#[derive(Clone, Debug)]
+pub(crate) struct Batch {
+    pub(crate) windows: Vec<(u32, u32, Vec<Counted>)>,
+    pub(crate) tasks: Vec<(u32, u32, u64, u32, u32)>,
+}
+
+/// Mostly of one minute, sometimes late by up to days.
+pub(crate) fn batch() -> impl Strategy<Value = Batch> {
+    let second = prop_oneof![8 => 172_800..172_860u32, 1 => 0..200_000u32];
+    let entries = prop::collection::vec((0..40u32, 0..7u8, 1..1_000u64), 0..12);
+    let windows = prop::collection::vec((second.clone(), 0..4u32, entries), 0..12);
+    let task = (second, 0..4u32, 1..30u64, 0..6u32, 0..5_000u32);
+    (windows, prop::collection::vec(task, 0..12))
+        .prop_map(|(windows, tasks)| Batch { windows, tasks })
+}
+
+/// Key of a row: table, tier, period, task, worker, kind, node.
+type Numbers = (Counting, Tier, u32, u32, u32, u8, u32);
+
+pub(crate) struct Fleet {
+    pub(crate) tree: RwLock<Tree>,
+    nodes: Vec<NodeId>,
+    /// All windows and the latest row of each task that were sealed.
+    windows: Vec<Arc<StoredWindow>>,
+    tasks: Vec<Arc<TaskRow>>,
+    sealings: u64,
+    /// How many windows and tasks there were after each sealing.
+    marks: Vec<(usize, usize)>,
+}
+
+impl Fleet {
+    pub(crate) fn new() -> Fleet {
+        let mut tree = Tree::new(10_000, 1 << 20);
+        let mut nodes = Vec::new();
+        for index in 0..40 {
+            let task = tree.symbols.intern(&Frame::task(&format!("task-{}", index % 4)));
+            let mut node = tree.trie.insert(NodeId::ROOT, task).unwrap();
+            for depth in 0..index % 5 {
+                let name = format!("function-{}", index * depth % 7);
+                let frame = tree.symbols.intern(&Frame::function(&name, "src/a.rs", depth));
+                node = tree.trie.insert(node, frame).unwrap();
+            }
+            nodes.push(node);
+        }
+        let (windows, tasks) = (Vec::new(), Vec::new());
+        let (sealings, marks) = (0, vec![(0, 0)]);
+        Fleet { tree: RwLock::new(tree), nodes, windows, tasks, sealings, marks }
+    }
+
+    fn windows(&self, batch: &Batch) -> Vec<Arc<StoredWindow>> {
+        let window = |(second, worker, entries): &(u32, u32, Vec<(u32, u8, u64)>)| {
+            let start = Timestamp::from_unix_ns(i64::from(START_S + second) * 1_000_000_000 + 7);
+            let entries = entries.iter().map(|(node, state, value)| {
+                (self.nodes[*node as usize], State::ALL[usize::from(*state)], *value)
+            });
+            Arc::new(StoredWindow {
+                window: Window {
+                    worker: WorkerId(format!("worker-{worker}").into()),
+                    range: TimeRange::new(start, start.shifted(1_500_000_000)).unwrap(),
+                    delta: entries.collect(),
+                },
+                epoch: Epoch(9),
+                raw_start: start,
+                clock_error_ns: 3,
+                ticks: Ticks { made: 95, expected: 100, saved: 4 },
+            })
+        };
+        batch.windows.iter().map(window).collect()
+    }
+
+    fn tasks(batch: &Batch) -> Vec<Arc<TaskRow>> {
+        let task = |(stop, worker, id, name, milliseconds): &(u32, u32, u64, u32, u32)| {
+            let stop = Timestamp::from_unix_ns(i64::from(START_S + stop) * 1_000_000_000);
+            let record = TaskRecord {
+                id: TaskId(*id),
+                name: format!("task-{name}").into(),
+                key: format!("task-{name}-{id}").into(),
+                thread_id: 12,
+                thread_name: "pool-1".into(),
+                parent: (id % 2 == 0).then_some(TaskId(id / 2)),
+                start: stop.shifted(-i64::from(*milliseconds) * 1_000_000),
+                stop: Some(stop),
+                outcome: Outcome::ALL[1 + (*id % 5) as usize],
+                cause: "".into(),
+            };
+            let worker = WorkerId(format!("worker-{worker}").into());
+            Arc::new(TaskRow { worker, epoch: Epoch(9), record })
+        };
+        batch.tasks.iter().map(task).collect()
+    }
+
+    fn session(&self) -> SessionRecord {
+        SessionRecord {
+            worker: WorkerId("worker-1".into()),
+            epoch: Epoch(u64::MAX),
+            greeting: Greeting {
+                labels: [("zone".to_owned(), "\"a\"\n".to_owned())].into(),
+                host: "host".into(),
+                pid: 77,
+                ..Greeting::default()
+            },
+            acked_seq: self.sealings,
+            stored_ns: u64::MAX,
+            ticks: Ticks { made: 1, expected: 2, saved: 3 },
+            account: (self.sealings % 2 == 1).then_some(profiler_core::wire::v1::Account {
+                accepted_ns: 1,
+                lost_refused_ns: 2,
+                lost_forgotten_ns: 3,
+                lost_tasks: 4,
+                lost_queue_ns: 5,
+            }),
+            clock: (self.sealings % 3 == 1)
+                .then_some(profiler_core::wire::v1::Clock { offset_ns: -5, error_ns: 6 }),
+            first_seen: Timestamp::from_unix_ns(5_000_000_000),
+            last_seen: Timestamp::MAX,
+        }
+    }
+
+    fn running(&self) -> Arc<TaskRow> {
+        let batch = Batch { windows: Vec::new(), tasks: vec![(1, 1, self.sealings + 100, 2, 3)] };
+        let mut row = TaskRow::clone(&Fleet::tasks(&batch)[0]);
+        (row.record.stop, row.record.outcome) = (None, Outcome::Running);
+        Arc::new(row)
+    }
+
+    /// Tries to seal a batch; the fleet counts it as sealed only if it worked.
+    pub(crate) fn try_seal(
+        &mut self,
+        tables: &Tables,
+        batch: &Batch,
+    ) -> Result<(), super::super::error::StoreError> {
+        let (windows, tasks) = (self.windows(batch), Fleet::tasks(batch));
+        self.sealings += 1;
+        let sealed = tables.seal(Sealing {
+            windows: &windows,
+            tasks: &tasks,
+            running: &[self.running()],
+            sessions: &[self.session()],
+            tree: &self.tree,
+            wal_from: self.sealings,
+        });
+        if let Err(error) = sealed {
+            self.sealings -= 1;
+            return Err(error);
+        }
+        assert_eq!(tables.manifest().wal_from, self.sealings);
+        self.note(windows, tasks);
+        Ok(())
+    }
+
+    fn note(&mut self, windows: Vec<Arc<StoredWindow>>, tasks: Vec<Arc<TaskRow>>) {
+        self.windows.extend(windows);
+        let mut latest = BTreeMap::new();
+        tasks.into_iter().for_each(|task| drop(latest.insert(task_key(&task), task)));
+        self.tasks.extend(latest.into_values());
+        self.marks.push((self.windows.len(), self.tasks.len()));
+    }
+
+    /// Notes a batch as sealed that was, by another life of this fleet.
+    pub(crate) fn pretend(&mut self, batch: &Batch) {
+        let (windows, tasks) = (self.windows(batch), Fleet::tasks(batch));
+        let mut tree = self.tree.write().unwrap();
+        tree.symbols.intern(&Frame::overflow());
+        for task in &tasks {
+            tree.task_node(&task.record.name);
+        }
+        drop(tree);
+        self.sealings += 1;
+        self.note(windows, tasks);
+    }
+
+    pub(crate) fn seal(&mut self, tables: &Tables, batch: &Batch) {
+        self.try_seal(tables, batch).unwrap();
+    }
+
+    /// What was sealed by the tables' newest version.
+    fn sealed(&self, tables: &Tables) -> (&[Arc<StoredWindow>], &[Arc<TaskRow>]) {
+        let (windows, tasks) = self.marks[tables.manifest().wal_from as usize];
+        (&self.windows[..windows], &self.tasks[..tasks])
+    }
+
+    /// What all rows must sum to.
+    fn model(&self, tables: &Tables) -> BTreeMap<Numbers, u64> {
+        let (windows, tasks) = self.sealed(tables);
+        let mut sums = BTreeMap::new();
+        let mut add = |key: Numbers, value: u64| *sums.entry(key).or_default() += value;
+        let tree = self.tree.read().unwrap();
+        let task_of = |mut node: NodeId| {
+            while let Some((above, _)) = tree.trie.node(node).filter(|(up, _)| *up != NodeId::ROOT)
+            {
+                node = above;
+            }
+            node.0
+        };
+        for tier in Tier::ALL {
+            for stored in windows {
+                let second = u32::try_from(stored.window.range.start().second()).unwrap();
+                let ts = second / tier.seconds();
+                let worker = tables.worker_number(&stored.window.worker).unwrap().0;
+                for (node, state, value) in stored.window.delta.entries() {
+                    let (task, kind) = (task_of(*node), *state as u8);
+                    add((Counting::Samples, tier, ts, task, worker, kind, node.0), *value);
+                    add((Counting::Totals, tier, ts, task, worker, kind, 0), *value);
+                    if tier > Tier::Second {
+                        add((Counting::SamplesAll, tier, ts, task, 0, kind, node.0), *value);
+                    }
+                }
+                let facts = [
+                    (Measure::Windows, 1),
+                    (Measure::SampledNs, 1_500_000_000),
+                    (Measure::Ticks, 95),
+                    (Measure::TicksExpected, 100),
+                    (Measure::TicksSaved, 4),
+                ];
+                for (measure, value) in facts {
+                    add((Counting::Cycles, tier, ts, 0, worker, measure as u8, 0), value);
+                }
+            }
+            for task in tasks {
+                let record = &task.record;
+                let second = u32::try_from(record.stop.unwrap().second()).unwrap();
+                let frame = tree.symbols.find(&Frame::task(&record.name)).unwrap();
+                let is_it =
+                    |node: &u32| tree.trie.node(NodeId(*node)) == Some((NodeId::ROOT, frame));
+                let node = (1..tree.node_count()).find(is_it).unwrap();
+                let duration = task.duration_ns().unwrap();
+                let key = |counting, bucket| {
+                    let ts = second / tier.seconds();
+                    (counting, tier, ts, node, 0, record.outcome as u8, bucket)
+                };
+                add(key(Counting::Durations, crate::ledger::bucket(duration)), 1);
+                add(key(Counting::DurationSums, 0), duration);
+            }
+        }
+        sums.retain(|_, value| *value > 0);
+        sums
+    }
+
+    /// Checks that all tables hold what was sealed, and no more.
+    pub(crate) fn check(&self, tables: &Tables) {
+        let mut sums = rows(tables);
+        sums.retain(|_, value| *value > 0);
+        assert_eq!(sums, self.model(tables));
+        let (_, tasks) = self.sealed(tables);
+        let latest: BTreeMap<_, _> =
+            tasks.iter().map(|task| (task_key(task), task.clone())).collect();
+        assert_eq!(latest_tasks(tables), latest);
+    }
+
+    /// Checks what a store says when it is opened.
+    pub(crate) fn check_loaded(&self, loaded: &Loaded) {
+        let tree = self.tree.read().unwrap();
+        let frames = (0..tree.symbols.frame_count()).map(profiler_core::FrameId);
+        let frames: Vec<_> =
+            frames.map(|id| tree.symbols.frame(id).map(Arc::<str>::from)).collect();
+        assert_eq!(loaded.frames, frames);
+        let nodes = (1..tree.node_count()).map(|id| tree.trie.node(NodeId(id)).unwrap());
+        assert_eq!(loaded.nodes, nodes.collect::<Vec<_>>());
+        let workers: BTreeSet<_> =
+            self.windows.iter().map(|stored| &stored.window.worker).collect();
+        assert_eq!(loaded.workers.iter().collect::<BTreeSet<_>>(), workers);
+        assert_eq!(loaded.workers.len(), workers.len());
+        let before = |sealings| Fleet { sealings, ..Fleet::new() };
+        assert_eq!(loaded.sessions, [before(self.sealings).session()]);
+        assert_eq!(loaded.running, [before(self.sealings).running()]);
+        assert_eq!(loaded.manifest.wal_from, self.sealings);
+    }
+}
+
+type TaskKey = (WorkerId, Epoch, TaskId);
+
+fn task_key(task: &TaskRow) -> TaskKey {
+    (task.worker.clone(), task.epoch, task.record.id)
+}
+
+/// Sums of all rows of all counting tables.
+pub(crate) fn rows(tables: &Tables) -> BTreeMap<Numbers, u64> {
+    let mut sums = BTreeMap::new();
+    for file in &tables.manifest().files {
+        let TableName::Counting(counting, tier) = file.table else { continue };
+        let columns = [Column::Task, Column::Worker, Column::Kind, Column::Node];
+        let scan = Scan { periods: file.from..file.to, tasks: None, columns: &columns };
+        let mut visit = |batch: &segment::Batch| {
+            for index in 0..batch.len() {
+                let row = batch.row(tier, index);
+                let fields = row.key.fields(tier);
+                assert!((file.from..file.to).contains(&fields.ts));
+                let Period(ts) = fields.ts;
+                let key =
+                    (counting, tier, ts, fields.task.0, fields.worker.0, fields.kind, fields.node);
+                *sums.entry(key).or_default() += row.value;
+            }
+            ControlFlow::Continue(())
+        };
+        tables.scan(file, &scan, &mut visit).unwrap();
+    }
+    sums
+}
+
+/// The latest row of each task in `tasks`.
+fn latest_tasks(tables: &Tables) -> BTreeMap<TaskKey, Arc<TaskRow>> {
+    let mut latest: BTreeMap<TaskKey, (u64, Arc<TaskRow>)> = BTreeMap::new();
+    for file in tables.manifest().files_of(TableName::Tasks) {
+        let mut visit = |tasks: Vec<_>| {
+            for super::super::lists::SealedTask { row, version } in tasks {
+                let known = latest.get(&task_key(&row)).is_some_and(|known| known.0 > version);
+                if !known {
+                    latest.insert(task_key(&row), (version, row));
+                }
+            }
+            ControlFlow::Continue(())
+        };
+        tables.tasks(file, &TaskScan::default(), &mut visit).unwrap();
+    }
+    latest.into_iter().map(|(key, (_, row))| (key, row)).collect()
+}

@@ -1,0 +1,214 @@
+//! Finds out what the log holds when a collector starts.
+
+use std::ops::Range;
+
+use super::disk::LogDisk;
+use super::frame::{self, HEADER_BYTES, Header, NoHeader, Piece};
+use super::{Record, WalError, file_number};
+use crate::limits::{WAL_DAMAGE_TOLD_MAX, WAL_FILE_BYTES_MAX, WAL_RECORD_BYTES_MAX};
+
+/// Most bytes of one file that are read: what a file may grow to.
+const READ_BYTES_MAX: u64 = WAL_FILE_BYTES_MAX + WAL_RECORD_BYTES_MAX as u64 + (1 << 20);
+
+/// A part of the log that cannot be read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Damage {
+    pub(crate) file: String,
+    /// Bytes of that file.
+    pub(crate) range: Range<u64>,
+    pub(crate) reason: String,
+}
+
+/// What was found.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) files: u64,
+    pub(crate) bytes: u64,
+    pub(crate) records: u64,
+    /// Bytes at the end of the last file of a write that a crash cut short: never acknowledged.
+    pub(crate) torn_bytes: u64,
+    /// The first places of damage, and their number.
+    pub(crate) damage: Vec<Damage>,
+    pub(crate) damages: u64,
+    /// Where copies of damaged files are kept.
+    pub(crate) quarantined: Vec<String>,
+    /// Highest number of any file.
+    pub(super) last_number: u64,
+    /// The last file, and how far it is valid.
+    pub(super) end: Option<(u64, u64)>,
+}
+
+impl Found {
+    /// Each place of damage in words.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let told = self.damage.iter().map(|Damage { file, range, reason }| {
+            format!("log file {file}, bytes {} to {}: {reason}", range.start, range.end)
+        });
+        let untold = self.damages - self.damage.len() as u64;
+        told.chain((untold > 0).then(|| format!("and {untold} more places"))).collect()
+    }
+
+    fn tell(&mut self, file: &str, range: Range<u64>, reason: String) {
+        let (start, stop) = (range.start, range.end);
+        tracing::error!(file, start, stop, reason, "a part of the log cannot be read");
+        self.damages += 1;
+        if self.damage.len() < WAL_DAMAGE_TOLD_MAX {
+            self.damage.push(Damage { file: file.to_owned(), range, reason });
+        }
+    }
+}
+
+#[derive(Debug)]
+struct LogFile {
+    name: String,
+    number: u64,
+    length: u64,
+    header: Option<Header>,
+}
+
+/// Reads all files in their order and gives each good record to `visit`, whose refusal of one counts
+/// as damage. Afterwards the last file is cut behind its last good frame.
+pub(super) fn read(
+    disk: &mut dyn LogDisk,
+    visit: &mut dyn FnMut(Record) -> Result<(), String>,
+) -> Result<Found, WalError> {
+    let mut files = list(disk)?;
+    let last_number = files.last().map_or(0, |file| file.number);
+    let mut found = Found { last_number, ..Found::default() };
+    // What a crash left before its header was safe holds nothing, and says nothing of other files.
+    files.retain(|file| {
+        let is_unfinished = file.header.is_none() && file.length <= HEADER_BYTES as u64;
+        found.torn_bytes += if is_unfinished { file.length } else { 0 };
+        !is_unfinished
+    });
+    for (index, file) in files.iter().enumerate() {
+        found.files += 1;
+        let damages = found.damages;
+        let next = files.get(index + 1);
+        let expected_next = next.and_then(|next| next.header).map(|header| header.previous);
+        match expected_next.flatten() {
+            Some((previous, _)) if previous > file.number => {
+                let reason = "the log's files after it are missing".to_owned();
+                found.tell(&file.name, file.length..file.length, reason);
+            }
+            _ => {}
+        }
+        let valid_length = expected_next.and_then(|previous| match previous {
+            Some((previous, length)) if previous == file.number => Some(length),
+            Some((previous, _)) if previous > file.number => None,
+            // It was given up before anything was written to it.
+            _ => Some(0),
+        });
+        let length = read_file(disk, file, (valid_length, next.is_none()), visit, &mut found)?;
+        if length > 0 {
+            found.end = Some((file.number, length));
+        }
+        if found.damages > damages {
+            quarantine(disk, &file.name, &mut found);
+        }
+    }
+    if let (Some(last), Some((number, length))) = (files.last(), found.end)
+        && number == last.number
+        && length < last.length
+    {
+        // The next file's header says the same, should this fail.
+        if let Err(error) = disk.truncate(&last.name, length) {
+            tracing::warn!(file = last.name, %error, "the log's torn end could not be cut");
+        }
+    }
+    Ok(found)
+}
+
+/// The log's files by number. All are looked at before anything is changed.
+fn list(disk: &mut dyn LogDisk) -> Result<Vec<LogFile>, WalError> {
+    let failed = |what: &str, source| WalError::Io { what: what.to_owned(), source };
+    let mut files = Vec::new();
+    for (name, length) in disk.list().map_err(|error| failed("list the log's files", error))? {
+        let Some(number) = file_number(&name) else { continue };
+        let head = disk.read(&name, HEADER_BYTES as u64);
+        let head = head.map_err(|error| failed(&format!("read the log file {name}"), error))?;
+        let header = match Header::decode(&head) {
+            Ok(header) => Some(header),
+            Err(NoHeader::Version(version)) => {
+                return Err(WalError::UnknownVersion { file: name, version });
+            }
+            Err(NoHeader::Damaged) => None,
+        };
+        files.push(LogFile { name, number, length, header });
+    }
+    files.sort_unstable_by_key(|file| file.number);
+    Ok(files)
+}
+
+/// Reads one file; gives how far it is valid. `valid_length` is what the next file says of it.
+fn read_file(
+    disk: &mut dyn LogDisk,
+    file: &LogFile,
+    (valid_length, is_last): (Option<u64>, bool),
+    visit: &mut dyn FnMut(Record) -> Result<(), String>,
+    found: &mut Found,
+) -> Result<u64, WalError> {
+    if valid_length == Some(0) {
+        return Ok(0);
+    }
+    let bytes = match disk.read(&file.name, READ_BYTES_MAX) {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            found.tell(&file.name, 0..file.length, format!("it cannot be read: {error}"));
+            return Ok(file.length);
+        }
+    };
+    if file.length > bytes.len() as u64 {
+        let reason = "the file is longer than any log file becomes".to_owned();
+        found.tell(&file.name, bytes.len() as u64..file.length, reason);
+    }
+    let valid = valid_length.unwrap_or(u64::MAX).min(bytes.len() as u64);
+    if let Some(promised) = valid_length.filter(|promised| *promised > bytes.len() as u64) {
+        let reason = "the end of the file is missing".to_owned();
+        found.tell(&file.name, bytes.len() as u64..promised, reason);
+    }
+    let bytes = &bytes[..usize::try_from(valid).expect("it is at most a length in memory")];
+    found.bytes += valid;
+    let mut end = valid.min(HEADER_BYTES as u64);
+    let from = usize::try_from(end).expect("it is small");
+    if file.header.is_none() {
+        found.tell(&file.name, 0..end, "the file's header is damaged".to_owned());
+    }
+    let mut pieces = frame::scan(bytes, from).peekable();
+    while let Some(piece) = pieces.next() {
+        match piece {
+            Piece::Damage(range) if is_last && pieces.peek().is_none() => {
+                found.torn_bytes += range.end - range.start;
+                tracing::info!(
+                    file = file.name,
+                    bytes = found.torn_bytes,
+                    "the end of an unfinished write was cut"
+                );
+            }
+            Piece::Damage(range) => {
+                end = range.end;
+                found.tell(&file.name, range, "no good record stands there".to_owned());
+            }
+            Piece::Frame { at, kind, payload } => {
+                end = at + (frame::FRAME_BYTES + payload.len()) as u64;
+                found.records += 1;
+                let taken = Record::decode(kind, payload).map_err(|error| error.to_string());
+                if let Err(reason) = taken.and_then(&mut *visit) {
+                    found.tell(&file.name, at..end, reason);
+                }
+            }
+        }
+    }
+    Ok(end)
+}
+
+/// Copies a damaged file to where it stays. It may fail: what is good was read all the same.
+fn quarantine(disk: &mut dyn LogDisk, name: &str, found: &mut Found) {
+    match disk.quarantine(name) {
+        Ok(place) => {
+            tracing::error!(file = name, copy = place, "a damaged file of the log was copied");
+            found.quarantined.push(place);
+        }
+        Err(error) => tracing::error!(file = name, %error, "a damaged log file was not copied"),
+    }
+}

@@ -1,0 +1,245 @@
+//! A disk in memory for tests: it writes down every operation, fails when it is told to, and builds
+//! the files that a crash after any of them may leave.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use super::disk::LogDisk;
+use crate::sync::lock;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Operation {
+    Create(String),
+    Append(String, Vec<u8>),
+    Sync(String),
+    Truncate(String, u64),
+    Remove(String),
+    SyncDir,
+}
+
+/// What goes wrong next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fault {
+    /// An append writes half and fails: the disk is full.
+    Full,
+    /// A sync fails, and what was to be synced may or may not be there.
+    Sync,
+    /// A file cannot be made.
+    Create,
+    /// A file cannot be cut.
+    Truncate,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Sim {
+    pub(crate) operations: Vec<Operation>,
+    pub(crate) files: Files,
+    /// Each is used up by the first operation that it concerns.
+    pub(crate) faults: Vec<Fault>,
+    pub(crate) free_bytes: u64,
+    pub(crate) quarantined: Vec<String>,
+}
+
+pub(crate) type Files = BTreeMap<String, Vec<u8>>;
+
+/// See the module. Clones are the same disk.
+#[derive(Clone, Debug)]
+pub(crate) struct SimDisk(pub(crate) Arc<Mutex<Sim>>);
+
+impl SimDisk {
+    pub(crate) fn of(files: Files) -> SimDisk {
+        let sim = Sim { files, free_bytes: u64::MAX, ..Sim::default() };
+        SimDisk(Arc::new(Mutex::new(sim)))
+    }
+}
+
+impl Sim {
+    fn fault(&mut self, fault: Fault) -> bool {
+        let place = self.faults.iter().position(|next| *next == fault);
+        place.map(|place| self.faults.remove(place)).is_some()
+    }
+
+    fn file(&mut self, name: &str) -> io::Result<&mut Vec<u8>> {
+        self.files.get_mut(name).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+}
+
+impl LogDisk for SimDisk {
+    fn create(&mut self, name: &str) -> io::Result<()> {
+        let mut sim = lock(&self.0);
+        if sim.fault(Fault::Create) {
+            return Err(io::Error::other("it cannot be made"));
+        }
+        if sim.files.contains_key(name) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        sim.files.insert(name.to_owned(), Vec::new());
+        sim.operations.push(Operation::Create(name.to_owned()));
+        Ok(())
+    }
+
+    fn append(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let mut sim = lock(&self.0);
+        let fails = sim.fault(Fault::Full);
+        let written = if fails { &bytes[..bytes.len() / 2] } else { bytes };
+        sim.file(name)?.extend(written);
+        sim.operations.push(Operation::Append(name.to_owned(), written.to_owned()));
+        if fails { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    }
+
+    fn sync(&mut self, name: &str) -> io::Result<()> {
+        let mut sim = lock(&self.0);
+        if sim.fault(Fault::Sync) {
+            return Err(io::Error::other("the disk does not answer"));
+        }
+        sim.file(name)?;
+        sim.operations.push(Operation::Sync(name.to_owned()));
+        Ok(())
+    }
+
+    fn truncate(&mut self, name: &str, length: u64) -> io::Result<()> {
+        let mut sim = lock(&self.0);
+        if sim.fault(Fault::Truncate) {
+            return Err(io::Error::other("it cannot be cut"));
+        }
+        sim.file(name)?.truncate(usize::try_from(length).unwrap());
+        sim.operations.push(Operation::Truncate(name.to_owned(), length));
+        Ok(())
+    }
+
+    fn read(&mut self, name: &str, bytes_max: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = lock(&self.0).file(name)?.clone();
+        bytes.truncate(usize::try_from(bytes_max).unwrap());
+        Ok(bytes)
+    }
+
+    fn list(&mut self) -> io::Result<Vec<(String, u64)>> {
+        let sim = lock(&self.0);
+        Ok(sim.files.iter().map(|(name, bytes)| (name.clone(), bytes.len() as u64)).collect())
+    }
+
+    fn remove(&mut self, name: &str) -> io::Result<()> {
+        let mut sim = lock(&self.0);
+        sim.file(name)?;
+        sim.files.remove(name);
+        sim.operations.push(Operation::Remove(name.to_owned()));
+        Ok(())
+    }
+
+    fn sync_dir(&mut self) -> io::Result<()> {
+        lock(&self.0).operations.push(Operation::SyncDir);
+        Ok(())
+    }
+
+    fn quarantine(&mut self, name: &str) -> io::Result<String> {
+        lock(&self.0).quarantined.push(name.to_owned());
+        Ok(format!("quarantine/{name}"))
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        Ok(lock(&self.0).free_bytes)
+    }
+}
+
+/// What a crash does to what was not synced.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Crash {
+    /// Only the process dies: the system writes everything in the end.
+    Process,
+    /// Nothing that was not synced is there.
+    Forgets,
+    /// Each operation by itself is done, half done, or not done at all.
+    Tears,
+}
+
+/// One file as far as it is known to be on the disk, and what may be.
+#[derive(Default)]
+struct Image {
+    /// `None`: the name may not be there at all.
+    is_named: bool,
+    is_removed: bool,
+    durable: Vec<u8>,
+    /// Bytes written behind, by their place; a cut is `None`.
+    pending: Vec<(usize, Option<Vec<u8>>)>,
+    length: usize,
+}
+
+impl Image {
+    fn content(&self, crash: Crash, random: &mut dyn FnMut(usize) -> usize) -> Vec<u8> {
+        let mut content = self.durable.clone();
+        for (at, bytes) in &self.pending {
+            let choice = match crash {
+                Crash::Process => 0,
+                Crash::Forgets => 1,
+                Crash::Tears => random(3),
+            };
+            match (choice, bytes) {
+                (1, _) => {}
+                (_, None) => content.truncate(*at),
+                (choice, Some(bytes)) => {
+                    let kept = if choice == 0 { bytes.len() } else { random(bytes.len() + 1) };
+                    content.resize(content.len().max(at + bytes.len()), 0);
+                    content[*at..at + kept].copy_from_slice(&bytes[..kept]);
+                }
+            }
+        }
+        content
+    }
+}
+
+/// The files that a crash may leave after these operations on `before`.
+pub(crate) fn crash_image(
+    before: &Files,
+    operations: &[Operation],
+    crash: Crash,
+    random: &mut dyn FnMut(usize) -> usize,
+) -> Files {
+    let known = |bytes: &Vec<u8>| Image {
+        is_named: true,
+        durable: bytes.clone(),
+        length: bytes.len(),
+        ..Image::default()
+    };
+    let mut images: BTreeMap<String, Image> =
+        before.iter().map(|(name, bytes)| (name.clone(), known(bytes))).collect();
+    for operation in operations {
+        match operation {
+            Operation::Create(name) => {
+                images.insert(name.clone(), Image::default());
+            }
+            Operation::Append(name, bytes) => {
+                let image = images.get_mut(name).unwrap();
+                image.pending.push((image.length, Some(bytes.clone())));
+                image.length += bytes.len();
+            }
+            Operation::Truncate(name, length) => {
+                let image = images.get_mut(name).unwrap();
+                image.length = usize::try_from(*length).unwrap();
+                image.pending.push((image.length, None));
+            }
+            Operation::Sync(name) => {
+                let image = images.get_mut(name).unwrap();
+                image.durable = image.content(Crash::Process, random);
+                image.pending.clear();
+            }
+            Operation::Remove(name) => images.get_mut(name).unwrap().is_removed = true,
+            Operation::SyncDir => {
+                images.retain(|_, image| !image.is_removed);
+                images.values_mut().for_each(|image| image.is_named = true);
+            }
+        }
+    }
+    let mut decide = |sure: bool, done: bool| match crash {
+        _ if sure => true,
+        Crash::Process => done,
+        Crash::Forgets => !done,
+        Crash::Tears => random(2) == 0,
+    };
+    images.retain(|_, image| {
+        let is_there = decide(image.is_named, true);
+        let is_gone = image.is_removed && decide(false, true);
+        is_there && !is_gone
+    });
+    images.iter().map(|(name, image)| (name.clone(), image.content(crash, random))).collect()
+}

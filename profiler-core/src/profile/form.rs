@@ -1,0 +1,212 @@
+//! Brings the rows of a tree into a profile's form: without empty branches, depth first, siblings by
+//! frame, equal siblings as one.
+//!
+//! Frames are numbers up to the last step. The first design interned the texts of each frame into a
+//! table at every step (folding lines, cutting the runtime, bringing into form): 15 ms for 20,000
+//! nodes, of which this takes a fifth.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use super::{Profile, ProfileNode, node_id};
+use crate::{Frame, FrameId, NodeId, StringId, Weight};
+
+/// The standard library calls this around a thread's first function, so that backtraces can leave
+/// out what is above it.
+const LAST_OF_RUNTIME: &str = "__rust_begin_short_backtrace";
+
+/// Frames and their texts, by number.
+#[derive(Clone, Copy)]
+pub(crate) struct Frames<'a> {
+    pub(crate) strings: &'a [Arc<str>],
+    pub(crate) frames: &'a [Frame<StringId>],
+}
+
+impl<'a> Frames<'a> {
+    fn text(&self, id: StringId) -> &'a Arc<str> {
+        &self.strings[id.0 as usize]
+    }
+}
+
+/// The rows as a profile. Parents stand before their children; node `NodeId(n)` is row `n - 1`.
+pub(super) fn formed(frames: Frames<'_>, rows: &[ProfileNode]) -> Profile {
+    profile_of(frames, merged(rows, &ranks(frames, rows)))
+}
+
+/// The same with the lines of a function, and unresolved addresses of a module, merged.
+pub(super) fn formed_by_function(frames: Frames<'_>, mut rows: Vec<ProfileNode>) -> Profile {
+    let (functions, of_frame) = functions(frames.frames);
+    let frames = Frames { frames: &functions, ..frames };
+    for row in &mut rows {
+        row.frame = of_frame[row.frame.0 as usize];
+    }
+    let ranks = ranks(frames, &rows);
+    let rows = merged(&rows, &ranks);
+    let rows = match cut_runtime(frames, &rows) {
+        Some(cut) => merged(&cut, &ranks),
+        None => rows,
+    };
+    profile_of(frames, rows)
+}
+
+/// The rows without those between a thread's root and its first function, not yet in form; `None`
+/// if there are none.
+pub(super) fn cut_runtime(frames: Frames<'_>, rows: &[ProfileNode]) -> Option<Vec<ProfileNode>> {
+    let is_last = |frame: &Frame<StringId>| frames.text(frame.function).contains(LAST_OF_RUNTIME);
+    let is_last: Vec<bool> = frames.frames.iter().map(is_last).collect();
+    if !rows.iter().any(|row| is_last[row.frame.0 as usize]) {
+        return None;
+    }
+    let mut cut = Vec::with_capacity(rows.len());
+    // By node: what is above its children in the new tree, the first level above it, and whether it
+    // is below such a frame, for only the outermost is the thread's: what the program itself started
+    // stays.
+    let mut kept = vec![(NodeId::ROOT, NodeId::ROOT, false)];
+    for row in rows {
+        let (above, top, below) = kept[row.parent.index()];
+        let last = is_last[row.frame.0 as usize];
+        kept.push(if last && !below && row.own.is_zero() {
+            (top, top, true)
+        } else {
+            cut.push(ProfileNode { parent: above, ..*row });
+            let id = node_id(cut.len());
+            (id, if row.parent == NodeId::ROOT { id } else { top }, below || last)
+        });
+    }
+    Some(cut)
+}
+
+/// The functions of frames, each once, and which is each frame's.
+fn functions(frames: &[Frame<StringId>]) -> (Vec<Frame<StringId>>, Vec<FrameId>) {
+    let mut functions = Vec::new();
+    let mut known = FxHashMap::default();
+    let of_frame = frames.iter().map(|frame| {
+        let function = Frame { line: 0, offset: 0, inlined: false, ..frame.clone() };
+        let next = FrameId(u32::try_from(functions.len()).expect("no more than frames"));
+        *known.entry(function).or_insert_with_key(|function| {
+            functions.push(function.clone());
+            next
+        })
+    });
+    let of_frame = of_frame.collect();
+    (functions, of_frame)
+}
+
+/// By frame: its place in the order of the frames that rows with weight need.
+fn ranks(frames: Frames<'_>, rows: &[ProfileNode]) -> Vec<u32> {
+    let mut is_used = vec![false; frames.frames.len()];
+    for row in rows {
+        is_used[row.frame.0 as usize] = true;
+    }
+    let mut used: Vec<usize> = (0..is_used.len()).filter(|frame| is_used[*frame]).collect();
+    used.sort_by_cached_key(|frame| {
+        let Frame { kind, function, file, line, module, build_id, offset, inlined } =
+            frames.frames[*frame];
+        let [function, file, module, build_id] =
+            [function, file, module, build_id].map(|text| &**frames.text(text));
+        Frame { kind, function, file, line, module, build_id, offset, inlined }
+    });
+    let mut ranks = vec![0; is_used.len()];
+    for (rank, frame) in (0..).zip(used) {
+        ranks[frame] = rank;
+    }
+    ranks
+}
+
+/// Rows of equal frames below one parent as one, depth first, siblings by rank, without those that
+/// have no weight below them.
+fn merged(rows: &[ProfileNode], ranks: &[u32]) -> Vec<ProfileNode> {
+    let children = Children::of(rows);
+    let row = |id: u32| &rows[id as usize - 1];
+    let rank = |id: u32| ranks[row(id).frame.0 as usize];
+    let mut nodes = Vec::with_capacity(children.order.len());
+    // Rows that become one node stand side by side here, and each stands here once.
+    let mut members: Vec<u32> = Vec::with_capacity(children.order.len());
+    // Of a node that is to be written: its members, and the node above it.
+    let mut waiting: Vec<(usize, usize, NodeId)> = Vec::new();
+    let expand = |members: &mut Vec<u32>, waiting: &mut Vec<_>, from: usize, this: NodeId| {
+        members[from..].sort_unstable_by_key(|id| rank(*id));
+        let mut stop = members.len();
+        // The last sibling first, so that a stack gives them back in order.
+        for index in (from..members.len()).rev() {
+            if index == from || rank(members[index - 1]) != rank(members[index]) {
+                waiting.push((index, stop, this));
+                stop = index;
+            }
+        }
+    };
+    members.extend_from_slice(children.below(NodeId::ROOT));
+    expand(&mut members, &mut waiting, 0, NodeId::ROOT);
+    while let Some((start, stop, parent)) = waiting.pop() {
+        let own = members[start..stop].iter().fold(Weight::ZERO, |sum, id| sum + row(*id).own);
+        nodes.push(ProfileNode { parent, frame: row(members[start]).frame, own });
+        let from = members.len();
+        for index in start..stop {
+            members.extend_from_slice(children.below(NodeId(members[index])));
+        }
+        expand(&mut members, &mut waiting, from, node_id(nodes.len()));
+    }
+    nodes
+}
+
+/// Ids of the rows with weight, in themselves or below, by parent.
+struct Children {
+    order: Vec<u32>,
+    /// The children of a parent stand at starts[parent]..starts[parent + 1].
+    starts: Vec<u32>,
+}
+
+impl Children {
+    fn of(rows: &[ProfileNode]) -> Children {
+        let mut needed = vec![false; rows.len() + 1];
+        let mut starts = vec![0u32; rows.len() + 2];
+        for (index, row) in rows.iter().enumerate().rev() {
+            let id = index + 1;
+            needed[id] |= !row.own.is_zero();
+            if needed[id] {
+                needed[row.parent.index()] = true;
+                starts[row.parent.index() + 1] += 1;
+            }
+        }
+        for index in 1..starts.len() {
+            starts[index] += starts[index - 1];
+        }
+        let mut next = starts.clone();
+        let mut order = vec![0; starts[rows.len() + 1] as usize];
+        for (row, id) in rows.iter().zip(1u32..).filter(|(_, id)| needed[*id as usize]) {
+            let place = &mut next[row.parent.index()];
+            order[*place as usize] = id;
+            *place += 1;
+        }
+        Children { order, starts }
+    }
+
+    fn below(&self, parent: NodeId) -> &[u32] {
+        let [start, stop] = [parent.index(), parent.index() + 1].map(|at| self.starts[at] as usize);
+        &self.order[start..stop]
+    }
+}
+
+/// Gives rows in form the table of their frames, numbered in order of first use.
+fn profile_of(frames: Frames<'_>, mut nodes: Vec<ProfileNode>) -> Profile {
+    let mut symbols = crate::SymbolTable::new();
+    let mut strings: Vec<Option<StringId>> = vec![None; frames.strings.len()];
+    let mut ids: Vec<Option<FrameId>> = vec![None; frames.frames.len()];
+    for node in &mut nodes {
+        let frame = node.frame.0 as usize;
+        node.frame = *ids[frame].get_or_insert_with(|| {
+            let frame = &frames.frames[frame];
+            let mut text = |id: StringId| {
+                let string = &mut strings[id.0 as usize];
+                *string.get_or_insert_with(|| symbols.intern_shared(frames.text(id)))
+            };
+            let function = text(frame.function);
+            let file = text(frame.file);
+            let module = text(frame.module);
+            let build_id = text(frame.build_id);
+            symbols.intern_ids(Frame { function, file, module, build_id, ..frame.clone() })
+        });
+    }
+    Profile { symbols, nodes }
+}
