@@ -1,0 +1,182 @@
+//! The page: files that the build embedded, and one document for all of the page's own addresses.
+
+use axum::Router;
+use axum::extract::Path;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+
+/// A file of the page.
+struct File {
+    path: &'static str,
+    plain: &'static [u8],
+    gzip: &'static [u8],
+}
+
+/// In order of their paths.
+static FILES: &[File] = include!(concat!(env!("OUT_DIR"), "/page_files.rs"));
+
+/// Addresses at which the page looks at itself what to show. They are one level deep, so that
+/// the document's relative addresses hold at all of them, also below the path of a proxy.
+const VIEWS: [&str; 5] = ["/", "/profile", "/tasks", "/workers", "/licenses"];
+
+/// Only files from here run or are shown, nobody else is asked, nobody frames the page.
+const POLICY: HeaderValue = HeaderValue::from_static(
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
+     connect-src 'self'; base-uri 'none'; frame-ancestors 'none'; form-action 'none'",
+);
+
+/// What has a hash of its contents in its name never changes.
+const FOR_EVER: HeaderValue = HeaderValue::from_static("public, max-age=31536000, immutable");
+
+/// The rest is asked for again each time: it names the newest of the others.
+const NEVER: HeaderValue = HeaderValue::from_static("no-cache");
+
+/// The routes of the page.
+pub(super) fn router() -> Router {
+    let assets = Router::new().route(
+        "/assets/{name}",
+        get(async |Path(name): Path<String>, headers: HeaderMap| {
+            answer(&format!("assets/{name}"), &headers)
+        }),
+    );
+    let licenses = async |headers: HeaderMap| answer("licenses.txt", &headers);
+    let document = async |headers: HeaderMap| answer("index.html", &headers);
+    VIEWS
+        .iter()
+        .fold(assets, |router, path| router.route(path, get(document)))
+        .route("/licenses.txt", get(licenses))
+}
+
+/// A file, packed if the reader takes that.
+fn answer(path: &str, asked: &HeaderMap) -> Response {
+    let Ok(index) = FILES.binary_search_by_key(&path, |file| file.path) else {
+        return (StatusCode::NOT_FOUND, "there is no such file; reload the page").into_response();
+    };
+    let file = &FILES[index];
+    let is_packed = takes_gzip(asked);
+    let body = if is_packed { file.gzip } else { file.plain };
+    let mut response = body.into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, content_type(path));
+    let lasts = if path.starts_with("assets/") { FOR_EVER } else { NEVER };
+    headers.insert(header::CACHE_CONTROL, lasts);
+    headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
+    headers.insert(header::CONTENT_SECURITY_POLICY, POLICY);
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    if is_packed {
+        headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    }
+    response
+}
+
+/// Whether `accept-encoding` names gzip, and not with a weight of 0.
+fn takes_gzip(asked: &HeaderMap) -> bool {
+    let values = asked.get_all(header::ACCEPT_ENCODING).iter();
+    let texts = values.filter_map(|value| value.to_str().ok());
+    texts.flat_map(|text| text.split(',')).any(|coding| {
+        let mut parts = coding.split(';').map(str::trim);
+        let is_gzip = parts.next().is_some_and(|name| name.eq_ignore_ascii_case("gzip"));
+        let weight = parts.find_map(|part| part.strip_prefix("q="));
+        is_gzip && weight.and_then(|weight| weight.parse::<f32>().ok()) != Some(0.0)
+    })
+}
+
+fn content_type(path: &str) -> HeaderValue {
+    HeaderValue::from_static(match path.rsplit_once('.').map(|(_, extension)| extension) {
+        Some("html") => "text/html; charset=utf-8",
+        Some("js") => "text/javascript; charset=utf-8",
+        Some("css") => "text/css; charset=utf-8",
+        Some("svg") => "image/svg+xml",
+        Some("txt") => "text/plain; charset=utf-8",
+        _ => "application/octet-stream",
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a reader downloads of the page at first, packed.
+    const SCRIPTS_BYTES_MAX: usize = 60_000;
+
+    fn asking(encodings: &'static str) -> HeaderMap {
+        let value = HeaderValue::from_static(encodings);
+        HeaderMap::from_iter([(header::ACCEPT_ENCODING, value)])
+    }
+
+    fn header_of(response: &Response, name: header::HeaderName) -> Option<&str> {
+        response.headers().get(name).and_then(|value| value.to_str().ok())
+    }
+
+    #[test]
+    fn the_document_loads_nothing_from_elsewhere_and_nothing_inline() {
+        let index = FILES.iter().find(|file| file.path == "index.html").unwrap();
+        let text = std::str::from_utf8(index.plain).unwrap();
+        for attribute in ["src=\"", "href=\""] {
+            for part in text.split(attribute).skip(1) {
+                assert!(part.starts_with("./assets/"), "{part}");
+                let path = part[2..].split('"').next().unwrap();
+                assert!(FILES.iter().any(|file| file.path == path), "{path}");
+            }
+        }
+        assert!(!text.contains("<style") && !text.contains("style="), "{text}");
+        assert!(
+            text.split("<script").skip(1).all(|script| script.contains("></script>")),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn every_file_has_its_kind_and_only_hashed_ones_are_kept_for_ever() {
+        assert!(FILES.is_sorted_by_key(|file| file.path));
+        for file in FILES {
+            let response = answer(file.path, &HeaderMap::new());
+            let kind = header_of(&response, header::CONTENT_TYPE);
+            assert_ne!(kind, Some("application/octet-stream"), "{}", file.path);
+            assert_eq!(header_of(&response, header::X_CONTENT_TYPE_OPTIONS), Some("nosniff"));
+            let policy = header_of(&response, header::CONTENT_SECURITY_POLICY).unwrap();
+            assert!(policy.starts_with("default-src 'none'") && !policy.contains("unsafe"));
+            let is_immutable =
+                header_of(&response, header::CACHE_CONTROL).unwrap().contains("immutable");
+            assert_eq!(is_immutable, file.path.starts_with("assets/"), "{}", file.path);
+        }
+        let response = answer("assets/../index.html", &HeaderMap::new());
+        assert_eq!(response.status(), StatusCode::NOT_FOUND);
+    }
+
+    #[test]
+    fn packed_files_go_to_who_takes_them() {
+        let check = |encodings, expected: Option<&str>| {
+            let response = answer("index.html", &asking(encodings));
+            assert_eq!(header_of(&response, header::CONTENT_ENCODING), expected, "{encodings}");
+        };
+        check("gzip", Some("gzip"));
+        check("br, GZIP;q=0.5, deflate", Some("gzip"));
+        check("gzip;q=0", None);
+        check("gzip; q=0.0", None);
+        check("identity", None);
+        check("", None);
+    }
+
+    #[test]
+    fn scripts_stay_small_and_name_no_machine() {
+        let scripts = FILES.iter().filter(|file| file.path.ends_with(".js"));
+        let bytes: usize = scripts.map(|file| file.gzip.len()).sum();
+        assert!(bytes <= SCRIPTS_BYTES_MAX, "{bytes}");
+        for file in FILES {
+            let text = String::from_utf8_lossy(file.plain);
+            assert!(!text.contains(env!("CARGO_MANIFEST_DIR")), "{}", file.path);
+        }
+    }
+
+    #[test]
+    fn the_licences_of_what_the_page_holds_are_there() {
+        let licenses = FILES.iter().find(|file| file.path == "licenses.txt").unwrap();
+        let text = std::str::from_utf8(licenses.plain).unwrap();
+        for part in ["preact\n", "uplot\n", "MIT License", "CDDL-1.0"] {
+            assert!(text.contains(part), "{part}");
+        }
+    }
+}

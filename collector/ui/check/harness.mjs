@@ -1,0 +1,93 @@
+// A browser, a path on a proxy, and a list of checks of which each says whether it holds.
+
+import fs from 'node:fs';
+import http from 'node:http';
+import { createRequire } from 'node:module';
+import { chromium } from 'playwright-core';
+
+const require = createRequire(import.meta.url);
+const AXE = fs.readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
+
+/** What the page promises, and is counted instead of timed. */
+export const DOM_NODES_MAX = 2000;
+
+export const SIZES = { wide: { width: 1280, height: 720 }, phone: { width: 390, height: 844 } };
+
+export class Checks {
+  failed = 0;
+  made = 0;
+
+  expect(holds, what, detail = '') {
+    this.made++;
+    if (holds) return;
+    this.failed++;
+    console.error(`FAILED ${what} ${detail}`);
+  }
+
+  equal(found, expected, what) {
+    this.expect(found === expected, what, `found ${JSON.stringify(found)}, expected ${JSON.stringify(expected)}`);
+  }
+}
+
+/** Starts the browser that the environment names, or Debian's. */
+export async function start() {
+  const executablePath = process.env.EMBERLINE_CHROMIUM ?? '/usr/bin/chromium';
+  // What runs as root has no sandbox of its own; the page is ours.
+  return chromium.launch({ executablePath, args: ['--no-sandbox'] });
+}
+
+/** A page on which every error of the console and every refusal of the policy is a failure. */
+export async function open(browser, checks, { size = 'wide', theme = 'light', expected = /^$/ } = {}) {
+  const context = await browser.newContext({ viewport: SIZES[size], colorScheme: theme });
+  const page = await context.newPage();
+  page.setDefaultTimeout(15_000);
+  page.on('console', (message) => {
+    if (['error', 'warning'].includes(message.type()) && !expected.test(message.text())) {
+      checks.expect(false, `console of ${page.url()}`, message.text());
+    }
+  });
+  page.on('pageerror', (error) => checks.expect(false, `script on ${page.url()}`, error.stack));
+  page.on('dialog', (dialog) => {
+    checks.expect(false, `dialog on ${page.url()}`, dialog.message());
+    void dialog.dismiss();
+  });
+  return page;
+}
+
+/** What holds for every page, whatever it shows. */
+export async function checkForm(page, checks, what) {
+  const { nodes, wide, width } = await page.evaluate(() => ({
+    nodes: document.querySelectorAll('*').length,
+    wide: document.documentElement.scrollWidth,
+    width: innerWidth,
+  }));
+  checks.expect(nodes <= DOM_NODES_MAX, `${what}: few nodes`, String(nodes));
+  checks.expect(wide <= width, `${what}: nothing is wider than the window`, `${wide} > ${width}`);
+}
+
+/** No serious finding of axe-core. It is evaluated, for the policy lets no other script in. */
+export async function checkAccess(page, checks, what) {
+  await page.evaluate(AXE);
+  const { violations } = await page.evaluate(() => axe.run(document, { resultTypes: ['violations'] }));
+  const serious = violations.filter(({ impact }) => impact === 'serious' || impact === 'critical');
+  const told = serious.map(({ id, nodes }) => `${id}: ${nodes.slice(0, 3).map((node) => `${node.html} (${node.failureSummary})`).join(' | ')}`);
+  checks.expect(serious.length === 0, `${what}: no serious finding of axe`, told.join('\n  '));
+}
+
+/** Serves `target` below `base`, as a proxy would; everything else is not found. */
+export async function proxy(target, base) {
+  const server = http.createServer((request, response) => {
+    if (!request.url.startsWith(base)) {
+      response.writeHead(404).end();
+      return;
+    }
+    const to = http.request(target.replace(/\/$/, '') + request.url.slice(base.length - 1), { method: request.method, headers: request.headers }, (answer) => {
+      response.writeHead(answer.statusCode, answer.headers);
+      answer.pipe(response);
+    });
+    to.on('error', () => response.writeHead(502).end());
+    request.pipe(to);
+  });
+  await new Promise((listening) => server.listen(0, '127.0.0.1', listening));
+  return { url: `http://127.0.0.1:${server.address().port}${base}`, close: () => { server.close(); server.closeAllConnections(); } };
+}

@@ -1,0 +1,123 @@
+// Answers of a collector that never was: hostile names, many nodes, nothing at all.
+
+const NS = 1e9;
+const now = () => Math.floor(Date.now() / 1000) * NS;
+
+export const ATTACKS = [
+  '<script>alert(1)</script>',
+  '"><img src=x onerror=alert(2)>',
+  "'; alert(3); //",
+  '\u202egnp.exe\u2066 \u200bhidden\u0000',
+  'javascript:alert(4)',
+  `${'long'.repeat(1024)}`,
+  '{{constructor.constructor("alert(5)")()}} &lt;b&gt; %3Cscript%3E',
+  '\ud800 lone',
+];
+
+const totals = (ns) => ({ cpu_ns: ns, runnable_ns: 0, lock_ns: 0, sleep_ns: 0, network_ns: 0, disk_ns: 0, other_ns: 0, wait_ns: 0, total_ns: ns });
+const range = () => ({ from_ns: now() - 300 * NS, to_ns: now() });
+const sampled = () => ({ range: range(), filter: {}, windows: 1, sampled_ns: NS, achieved_rate_hz: 100, achieved_share: 1, data: range() });
+
+function node(parent, name, kind, selfNs, file) {
+  return { parent, name, kind, file, line: 0, module: file, self: { cpu: selfNs, runnable: 0, wait: 0 }, total: { cpu: selfNs, runnable: 0, wait: 0 } };
+}
+
+function profile(nodes) {
+  const sum = nodes.reduce((all, one) => all + one.self.cpu, 0);
+  return { ...sampled(), by: 'function', workers: ['w'], totals: totals(sum), empty: sum === 0, profile: { unit: 'ns', nodes } };
+}
+
+/** A tree of `count` nodes with few wide and many narrow ones, from a fixed seed. */
+export function manyNodes(count) {
+  let seed = 7;
+  const random = (below) => {
+    seed = (Math.imul(seed, 1103515245) + 12345) >>> 0;
+    return (seed >>> 8) % below;
+  };
+  const nodes = [node(0, 'load', 'task', 0, '')];
+  const depth = [0, 1];
+  for (let i = 2; i <= count; i++) {
+    // Half of the nodes are below a recent one, so that stacks are deep.
+    let parent = random(2) === 0 ? i - 1 - random(Math.min(i - 1, 8)) : 1 + random(i - 1);
+    if (depth[parent] > 90) parent = 1;
+    depth[i] = depth[parent] + 1;
+    const fn = random(8000);
+    nodes.push(node(parent, `function_${fn}`, 'function', (1 + random(1000)) * 1000, `/home/crate${fn % 40}/src/lib.rs`));
+  }
+  return profile(nodes);
+}
+
+/** Answers for all questions, with `names` as names of everything that has one. */
+export function hostile(names) {
+  const steps = 300;
+  const first = now() - steps * NS;
+  const zeros = () => Array(steps).fill(0);
+  const tasks = names.map((name, i) => ({
+    worker: name, epoch: '1', id: i, name, key: name, thread_id: i, thread_name: name, parent: null,
+    start_ns: now() - (20 - i) * NS, stop_ns: i % 3 === 0 ? null : now() - (19 - i) * NS, duration_ns: NS,
+    outcome: ['running', 'ok', 'erred', 'cancelled', 'lost'][i % 5], cause: name,
+  }));
+  const nodes = names.map((name) => node(0, name, 'task', 0, ''));
+  names.forEach((name, i) => nodes.push(node(i + 1, name, 'function', NS, name)));
+  const account = { accepted_ns: NS, stored_ns: NS, lost_refused_ns: 1, lost_forgotten_ns: 0, lost_queue_ns: 0, lost_tasks: 1, unaccounted_ns: 0, balanced: true };
+  return {
+    profile: profile(nodes),
+    timeline: {
+      ...sampled(), first_ns: first, step_ns: NS, steps, others: 0,
+      series: names.map((name) => ({ kind: 'task', name, totals: totals(NS), cpu_ns: zeros().fill(1e8), runnable_ns: zeros(), wait_ns: zeros() })),
+    },
+    tasks: { range: range(), total: tasks.length, truncated: false, thinned: 0, tasks },
+    summary: {
+      range: null, thinned: 0,
+      names: names.map((name) => ({
+        name, running: 1, outcomes: { ok: 1, erred: 1, cancelled: 1, panicked: 0, lost: 1 },
+        durations: { count: 3, min_ns: 1, p50_ns: 1, p90_ns: 2, p99_ns: 3, max_ns: NS, mean_ns: 2, total_ns: 2 * NS },
+      })),
+    },
+    workers: {
+      now_ns: now(),
+      workers: names.map((name, i) => ({
+        worker: name,
+        epochs: [{
+          epoch: String(i), labels: { [name]: name }, host: name, pid: 1, agent_version: name, sampler_mode: name, interval_ns: 1e7, enabled: true,
+          states: [], state: 'connected', connected: true, last_seen: new Date().toISOString(), clock: null, ticks: 1, ticks_expected: 1,
+          ticks_saved: 0, acked_seq: 1, account, refused: 1, last_refusal: name, running_tasks: 1,
+        }],
+      })),
+    },
+  };
+}
+
+/** A collector to which nobody has sent anything. */
+export function nothing() {
+  const made = hostile([]);
+  const empty = { data: null, windows: 0, achieved_rate_hz: null, achieved_share: null };
+  return { ...made, profile: { ...made.profile, ...empty, workers: [] }, timeline: { ...made.timeline, ...empty } };
+}
+
+/** Lets a page ask these answers instead of the collector. */
+export async function answerWith(page, made) {
+  const texts = Object.fromEntries(Object.entries(made).map(([name, value]) => [name, JSON.stringify(value)]));
+  await page.context().route('**/api/v1/**', (route) => {
+    const url = new URL(route.request().url());
+    const name = url.pathname.split('/').pop();
+    const body = texts[url.searchParams.has('summary') ? 'summary' : name];
+    return route.fulfill({ contentType: 'application/json', body });
+  });
+}
+
+/** `count` tasks on 100 threads of 10 workers, one after the other. */
+export function manyTasks(count) {
+  const until = Array(100).fill(now() - 290 * NS);
+  const tasks = Array.from({ length: count }, (_, i) => {
+    const thread = i % 100;
+    const duration = (((i * 7919) % 1000) / 1000) * ((560 * NS) / (count / 100));
+    const start = until[thread];
+    until[thread] += duration;
+    return {
+      worker: `worker-${thread % 10}`, epoch: '1', id: i, name: `task-${(i * 31) % 12}`, key: `key-${i}`, thread_id: thread,
+      thread_name: `pool-${thread}`, parent: null, start_ns: start, stop_ns: start + duration * 0.9, duration_ns: duration * 0.9, outcome: 'ok', cause: '',
+    };
+  });
+  return { range: range(), total: count, truncated: false, thinned: 0, tasks: tasks.reverse() };
+}

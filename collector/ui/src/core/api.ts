@@ -1,0 +1,153 @@
+// What the collector answers (docs/API.md), and how it is asked.
+
+import type { State } from './states';
+
+export interface Span {
+  from_ns: number;
+  to_ns: number;
+}
+
+export interface Totals {
+  cpu_ns: number;
+  runnable_ns: number;
+  wait_ns: number;
+  total_ns: number;
+}
+
+export interface Sampled {
+  range: Span;
+  data: Span | null;
+  achieved_share: number | null;
+  achieved_rate_hz: number | null;
+  windows: number;
+}
+
+export interface Series {
+  kind: string;
+  name: string;
+  totals: Totals;
+  cpu_ns: number[];
+  runnable_ns: number[];
+  wait_ns: number[];
+}
+
+export interface TimelineAnswer extends Sampled {
+  first_ns: number;
+  step_ns: number;
+  steps: number;
+  series: Series[];
+  others: number;
+}
+
+export interface Task {
+  worker: string;
+  epoch: string;
+  id: number;
+  name: string;
+  key: string;
+  thread_id: number;
+  thread_name: string;
+  start_ns: number;
+  stop_ns: number | null;
+  duration_ns: number;
+  outcome: string;
+  cause: string;
+}
+
+export interface TasksAnswer {
+  range: Span;
+  total: number;
+  truncated: boolean;
+  thinned: number;
+  tasks: Task[];
+}
+
+export interface Durations {
+  count: number;
+  p50_ns: number;
+  p90_ns: number;
+  p99_ns: number;
+  max_ns: number;
+  mean_ns: number;
+  total_ns: number;
+}
+
+export interface TaskName {
+  name: string;
+  running: number;
+  outcomes: Record<'ok' | 'erred' | 'cancelled' | 'panicked' | 'lost', number>;
+  durations: Durations | null;
+}
+
+export interface SummaryAnswer {
+  names: TaskName[];
+}
+
+export interface Epoch {
+  epoch: string;
+  labels: Record<string, string>;
+  host: string;
+  pid: number;
+  agent_version: string;
+  sampler_mode: string;
+  interval_ns: number;
+  enabled: boolean;
+  states: State[];
+  state: 'connected' | 'away' | 'gone';
+  last_seen: string;
+  clock: { offset_ns: number; error_ns: number } | null;
+  ticks: number;
+  ticks_expected: number;
+  ticks_saved: number;
+  account: {
+    accepted_ns: number;
+    lost_refused_ns: number;
+    lost_forgotten_ns: number;
+    lost_queue_ns: number;
+    lost_tasks: number;
+    unaccounted_ns: number;
+    balanced: boolean;
+  };
+  refused: number;
+  last_refusal: string | null;
+  running_tasks: number;
+}
+
+export interface WorkersAnswer {
+  now_ns: number;
+  workers: { worker: string; epochs: Epoch[] }[];
+}
+
+/** Why there is no answer. */
+export class Problem extends Error {
+  constructor(
+    readonly kind: 'connection' | 'busy' | 'question',
+    message: string,
+    readonly nearest: string[] = [],
+  ) {
+    super(message);
+  }
+}
+
+/** Asks, and reads the answer as JSON. */
+export async function ask<T>(url: string, signal?: AbortSignal): Promise<T> {
+  const response = await answered(url, signal);
+  return (await response.json()) as T;
+}
+
+/** The response to a question that was answered; a [`Problem`] else. */
+export async function answered(url: string, signal?: AbortSignal): Promise<Response> {
+  let response: Response;
+  try {
+    response = await fetch(url, { signal: signal ?? null, headers: { accept: 'application/json' } });
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw new Problem('connection', 'The collector cannot be reached.');
+  }
+  if (response.ok) return response;
+  const body = (await response.json().catch(() => ({}))) as { error?: string; nearest?: string[] };
+  const message = body.error ?? `The collector answered ${response.status} ${response.statusText}.`;
+  // What stands between us and the collector answers for it: 502, 504.
+  const kind = response.status === 503 ? 'busy' : response.status >= 500 ? 'connection' : 'question';
+  throw new Problem(kind, message, body.nearest);
+}

@@ -1,0 +1,104 @@
+// Colours of tasks, crates and states, in both themes. No meaning is told by red against green.
+
+import { hash } from './names';
+import type { State } from './states';
+
+/** Hues that are told apart, by people who see few colours by their lightness too. */
+const HUES = [45, 255, 150, 320, 95, 205, 15, 285, 70, 230, 175, 345];
+
+const query = window.matchMedia('(prefers-color-scheme: dark)');
+
+export function isDark(): boolean {
+  return query.matches;
+}
+
+/** Calls back when the system changes its theme, until the answer is called. */
+export function onTheme(changed: () => void): () => void {
+  query.addEventListener('change', changed);
+  return () => query.removeEventListener('change', changed);
+}
+
+/** A colour of the page's style. */
+export function variable(name: string): string {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+const plain = new Map<string, string>();
+const probe = new OffscreenCanvas(1, 1).getContext('2d', { willReadFrequently: true });
+
+/** A colour in the form that a canvas reads fastest: the same one is set thousands of times. */
+export function asHex(text: string): string {
+  let hex = plain.get(text);
+  if (hex === undefined) {
+    if (!probe) return text;
+    probe.fillStyle = text;
+    probe.fillRect(0, 0, 1, 1);
+    const [red, green, blue] = probe.getImageData(0, 0, 1, 1).data;
+    hex = `#${((red << 16) | (green << 8) | blue).toString(16).padStart(6, '0')}`;
+    plain.set(text, hex);
+  }
+  return hex;
+}
+
+function colour(index: number, chroma: number): string {
+  const step = Math.floor(index / HUES.length) % 3;
+  const lightness = isDark() ? 0.56 - step * 0.07 : 0.76 - step * 0.08;
+  return asHex(`oklch(${lightness} ${chroma} ${HUES[index % HUES.length]})`);
+}
+
+/** Which of the colours each task has. Kept, so that a new task does not change the others'. */
+const places = new Map<string, number>();
+const taken = new Set<number>();
+const PLACES = HUES.length * 3;
+
+/** Gives colours to the names of all tasks, in order, so that every page gives the same. */
+export function prepareColours(names: string[]): void {
+  [...names].sort().forEach(placeOf);
+}
+
+function placeOf(name: string): number {
+  let place = places.get(name);
+  if (place === undefined) {
+    place = hash(name) % HUES.length;
+    while (taken.has(place) && taken.size < PLACES) place = (place + 1) % PLACES;
+    places.set(name, place);
+    taken.add(place);
+  }
+  return place;
+}
+
+export function taskColour(name: string): string {
+  if (name.endsWith(' others]')) return isDark() ? '#8a857e' : '#d8d2ca';
+  if (name.startsWith('[')) return isDark() ? '#4f4c49' : '#b3ada5';
+  const theme = isDark();
+  if (theme !== knownTheme) {
+    known.clear();
+    knownTheme = theme;
+  }
+  let found = known.get(name);
+  if (found === undefined) known.set(name, (found = colour(placeOf(name), 0.13)));
+  return found;
+}
+
+/** Colours that were asked for in the theme of now. */
+const known = new Map<string, string>();
+let knownTheme = isDark();
+
+/** A crate's colour, in full and pale (for what a search did not match). */
+export function crateColour(name: string): { full: string; pale: string } {
+  const hue = hash(name) % 360;
+  const shift = (hash(`${name}/`) % 5) * 0.012;
+  return isDark()
+    ? { full: asHex(`oklch(${0.44 + shift} 0.085 ${hue})`), pale: asHex(`oklch(0.28 0.015 ${hue})`) }
+    : { full: asHex(`oklch(${0.8 + shift} 0.085 ${hue})`), pale: asHex(`oklch(0.94 0.012 ${hue})`) };
+}
+
+const STATE_HUES: Record<State, [number, number]> = {
+  cpu: [48, 0.14], runnable: [92, 0.13], lock: [300, 0.1], sleep: [260, 0.03],
+  network: [235, 0.11], disk: [165, 0.09], other: [260, 0.015],
+};
+
+export function stateColour(state: State): string {
+  const [hue, chroma] = STATE_HUES[state];
+  return asHex(`oklch(${isDark() ? 0.52 : 0.8} ${chroma} ${hue})`);
+}

@@ -1,0 +1,20 @@
+// Keys that hold for the whole page.
+
+import { useEffect, useRef } from 'preact/hooks';
+
+/** Calls back for each key that is not meant for a field, a dialog or the browser; what is answered
+ * with `true` is done with. */
+export function useKeys(handle: (key: string, target: HTMLElement) => boolean): void {
+  const newest = useRef(handle);
+  newest.current = handle;
+  useEffect(() => {
+    const listen = (event: KeyboardEvent) => {
+      const target = event.target as HTMLElement;
+      if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+      if (/^(INPUT|SELECT|TEXTAREA)$/.test(target.tagName) || document.querySelector('dialog[open]')) return;
+      if (newest.current(event.key, target)) event.preventDefault();
+    };
+    document.addEventListener('keydown', listen);
+    return () => document.removeEventListener('keydown', listen);
+  }, []);
+}

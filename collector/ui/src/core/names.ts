@@ -1,0 +1,68 @@
+// Names come from strangers: they are shown as text, with what would hide or reorder text spelt out.
+
+/** Longest name that is put into the page; the rest is cut with an ellipsis. */
+const SHOWN_MAX = 300;
+
+// Controls, zero widths, directions and lone surrogates.
+const UNSEEN =
+  /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g;
+
+/** A name as it may be shown anywhere. */
+export function shown(name: string, max = SHOWN_MAX): string {
+  const cut = name.length > max ? `${name.slice(0, max)}…` : name;
+  return cut.replace(UNSEEN, (unit) => `\\u{${unit.charCodeAt(0).toString(16)}}`);
+}
+
+/** A name that is at most `max` long; of a longer one the middle goes, for ends tell names apart. */
+export function middleCut(name: string, max: number): string {
+  const tail = Math.floor(max * 0.4);
+  return name.length <= max ? name : `${name.slice(0, max - tail - 1)}…${name.slice(-tail)}`;
+}
+
+/** A function's name without what stands between angle brackets. */
+export function withoutGenerics(name: string): string {
+  if (!name.includes('<') || name.length > 4096) return name;
+  let depth = 0;
+  let text = '';
+  for (let i = 0; i < name.length; i++) {
+    const unit = name[i];
+    const arrow = unit === '>' && (name[i - 1] === '-' || name[i - 1] === '=');
+    // A name that begins with a bracket is `<Type as Trait>::method`: what it holds is the name.
+    if (unit === '<' && i > 0 && name[i - 1] !== '<' && /[\w:}]/.test(name[i - 1])) {
+      if (depth++ === 0) text += '<…';
+    }
+    if (depth === 0) text += unit;
+    if (unit === '>' && !arrow && depth > 0 && --depth === 0) text += '>';
+  }
+  return depth === 0 ? text : name;
+}
+
+/** The part of a path that tells most: from the crate's folder, or the last two parts. */
+export function shortFile(file: string): string {
+  const known = /\/(?:registry\/src\/[^/]+|library)\/(.+)/.exec(file);
+  if (known) return known[1];
+  const parts = file.split('/');
+  const source = parts.lastIndexOf('src');
+  const from = source > 0 ? source - 1 : Math.max(0, parts.length - 2);
+  return parts.slice(from).join('/');
+}
+
+/** What a function belongs to, by which it is coloured: its crate, or else its library. */
+export function crateOf(file: string, module: string): string {
+  const standard = /\/library\/([\w-]+)\//.exec(file);
+  if (standard) return standard[1];
+  const registry = /\/registry\/src\/[^/]+\/([^/]+?)-\d+\.\d+[^/]*\//.exec(file);
+  if (registry) return registry[1];
+  const parts = file.split('/');
+  const source = parts.lastIndexOf('src');
+  if (source > 0) return parts[source - 1].replace(/-\d+\.\d+.*$/, '') || 'unknown';
+  if (file.startsWith('/')) return parts[parts.length - 2] || 'unknown';
+  return module.slice(module.lastIndexOf('/') + 1) || 'unknown';
+}
+
+/** FNV-1a: the same name has the same colour on every page, today and tomorrow. */
+export function hash(text: string): number {
+  let value = 2166136261;
+  for (let i = 0; i < text.length; i++) value = Math.imul(value ^ text.charCodeAt(i), 16777619);
+  return value >>> 0;
+}

@@ -1,0 +1,208 @@
+// The flame graph: a canvas in a box that scrolls, with an outline for what the pointer or the keys
+// are at.
+
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
+import { onTheme } from '../core/colours';
+import { nodeAt, Painter, ROW_PX, type Colouring, type View } from './draw';
+import { NO_FUNCTION, type Functions, type Layout } from './layout';
+import { NodeTip } from './NodeTip';
+
+interface Properties {
+  layout: Layout;
+  functions: Functions;
+  rootLabel: string;
+  /** What the graph shows, for those who cannot see it. */
+  label: string;
+  /** The node that fills the width. */
+  zoom: number;
+  upward: boolean;
+  colouring: Colouring;
+  found?: Uint8Array;
+  /** A node to show and outline, such as a search's next match. */
+  shown?: number;
+  onZoom(node: number): void;
+  /** A function was chosen for a closer look. */
+  onFunction?(fn: number): void;
+}
+
+/** How far the pointer moves before a press is a drag and no click. */
+const DRAG_PX = 4;
+
+export function FlameGraph(properties: Properties) {
+  const { layout, functions, rootLabel, zoom, upward, colouring, found } = properties;
+  const scroller = useRef<HTMLDivElement>(null);
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const [theme, setTheme] = useState(0);
+  const [size, setSize] = useState({ width: 0, height: 0 });
+  const [top, setTop] = useState(0);
+  const [hover, setHover] = useState<{ node: number; px: number; py: number } | null>(null);
+  const [picked, setPicked] = useState(-1);
+  const [free, setFree] = useState<{ from: number; to: number } | null>(null);
+  const drag = useRef<{ px: number; from: number; to: number; moved: boolean } | null>(null);
+  const rows = layout.rowStarts.length - 1;
+  const painter = useMemo(() => new Painter(functions, rootLabel), [functions, rootLabel, theme]);
+  const from = free?.from ?? layout.x[zoom];
+  const to = free?.to ?? layout.x[zoom] + layout.total[zoom];
+  const view: View = { from, to: Math.max(to, from + 1), top, upward, colouring, found };
+
+  useEffect(() => onTheme(() => setTheme((count) => count + 1)), []);
+  useEffect(() => setFree(null), [zoom, layout]);
+  useEffect(() => setPicked(-1), [layout]);
+  useEffect(() => {
+    const element = scroller.current!;
+    const observer = new ResizeObserver(() => setSize({ width: element.clientWidth, height: element.clientHeight }));
+    observer.observe(element);
+    return () => observer.disconnect();
+  }, []);
+  // The root is at the lower edge of a graph that grows upward.
+  useLayoutEffect(() => {
+    const element = scroller.current!;
+    element.scrollTop = upward ? element.scrollHeight : 0;
+    setTop(element.scrollTop);
+  }, [upward, rows > 0]);
+  useLayoutEffect(() => {
+    const element = canvas.current!;
+    const scale = devicePixelRatio || 1;
+    const [width, height] = [Math.round(size.width * scale), Math.round(size.height * scale)];
+    if (element.width !== width) element.width = width;
+    if (element.height !== height) element.height = height;
+    if (width > 0 && height > 0) {
+      element.dataset.rects = String(painter.draw(element, layout, view));
+    }
+  }, [painter, layout, size, view.from, view.to, top, upward, colouring, found]);
+  useEffect(() => {
+    if (properties.shown !== undefined && properties.shown > 0) reveal(properties.shown);
+  }, [properties.shown]);
+
+  const line = (node: number) => (upward ? rows - 1 - layout.depth[node] : layout.depth[node]);
+
+  function reveal(node: number) {
+    setPicked(node);
+    const element = scroller.current!;
+    const y = line(node) * ROW_PX;
+    if (y < element.scrollTop) element.scrollTop = y;
+    if (y + ROW_PX > element.scrollTop + element.clientHeight) element.scrollTop = y + ROW_PX - element.clientHeight;
+  }
+
+  function at(event: MouseEvent): { node: number; px: number; py: number } {
+    const box = canvas.current!.getBoundingClientRect();
+    const [px, py] = [event.clientX - box.left, event.clientY - box.top];
+    return { node: nodeAt(layout, view, size.width, px, py), px: event.clientX, py: event.clientY };
+  }
+
+  function moved(event: PointerEvent) {
+    const start = drag.current;
+    if (start && Math.abs(event.clientX - start.px) > DRAG_PX) start.moved = true;
+    if (start?.moved && start.to - start.from < layout.total[0]) {
+      const shift = ((start.px - event.clientX) / size.width) * (start.to - start.from);
+      setFree(inside(start.from + shift, start.to + shift));
+      setHover(null);
+      return;
+    }
+    const next = at(event);
+    setHover(next.node < 0 ? null : next);
+  }
+
+  function inside(from: number, to: number) {
+    const length = Math.min(to - from, layout.total[0]);
+    const start = Math.max(0, Math.min(from, layout.total[0] - length));
+    return { from: start, to: start + length };
+  }
+
+  function wheel(event: WheelEvent) {
+    if (!event.ctrlKey && !event.metaKey) return;
+    event.preventDefault();
+    const box = canvas.current!.getBoundingClientRect();
+    const centre = view.from + ((event.clientX - box.left) / size.width) * (view.to - view.from);
+    const factor = Math.exp(event.deltaY * 0.002);
+    const length = Math.max(1000, (view.to - view.from) * factor);
+    setFree(inside(centre - (centre - view.from) * (length / (view.to - view.from)), centre + (view.to - centre) * (length / (view.to - view.from))));
+  }
+  // Preact listens passively to wheels, which could not be kept from zooming the whole page.
+  useEffect(() => {
+    const element = scroller.current!;
+    element.addEventListener('wheel', wheel, { passive: false });
+    return () => element.removeEventListener('wheel', wheel);
+  });
+
+  function key(event: KeyboardEvent) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const node = picked < 0 ? zoom : picked;
+    const inward = upward ? 'ArrowUp' : 'ArrowDown';
+    const outward = upward ? 'ArrowDown' : 'ArrowUp';
+    const next = event.key === inward ? firstChild(layout, node)
+      : event.key === outward ? layout.parent[node]
+      : event.key === 'ArrowLeft' ? sibling(layout, node, -1)
+      : event.key === 'ArrowRight' ? sibling(layout, node, 1)
+      : -1;
+    if (next >= 0) reveal(next);
+    else if (event.key === 'Enter') properties.onZoom(node);
+    else if (event.key === 'f' && layout.fn[node] !== NO_FUNCTION) properties.onFunction?.(layout.fn[node]);
+    else if (event.key === 'c' && layout.fn[node] !== NO_FUNCTION) void navigator.clipboard?.writeText(functions.names[layout.fn[node]]);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  function outline(node: number, name: string) {
+    const perNs = size.width / (view.to - view.from);
+    const left = Math.max(0, (layout.x[node] - view.from) * perNs);
+    const right = Math.min(size.width, (layout.x[node] + layout.total[node] - view.from) * perNs);
+    if (right <= left) return null;
+    return <div class={`outline ${name}`} style={{ left: `${left}px`, width: `${Math.max(2, right - left)}px`, top: `${line(node) * ROW_PX}px`, height: `${ROW_PX - 1}px` }} />;
+  }
+
+  const told = hover?.node ?? picked;
+  return (
+    <div class="flame-box">
+      <div
+        ref={scroller} class="flame" tabIndex={0} role="application" aria-label={`${properties.label}. Arrow keys move, Enter zooms, Escape goes up.`}
+        style={{ height: `${rows * ROW_PX}px` }}
+        onScroll={(event) => { setTop(event.currentTarget.scrollTop); setHover(null); }}
+        onPointerMove={moved}
+        onPointerLeave={() => { setHover(null); drag.current = null; }}
+        onPointerDown={(event) => { drag.current = { px: event.clientX, from: view.from, to: view.to, moved: false }; }}
+        onPointerUp={() => { setTimeout(() => { drag.current = null; }); }}
+        onClick={(event) => {
+          if (drag.current?.moved) return;
+          const { node } = at(event);
+          if (node >= 0) { setPicked(node); properties.onZoom(node); }
+        }}
+        onContextMenu={(event) => {
+          const { node } = at(event);
+          if (node <= 0 || !properties.onFunction) return;
+          event.preventDefault();
+          properties.onFunction(layout.fn[node]);
+        }}
+        onKeyDown={key}
+      >
+        <canvas ref={canvas} aria-hidden="true" />
+        <div class="outlines" style={{ height: `${rows * ROW_PX}px` }}>
+          {hover && outline(hover.node, 'at')}
+          {picked > 0 && picked < layout.count && outline(picked, 'picked')}
+        </div>
+      </div>
+      {told >= 0 && told < layout.count && (
+        <NodeTip layout={layout} functions={functions} node={told} rootLabel={rootLabel} viewNs={view.to - view.from} at={hover} />
+      )}
+    </div>
+  );
+}
+
+function firstChild(layout: Layout, node: number): number {
+  return layout.end[node] > node + 1 ? node + 1 : -1;
+}
+
+/** The node beside another in its row, whoever its parent is. */
+function sibling(layout: Layout, node: number, step: number): number {
+  const row = layout.depth[node];
+  const nodes = layout.rowNodes.subarray(layout.rowStarts[row], layout.rowStarts[row + 1]);
+  // Nodes are numbered depth first, so those of a row ascend.
+  let [low, high] = [0, nodes.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (nodes[middle] < node) low = middle + 1;
+    else high = middle;
+  }
+  return nodes[low + step] ?? -1;
+}

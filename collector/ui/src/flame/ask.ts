@@ -1,0 +1,45 @@
+// Asks the worker for a profile.
+
+import { Problem } from '../core/api';
+import type { Loaded, Outside } from './load';
+import type { Reply, Request } from './worker';
+
+interface Asked {
+  done(loaded: Loaded): void;
+  failed(problem: Problem): void;
+}
+
+const asked = new Map<number, Asked>();
+let worker: Worker | undefined;
+let next = 0;
+
+function start(): Worker {
+  const started = new Worker(new URL('./worker.ts', import.meta.url), { type: 'module' });
+  started.onmessage = ({ data }: MessageEvent<Reply>) => {
+    const asker = asked.get(data.id);
+    asked.delete(data.id);
+    if ('loaded' in data) asker?.done(data.loaded);
+    else asker?.failed(new Problem(data.problem.kind, data.problem.message, data.problem.nearest));
+  };
+  // It could not be loaded: most likely the collector was replaced or is away.
+  started.onerror = () => {
+    worker = undefined;
+    for (const asker of asked.values()) asker.failed(new Problem('connection', 'The collector cannot be reached.'));
+    asked.clear();
+  };
+  return started;
+}
+
+export function askProfile(url: string, outside: Outside, signal: AbortSignal): Promise<Loaded> {
+  const to = (worker ??= start());
+  const id = next++;
+  return new Promise((done, failed) => {
+    asked.set(id, { done, failed });
+    signal.addEventListener('abort', () => {
+      to.postMessage({ cancel: id });
+      asked.delete(id);
+      failed(new DOMException('aborted', 'AbortError'));
+    });
+    to.postMessage({ id, url, outside } satisfies Request);
+  });
+}

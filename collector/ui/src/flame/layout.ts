@@ -1,0 +1,161 @@
+// A profile in columns, laid out to be drawn: every parent before its children, a node's subtree
+// behind it without a gap, the heaviest child first, and each row's nodes sorted by position.
+
+/** What the columns are about: functions, each once. */
+export interface Functions {
+  names: string[];
+  files: string[];
+  lines: Uint32Array;
+  modules: string[];
+  kinds: string[];
+  crates: string[];
+}
+
+export interface Layout {
+  count: number;
+  parent: Uint32Array;
+  /** Which function a node is; the root is none, `NO_FUNCTION`. */
+  fn: Uint32Array;
+  self: Float64Array;
+  total: Float64Array;
+  /** Nanoseconds by state, `STATE_COUNT` a node, of the node and all below it. */
+  states: Float32Array;
+  /** Where a node begins, in nanoseconds from the left. */
+  x: Float64Array;
+  depth: Uint16Array;
+  /** The first node behind a node's subtree. */
+  end: Uint32Array;
+  /** Nodes by row, and where each row begins. */
+  rowNodes: Uint32Array;
+  rowStarts: Uint32Array;
+}
+
+export const NO_FUNCTION = 0xffffffff;
+export const STATE_COUNT = 7;
+
+/** Nodes as they come: a parent before its children, node 0 the root. */
+export interface Nodes {
+  parent: ArrayLike<number>;
+  fn: ArrayLike<number>;
+  self: ArrayLike<number>;
+  /** Of the node alone. */
+  states: ArrayLike<number>;
+}
+
+export function layOut(nodes: Nodes): Layout {
+  const count = nodes.parent.length;
+  const sums = new Float64Array(count);
+  const states = new Float64Array(count * STATE_COUNT);
+  for (let i = 0; i < count; i++) sums[i] = nodes.self[i];
+  states.set(nodes.states as ArrayLike<number>);
+  for (let i = count - 1; i > 0; i--) {
+    const parent = nodes.parent[i];
+    sums[parent] += sums[i];
+    for (let s = 0; s < STATE_COUNT; s++) states[parent * STATE_COUNT + s] += states[i * STATE_COUNT + s];
+  }
+  const order = heaviestFirst(nodes.parent, sums);
+  const layout: Layout = {
+    count,
+    parent: new Uint32Array(count),
+    fn: new Uint32Array(count),
+    self: new Float64Array(count),
+    total: new Float64Array(count),
+    states: new Float32Array(count * STATE_COUNT),
+    x: new Float64Array(count),
+    depth: new Uint16Array(count),
+    end: new Uint32Array(count),
+    rowNodes: new Uint32Array(count),
+    rowStarts: new Uint32Array(0),
+  };
+  const place = new Uint32Array(count);
+  for (let i = 0; i < count; i++) place[order[i]] = i;
+  const used = new Float64Array(count);
+  for (let i = 0; i < count; i++) {
+    const node = order[i];
+    layout.fn[i] = nodes.fn[node];
+    layout.self[i] = nodes.self[node];
+    layout.total[i] = sums[node];
+    for (let s = 0; s < STATE_COUNT; s++) layout.states[i * STATE_COUNT + s] = states[node * STATE_COUNT + s];
+    if (i === 0) continue;
+    const parent = (layout.parent[i] = place[nodes.parent[node]]);
+    layout.x[i] = layout.x[parent] + used[parent];
+    used[parent] += sums[node];
+    layout.depth[i] = layout.depth[parent] + 1;
+  }
+  fillEnds(layout);
+  fillRows(layout);
+  return layout;
+}
+
+/** The nodes depth first, of each parent the heaviest child first. */
+function heaviestFirst(parent: ArrayLike<number>, sums: Float64Array): Uint32Array {
+  const count = parent.length;
+  const starts = new Uint32Array(count + 1);
+  for (let i = 1; i < count; i++) starts[parent[i] + 1]++;
+  for (let i = 0; i < count; i++) starts[i + 1] += starts[i];
+  const fill = starts.slice();
+  const children = new Uint32Array(Math.max(0, count - 1));
+  for (let i = 1; i < count; i++) children[fill[parent[i]]++] = i;
+  const order = new Uint32Array(count);
+  const stack = new Uint32Array(count);
+  let depth = 1;
+  for (let at = 0; depth > 0; at++) {
+    const node = stack[--depth];
+    order[at] = node;
+    const [from, to] = [starts[node], starts[node + 1]];
+    if (to - from > 1) children.subarray(from, to).sort((a, b) => sums[b] - sums[a] || a - b);
+    for (let i = to - 1; i >= from; i--) stack[depth++] = children[i];
+  }
+  return order;
+}
+
+function fillEnds({ count, parent, end }: Layout): void {
+  for (let i = 0; i < count; i++) end[i] = i + 1;
+  for (let i = count - 1; i > 0; i--) end[parent[i]] = Math.max(end[parent[i]], end[i]);
+}
+
+function fillRows(layout: Layout): void {
+  const { count, depth, rowNodes } = layout;
+  let rows = 0;
+  for (let i = 0; i < count; i++) rows = Math.max(rows, depth[i] + 1);
+  const starts = (layout.rowStarts = new Uint32Array(rows + 1));
+  for (let i = 0; i < count; i++) starts[depth[i] + 1]++;
+  for (let row = 0; row < rows; row++) starts[row + 1] += starts[row];
+  const fill = starts.slice();
+  for (let i = 0; i < count; i++) rowNodes[fill[depth[i]]++] = i;
+}
+
+/** Adds stacks up to a tree. */
+export class TreeBuilder {
+  private readonly parent = [0];
+  private readonly fn = [NO_FUNCTION];
+  private readonly self = [0];
+  private readonly states: number[] = Array(STATE_COUNT).fill(0);
+  private readonly known = new Map<number, number>();
+
+  /** The child of a node that is a function. */
+  child(node: number, fn: number): number {
+    // Both numbers are below 2^26 for any profile that fits into a page, so the key is exact.
+    const key = node * 67_108_864 + fn;
+    let child = this.known.get(key);
+    if (child === undefined) {
+      child = this.parent.length;
+      this.known.set(key, child);
+      this.parent.push(node);
+      this.fn.push(fn);
+      this.self.push(0);
+      for (let s = 0; s < STATE_COUNT; s++) this.states.push(0);
+    }
+    return child;
+  }
+
+  /** Adds a weight to a node: `total` of the states if the callees are left out, else what is its own. */
+  add(node: number, nanoseconds: number, states: ArrayLike<number>): void {
+    this.self[node] += nanoseconds;
+    for (let s = 0; s < STATE_COUNT; s++) this.states[node * STATE_COUNT + s] += states[s];
+  }
+
+  done(): Layout {
+    return layOut({ parent: this.parent, fn: this.fn, self: this.self, states: this.states });
+  }
+}

@@ -1,0 +1,60 @@
+// Functions with self and total, to be sorted.
+
+import { useMemo, useState } from 'preact/hooks';
+import { change, useAddress } from '../../core/address';
+import { shown, shortFile } from '../../core/names';
+import { count, duration, percent } from '../../core/time';
+import { labelOf } from '../../flame/draw';
+import type { Loaded } from '../../flame/load';
+
+interface Properties {
+  loaded: Loaded;
+  found?: Uint8Array;
+  /** For those who cannot see the graph: few rows, nothing to press. */
+  plain?: boolean;
+  onFunction(fn: number): void;
+}
+
+const ROWS = 50;
+const PLAIN_ROWS = 20;
+type Column = 'self' | 'total' | 'name';
+
+export function FunctionTable({ loaded, found, plain = false, onFunction }: Properties) {
+  const { params } = useAddress();
+  const { functions, fnSelf, fnTotal, layout } = loaded;
+  const column = (plain ? 'self' : params.get('sort') ?? 'self') as Column;
+  const [rows, setRows] = useState(ROWS);
+  const order = useMemo(() => {
+    const all = Array.from(fnSelf.keys()).filter((fn) => !found || found[fn] === 1);
+    if (column === 'name') return all.sort((a, b) => (functions.names[a] < functions.names[b] ? -1 : 1));
+    const values = column === 'total' ? fnTotal : fnSelf;
+    return all.sort((a, b) => values[b] - values[a]);
+  }, [loaded, found, column]);
+  const shownRows = order.slice(0, plain ? PLAIN_ROWS : rows);
+  const whole = layout.total[0];
+  const head = (name: Column, words: string) => (
+    <th class={name === 'name' ? '' : 'number'} aria-sort={column === name ? (name === 'name' ? 'ascending' : 'descending') : undefined}>
+      {plain ? words : <button onClick={() => change({ sort: name === 'self' ? null : name }, true)}>{words}{column === name ? ' ▾' : ''}</button>}
+    </th>
+  );
+  return (
+    <div class={plain ? undefined : 'scroll'}>
+      <table class="functions">
+        {plain && <caption>The functions that cost most</caption>}
+        <thead><tr>{head('self', 'Self')}{head('total', 'Total')}{head('name', 'Function')}<th>File</th></tr></thead>
+        <tbody>
+          {shownRows.map((fn) => (
+            <tr key={fn}>
+              <td class="number"><i class="bar" style={{ width: `${(100 * fnSelf[fn]) / whole}%` }} />{duration(fnSelf[fn])} <small>{percent(fnSelf[fn], whole)}</small></td>
+              <td class="number">{duration(fnTotal[fn])} <small>{percent(fnTotal[fn], whole)}</small></td>
+              <td class="wide">{plain ? shown(functions.names[fn]) : <button class="link" title={shown(functions.names[fn], 600)} onClick={() => onFunction(fn)}><bdi>{labelOf(functions, fn)}</bdi></button>}</td>
+              <td class="soft"><bdi>{shown(shortFile(functions.files[fn]), 60)}{functions.lines[fn] > 0 && `:${functions.lines[fn]}`}</bdi></td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      {!plain && order.length > rows && <button onClick={() => setRows(rows + ROWS)}>Show {ROWS} more of {count(order.length)}</button>}
+      {order.length === 0 && <p class="soft">No function matches.</p>}
+    </div>
+  );
+}

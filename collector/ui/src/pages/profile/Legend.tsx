@@ -1,0 +1,29 @@
+// What the colours mean.
+
+import { crateColour, stateColour } from '../../core/colours';
+import { shown } from '../../core/names';
+import { STATES, STATE_WORDS } from '../../core/states';
+import { percent } from '../../core/time';
+import type { Colouring } from '../../flame/draw';
+import type { Loaded } from '../../flame/load';
+
+const CRATES_SHOWN = 8;
+
+export function Legend({ loaded, colouring }: { loaded: Loaded; colouring: Colouring }) {
+  if (colouring === 'state') {
+    return <p class="legend">{STATES.map((state) => <span key={state} title={STATE_WORDS[state]}><i class="dot" style={{ background: stateColour(state) }} />{state}</span>)}<span class="soft">a rectangle has the colour of its longest state</span></p>;
+  }
+  const { functions, fnSelf, layout } = loaded;
+  const sums = new Map<string, number>();
+  functions.crates.forEach((name, fn) => {
+    const isCode = functions.kinds[fn] === 'function' || functions.kinds[fn] === 'unresolved';
+    if (isCode) sums.set(name, (sums.get(name) ?? 0) + fnSelf[fn]);
+  });
+  const heaviest = [...sums].sort((a, b) => b[1] - a[1]).slice(0, CRATES_SHOWN);
+  return (
+    <p class="legend">
+      <span class="soft">self time by crate or library</span>
+      {heaviest.map(([name, ns]) => <span key={name}><i class="dot" style={{ background: crateColour(name).full }} /><bdi>{shown(name, 28)}</bdi> {percent(ns, layout.total[0])}</span>)}
+    </p>
+  );
+}

@@ -1,0 +1,88 @@
+// The ledger: tasks by name, and what every thread worked on.
+
+import { apiUrl, change, rangeOf, useAddress } from '../core/address';
+import { ask, type SummaryAnswer, type TasksAnswer } from '../core/api';
+import { along, href } from '../core/address';
+import { taskColour } from '../core/colours';
+import { asked, noteNow, nowMs, paused, useAnswer } from '../core/live';
+import { shown } from '../core/names';
+import { clock, count, duration, isLive, rangeWords, timeMs } from '../core/time';
+import { Empty, Loading, Refused } from '../parts/Notes';
+import { Select } from '../parts/Select';
+import { TaskNames } from '../parts/TaskNames';
+import { profileOf, TaskStream } from '../stream/TaskStream';
+
+/** Tasks that are drawn; of more, the newest. */
+const STREAM_ROWS = 5000;
+const NAMES_MAX = 40;
+const SLOWEST = 8;
+const OUTCOMES = ['running', 'ok', 'erred', 'cancelled', 'panicked', 'lost'];
+
+export function TasksPage() {
+  const { params } = useAddress();
+  const pausedAt = paused.use();
+  const range = rangeOf(params);
+  const live = isLive(range);
+  const filters: [string, string][] = ['task', 'worker', 'outcome'].flatMap((name) => params.getAll(name).map((value): [string, string] => [name, value]));
+  const key = `${range.from} ${range.to} ${JSON.stringify(filters)} ${live && pausedAt}`;
+  const question = (more: [string, string][], own = filters) => {
+    const { from, to } = asked(range);
+    return new URLSearchParams([['from', from], ['to', to], ...own, ...more]);
+  };
+  const rows = useAnswer<TasksAnswer>(key, async (signal) => {
+    const answer = await ask<TasksAnswer>(apiUrl('tasks', question([['limit', String(STREAM_ROWS)]])), signal);
+    if (live && pausedAt === null) noteNow(answer.range.to_ns);
+    return answer;
+  }, live, 3000);
+  const summary = useAnswer<SummaryAnswer>(key, (signal) => ask(apiUrl('tasks', question([['summary', 'true']])), signal), live);
+  const known = useAnswer<SummaryAnswer>('names', (signal) => ask(apiUrl('tasks', new URLSearchParams({ summary: 'true' })), signal), true, 15_000);
+
+  const problem = rows.problem ?? summary.problem;
+  if (problem?.kind === 'question') return <Refused problem={problem} />;
+  if (!rows.value || !summary.value) return <Loading problem={problem} />;
+  const now = pausedAt ?? nowMs();
+  const [fromMs, toMs] = [timeMs(range.from, now), timeMs(range.to, now)];
+  const slowest = [...rows.value.tasks].sort((a, b) => b.duration_ns - a.duration_ns).slice(0, SLOWEST);
+  return (
+    <>
+      <div class="filters">
+        <Select what="tasks" chosen={params.getAll('task')} onChange={(task) => change({ task })} choices={(known.value?.names ?? []).map(({ name }) => ({ value: name, colour: taskColour(name) }))} />
+        <Select what="outcomes" chosen={params.getAll('outcome')} onChange={(outcome) => change({ outcome })} choices={OUTCOMES.map((value) => ({ value }))} />
+        {params.has('worker') && <button onClick={() => change({ worker: null })}>only <bdi>{params.getAll('worker').map((name) => shown(name, 30)).join(', ')}</bdi> ✕</button>}
+        <span class="soft">{count(rows.value.total)} tasks in {rangeWords(range, now)}{rows.value.thinned > 0 && `; rows of ${count(rows.value.thinned)} older ones are gone, sums are not`}</span>
+      </div>
+      {rows.value.total === 0 ? (
+        <Empty title="No task in this range">
+          <p>A task is in it if it ran at any time between its ends.</p>
+          <button onClick={() => change({ task: null, outcome: null, worker: null, from: '-15m', to: null })}>Show all of the last 15 min</button>
+        </Empty>
+      ) : (
+        <>
+          <section><h2>By thread</h2><TaskStream answer={rows.value} fromMs={fromMs} toMs={toMs} heightMax={380} /></section>
+          <section>
+            <h2>Slowest <small>of the {count(rows.value.tasks.length)} above</small></h2>
+            <div class="scroll">
+              <table>
+                <thead><tr><th>Task</th><th>Key</th><th class="number">Took</th><th>Outcome</th><th>Start</th><th>Worker</th><th>Thread</th></tr></thead>
+                <tbody>
+                  {slowest.map((task) => (
+                    <tr key={`${task.worker} ${task.epoch} ${task.id}`}>
+                      <td><a href={href('profile', profileOf(task))}><i class="dot" style={{ background: taskColour(task.name) }} /><bdi>{shown(task.name, 40)}</bdi><span class="go">profile ›</span></a></td>
+                      <td class="soft"><bdi>{shown(task.key, 40)}</bdi></td>
+                      <td class="number">{duration(task.duration_ns)}</td>
+                      <td title={shown(task.cause)}>{task.outcome === 'ok' ? 'ok' : <b>{task.outcome}</b>}</td>
+                      <td>{clock(task.start_ns / 1e6, true)}</td>
+                      <td><a href={href('tasks', along({ worker: task.worker }))}><bdi>{shown(task.worker, 30)}</bdi></a></td>
+                      <td class="soft"><bdi>{shown(task.thread_name, 30)}</bdi></td>
+                    </tr>
+                  ))}
+                </tbody>
+              </table>
+            </div>
+          </section>
+          <section><h2>By name</h2><TaskNames names={summary.value.names} rowsMax={NAMES_MAX} /></section>
+        </>
+      )}
+    </>
+  );
+}
