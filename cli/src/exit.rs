@@ -4,6 +4,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use collector::ServeError;
+use collector::store::StoreError;
 use flamegraph::text::printable;
 
 use crate::client::ClientError;
@@ -35,7 +36,8 @@ fn is_bad_input(error: &anyhow::Error) -> bool {
     let asked =
         matches!(error.downcast_ref(), Some(ClientError::Refused(_) | ClientError::Url { .. }));
     let listened = matches!(error.downcast_ref(), Some(ServeError::Insecure { .. }));
-    error.is::<BadInput>() || asked || listened
+    let looked = matches!(error.downcast_ref(), Some(StoreError::NoStore { .. }));
+    error.is::<BadInput>() || asked || listened || looked
 }
 
 /// The error and its causes, a line each; names in it may come from elsewhere.

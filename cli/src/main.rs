@@ -41,6 +41,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Stacks(args) => command::stacks::run(&args),
         Command::Workers(args) => command::workers::run(&args),
         Command::Doctor(args) => command::doctor::run(&args),
+        Command::Store(args) => command::store::run(&args),
         Command::FleetWorker(args) => {
             examples::fleet::worker_main(args.index, args.workers, &args.collector)
         }

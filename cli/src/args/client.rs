@@ -79,6 +79,7 @@ pub(crate) struct ProfileArgs {
     emberline tasks                                   the latest tasks of the last 5 minutes\n  \
     emberline tasks --summary                         counts and percentiles by name\n  \
     emberline tasks --task load --worker worker-3 --limit 100\n  \
+    emberline tasks --from -30d --key load-17         one task, whenever it ran\n  \
     emberline tasks --from -1h --format json > ledger.json")]
 pub(crate) struct TasksArgs {
     #[command(flatten)]
@@ -91,12 +92,16 @@ pub(crate) struct TasksArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) task: Vec<String>,
 
+    /// Only the task with this key; may be repeated. Default: all.
+    #[arg(long, value_name = "KEY")]
+    pub(crate) key: Vec<String>,
+
     /// Only tasks of this worker; may be repeated. Default: all.
     #[arg(long, value_name = "ID")]
     pub(crate) worker: Vec<String>,
 
-    /// Counts and percentiles of duration by name, instead of the tasks one by one. Without --from,
-    /// --to and --worker they are of all tasks since the collector started.
+    /// Counts and percentiles of duration by name, instead of the tasks one by one: of those that
+    /// ended in the range. Without --from and --to they are of all tasks that are held.
     #[arg(long)]
     pub(crate) summary: bool,
 
@@ -210,7 +215,7 @@ pub(crate) struct WorkersSetArgs {
 }
 
 /// A time such as `20ms` or `0.5s` in milliseconds. Whether it is allowed is the collector's to say.
-fn milliseconds(text: &str) -> Result<f64, String> {
+pub(super) fn milliseconds(text: &str) -> Result<f64, String> {
     const UNITS: [(&str, f64); 5] =
         [("ms", 1.0), ("us", 1e-3), ("s", 1e3), ("m", 60e3), ("h", 3_600e3)];
     let digits = text.trim_end_matches(char::is_alphabetic);

@@ -3,6 +3,7 @@
 mod client;
 mod doctor;
 mod service;
+mod store;
 
 use clap::{Parser, Subcommand};
 
@@ -12,6 +13,7 @@ pub(crate) use client::{
 };
 pub(crate) use doctor::{DoctorArgs, DoctorFormat};
 pub(crate) use service::{DemoArgs, FleetWorkerArgs, ServeArgs};
+pub(crate) use store::{StoreArgs, StoreCommand, StorePlaceArgs};
 
 /// Where a collector listens unless told otherwise.
 pub(crate) const LISTEN_DEFAULT: &str = "127.0.0.1:4747";
@@ -55,6 +57,8 @@ pub(crate) enum Command {
     Workers(WorkersArgs),
     /// What stands in the way of good profiles: in a program, on this machine, in the fleet?
     Doctor(DoctorArgs),
+    /// Look at, check and tidy a store on disk.
+    Store(StoreArgs),
     /// A worker of the demo's fleet.
     #[command(hide = true)]
     FleetWorker(FleetWorkerArgs),
@@ -135,7 +139,8 @@ mod tests {
             ("workers set w --enabled maybe", "[possible values: true, false]"),
             ("workers set w --state cpu,asleep", "[possible values: cpu, runnable"),
             ("stacks --threads mine", "[possible values: program, agent, all]"),
-            ("serve --data x", "unexpected argument '--data'"),
+            ("serve --seal-every 5", "such as 20ms or 0.5s"),
+            ("store info", "--data <DIR>"),
         ] {
             let words = ["emberline"].into_iter().chain(typed.split(' '));
             let error = Cli::try_parse_from(words).unwrap_err();

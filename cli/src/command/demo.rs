@@ -4,6 +4,7 @@ mod results;
 
 use std::future::pending;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, bail};
@@ -33,8 +34,9 @@ pub(crate) fn run(args: DemoArgs) -> anyhow::Result<()> {
     let stop = StopRequests::listen().context("could not listen for Ctrl-C and SIGTERM")?;
     let stop = runtime.spawn(stop.first());
 
-    let server = runtime.block_on(bind(args.listen))?;
+    let server = runtime.block_on(bind(args.listen, args.data.as_deref()))?;
     let url = format!("http://{}", server.local_addr());
+    tell_damage(&server);
     let (end, ended) = oneshot::channel::<()>();
     let serving = runtime.spawn(server.serve(async {
         // An error means that the demo is gone: an end too.
@@ -49,8 +51,9 @@ pub(crate) fn run(args: DemoArgs) -> anyhow::Result<()> {
 }
 
 /// Opens the collector's port: the one asked for, or the default one or else any.
-async fn bind(listen: Option<SocketAddr>) -> Result<Server, ServeError> {
-    let options = |listen| ServeOptions { listen, ..ServeOptions::default() };
+async fn bind(listen: Option<SocketAddr>, data: Option<&Path>) -> Result<Server, ServeError> {
+    let data = data.map(Path::to_owned);
+    let options = |listen| ServeOptions { listen, data: data.clone(), ..ServeOptions::default() };
     let first = listen.unwrap_or(ServeOptions::default().listen);
     match Collector::bind(options(first)).await {
         Err(ServeError::InUse { address, .. }) if listen.is_none() => {
@@ -79,6 +82,9 @@ fn with_fleet(
         args.workers,
         fleet.pids().iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
     ));
+    if let Some(data) = &args.data {
+        say(&kept(data));
+    }
     say(&places(url));
     let out = match args.seconds {
         Some(seconds) => {
@@ -134,6 +140,21 @@ fn failure(worker: &WorkerSummary) -> Option<String> {
     Some(format!("worker {} (process {}) {why}", worker.index, worker.pid))
 }
 
+/// Where everything is kept.
+pub(crate) fn kept(data: &Path) -> String {
+    format!("everything is kept in {}", data.display())
+}
+
+/// Says what of the data that was kept cannot be read any more.
+pub(crate) fn tell_damage(server: &Server) {
+    let damage = server.damage();
+    if damage.is_empty() {
+        return;
+    }
+    say("a part of the data is damaged; the rest is served, and damaged files are in quarantine:");
+    damage.iter().for_each(|line| say(&format!("  {line}")));
+}
+
 /// What to type elsewhere to look at the collector at `url`.
 pub(crate) fn places(url: &str) -> String {
     let program = std::env::args().next().unwrap_or_default();
@@ -183,11 +204,11 @@ mod tests {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = taken.local_addr().unwrap();
-        let error = runtime.block_on(bind(Some(address))).unwrap_err();
+        let error = runtime.block_on(bind(Some(address), None)).unwrap_err();
         assert!(matches!(error, ServeError::InUse { .. }));
         // Whoever holds the default port meanwhile, us or another, a collector is to be had.
-        let first = runtime.block_on(bind(None)).unwrap();
-        let second = runtime.block_on(bind(None)).unwrap();
+        let first = runtime.block_on(bind(None, None)).unwrap();
+        let second = runtime.block_on(bind(None, None)).unwrap();
         assert_ne!(first.local_addr(), second.local_addr());
     }
 }

@@ -5,6 +5,7 @@ pub(crate) mod doctor;
 pub(crate) mod profile;
 pub(crate) mod serve;
 pub(crate) mod stacks;
+pub(crate) mod store;
 pub(crate) mod tasks;
 pub(crate) mod workers;
 

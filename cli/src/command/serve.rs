@@ -1,7 +1,9 @@
 //! `emberline serve`
 
+use std::time::Duration;
+
 use anyhow::Context as _;
-use collector::{Collector, ServeOptions};
+use collector::{Collector, Limits, ServeOptions};
 
 use crate::args::ServeArgs;
 use crate::output::say;
@@ -17,14 +19,25 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<()> {
 
 async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     let stop = StopRequests::listen().context("could not listen for Ctrl-C and SIGTERM")?;
+    let kept = args.data.as_deref().map(super::demo::kept);
+    let mut limits = Limits::default();
+    if let Some(milliseconds) = args.seal_every {
+        limits.seal_every = Duration::from_secs_f64(milliseconds.clamp(1.0, 3_600e3) / 1e3);
+    }
     let server = Collector::bind(ServeOptions {
         listen: args.listen,
         insecure_listen: args.insecure_listen,
+        data: args.data,
+        limits,
         ..ServeOptions::default()
     })
     .await?;
     let url = format!("http://{}", server.local_addr());
     say(&format!("collector on {url}; agents report there"));
+    if let Some(kept) = kept {
+        say(&kept);
+    }
+    super::demo::tell_damage(&server);
     say(&super::demo::places(&url));
     say("Ctrl-C ends it.");
     server

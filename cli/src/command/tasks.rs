@@ -28,8 +28,10 @@ pub(crate) fn run(args: &TasksArgs) -> anyhow::Result<()> {
 }
 
 fn query(args: &TasksArgs) -> Query {
-    let query =
-        range_query(&args.range).with_each("task", &args.task).with_each("worker", &args.worker);
+    let query = range_query(&args.range)
+        .with_each("task", &args.task)
+        .with_each("key", &args.key)
+        .with_each("worker", &args.worker);
     if args.summary {
         return query.with("summary", "true");
     }

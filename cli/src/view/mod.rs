@@ -4,6 +4,7 @@
 pub(crate) mod profile;
 pub(crate) mod settings;
 pub(crate) mod stacks;
+pub(crate) mod store;
 pub(crate) mod tasks;
 pub(crate) mod workers;
 

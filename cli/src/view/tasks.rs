@@ -15,6 +15,8 @@ pub(crate) struct Tasks {
     range: Span,
     total: u64,
     thinned: u64,
+    #[serde(default)]
+    damaged: Vec<String>,
     tasks: Vec<Task>,
 }
 
@@ -82,6 +84,7 @@ impl Tasks {
             ));
         }
         notes.extend(thinned(self.thinned));
+        notes.extend(damaged(&self.damaged));
         notes
     }
 }
@@ -91,6 +94,8 @@ impl Tasks {
 pub(crate) struct Summary {
     range: Option<Span>,
     thinned: u64,
+    #[serde(default)]
+    damaged: Vec<String>,
     names: Vec<Name>,
 }
 
@@ -157,23 +162,24 @@ impl Summary {
     /// What the sums are of.
     pub(crate) fn notes(&self) -> Vec<String> {
         let mut notes = vec![match &self.range {
-            Some(range) => format!("tasks that ran in {range}"),
-            None => "all tasks since the collector started".to_owned(),
+            Some(range) => format!("tasks that ended in {range}, and those that run"),
+            None => "all tasks that the collector holds".to_owned(),
         }];
-        // Sums of a range are of rows; those since the start hold what was thinned too.
-        if self.range.is_some() {
-            notes.extend(thinned(self.thinned));
-        }
+        notes.extend(thinned(self.thinned));
+        notes.extend(damaged(&self.damaged));
         notes
     }
 }
 
 fn thinned(rows: u64) -> Option<String> {
     (rows > 0).then(|| {
-        format!(
-            "{} older tasks are no longer listed; --summary without a range still counts them",
-            grouped(rows)
-        )
+        format!("{} tasks were not listed while they ran, for too many ran at once", grouped(rows))
+    })
+}
+
+fn damaged(files: &[String]) -> Option<String> {
+    (!files.is_empty()).then(|| {
+        format!("what these damaged files of the store held is missing: {}", files.join(", "))
     })
 }
 
@@ -214,7 +220,7 @@ mod tests {
     #[test]
     fn sums_are_ordered_by_time() {
         let summary: Summary = serde_json::from_value(json!({
-            "range": null, "thinned": 5,
+            "range": null, "thinned": 5, "damaged": ["tables/tasks/1.parquet"],
             "names": [
                 {"name": "a", "running": 1, "outcomes": {}, "durations": null},
                 {"name": "b", "running": 0,
@@ -230,6 +236,11 @@ mod tests {
             a         0      0          0         0     0        1        -        -        -        -        -
         "#]]
         .assert_eq(&summary.table());
-        assert_eq!(summary.notes(), ["all tasks since the collector started"]);
+        let notes = [
+            "all tasks that the collector holds",
+            "5 tasks were not listed while they ran, for too many ran at once",
+            "what these damaged files of the store held is missing: tables/tasks/1.parquet",
+        ];
+        assert_eq!(summary.notes(), notes);
     }
 }

@@ -1,0 +1,52 @@
+//! `emberline store`
+
+use anyhow::bail;
+use collector::store;
+use serde::Serialize;
+
+use crate::args::{RowFormat, StoreArgs, StoreCommand, StorePlaceArgs};
+use crate::output::{print, say};
+use crate::view::store as view;
+
+pub(crate) fn run(args: &StoreArgs) -> anyhow::Result<()> {
+    match &args.command {
+        StoreCommand::Info(args) => info(args),
+        StoreCommand::Verify(args) => verify(args),
+        StoreCommand::Compact(args) => compact(args),
+    }
+}
+
+fn info(args: &StorePlaceArgs) -> anyhow::Result<()> {
+    let info = store::info(&args.data)?;
+    show(args, &info, view::info)
+}
+
+fn verify(args: &StorePlaceArgs) -> anyhow::Result<()> {
+    let verified = store::verify(&args.data)?;
+    show(args, &verified, view::verified)?;
+    for problem in &verified.problems {
+        say(&view::problem(problem));
+    }
+    match verified.problems.len() {
+        0 => Ok(()),
+        1 => bail!("one thing is not as it was written; it is named above"),
+        count => bail!("{count} things are not as they were written; they are named above"),
+    }
+}
+
+fn compact(args: &StorePlaceArgs) -> anyhow::Result<()> {
+    let compacted = store::compact(&args.data)?;
+    show(args, &compacted, view::compacted)
+}
+
+fn show<T: Serialize>(
+    args: &StorePlaceArgs,
+    value: &T,
+    table: impl Fn(&T) -> String,
+) -> anyhow::Result<()> {
+    let text = match args.format {
+        RowFormat::Table => table(value),
+        RowFormat::Json => serde_json::to_string_pretty(value)? + "\n",
+    };
+    print(text.as_bytes())
+}

@@ -1,0 +1,76 @@
+//! A store on disk, as text.
+
+use collector::store::{Compacted, FilesInfo, Problem, StoreInfo, Verified};
+use flamegraph::text::printable;
+use jiff::Timestamp;
+
+use super::grouped;
+use crate::grid::Align::{Left, Right};
+use crate::grid::Grid;
+
+pub(crate) fn info(info: &StoreInfo) -> String {
+    let mut text = format!(
+        "format {}, version {} of {}\n",
+        info.format,
+        info.version,
+        time(info.made_at_ns.div_euclid(1_000_000_000))
+    );
+    for (what, files) in [("log", &info.wal), ("quarantine", &info.quarantine)] {
+        let FilesInfo { files, bytes, .. } = files;
+        text.push_str(&format!("{what}: {} files, {} bytes\n", grouped(*files), grouped(*bytes)));
+    }
+    let lost = info.lost.iter().map(|lost| format!("lost: {}\n", problem(lost)));
+    text.extend(lost);
+    text.extend(info.reports.iter().map(|report| format!("damaged: {}\n", printable(report))));
+    let mut grid = Grid::new(&[
+        ("TABLE", Left),
+        ("FILES", Right),
+        ("ROWS", Right),
+        ("BYTES", Right),
+        ("BYTES/ROW", Right),
+        ("FROM", Left),
+        ("TO", Left),
+    ]);
+    for table in &info.tables {
+        let edge = |second: Option<u32>| second.map_or(String::new(), |second| time(second.into()));
+        grid.push([
+            table.table.clone(),
+            grouped(table.files),
+            grouped(table.rows),
+            grouped(table.bytes),
+            format!("{:.2}", table.bytes as f64 / table.rows.max(1) as f64),
+            edge(table.span_s.map(|span| span.0)),
+            edge(table.span_s.map(|span| span.1)),
+        ]);
+    }
+    text + "\n" + &grid.text()
+}
+
+pub(crate) fn verified(verified: &Verified) -> String {
+    let mut grid = Grid::new(&[("TABLE", Left), ("ROWS", Right), ("SUM", Right)]);
+    for table in &verified.tables {
+        grid.push([table.table.clone(), grouped(table.rows), table.sum.to_string()]);
+    }
+    let (files, bytes) = (grouped(verified.files), grouped(verified.bytes));
+    let end = if verified.problems.is_empty() { "; all is as it was written" } else { "" };
+    format!("{}\nread {files} files, {bytes} bytes{end}\n", grid.text())
+}
+
+pub(crate) fn compacted(compacted: &Compacted) -> String {
+    format!(
+        "{} files of {} bytes became {} of {}\n",
+        grouped(compacted.files_before),
+        grouped(compacted.bytes_before),
+        grouped(compacted.files_after),
+        grouped(compacted.bytes_after)
+    )
+}
+
+pub(crate) fn problem(problem: &Problem) -> String {
+    format!("{}: {}", printable(&problem.name), printable(&problem.reason))
+}
+
+fn time(second: i64) -> String {
+    let time = Timestamp::from_second(second);
+    time.map_or_else(|_| second.to_string(), |time| time.strftime("%Y-%m-%d %H:%M:%S").to_string())
+}
