@@ -1,15 +1,18 @@
 //! Developer commands: `cargo xtask --help`.
 
 mod bench;
+mod crash;
 mod proto;
+mod readers;
 mod soak;
 mod test;
 mod tidy;
 
 use std::env;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 
+use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 
 /// Developer commands of Emberline.
@@ -31,6 +34,9 @@ enum Task {
     /// docs/BENCHMARKS.md.
     #[command(subcommand)]
     Bench(bench::Bench),
+    /// Kills a real collector under load, again and again, and holds what it answers to an independent
+    /// record.
+    Crash(crash::Options),
     /// Wears out the sampler: a million threads, 100,000 libraries, 10,000 processes under 1 kHz.
     Soak(soak::Options),
     /// Writes the Rust code of profiler-core/proto/emberline.proto (no protoc needed).
@@ -42,6 +48,7 @@ fn main() -> ExitCode {
         Task::Test(options) => test::run(&options),
         Task::Tidy => tidy::run(),
         Task::Bench(bench) => bench.run(),
+        Task::Crash(options) => crash::run(&options),
         Task::Soak(options) => soak::run(&options),
         Task::Proto => proto::write(),
     };
@@ -58,6 +65,21 @@ fn main() -> ExitCode {
 fn root() -> PathBuf {
     let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
     xtask.parent().expect("xtask is a folder of the workspace").into()
+}
+
+/// The `emberline` binary, built anew if anything changed.
+fn emberline() -> anyhow::Result<PathBuf> {
+    let build = ["build", "--release", "--package", "emberline-cli", "--message-format", "json"];
+    let output = cargo(&build).stderr(Stdio::inherit()).output()?;
+    anyhow::ensure!(output.status.success(), "cargo {} failed", build.join(" "));
+    // Cargo says where it put the binary, wherever the target folder is.
+    let messages = String::from_utf8(output.stdout)?;
+    let messages = messages.lines().filter_map(|line| serde_json::from_str(line).ok());
+    let mut path = messages.filter_map(|message: serde_json::Value| {
+        let is_ours = message["target"]["name"] == "emberline";
+        is_ours.then(|| message["executable"].as_str().map(PathBuf::from))?
+    });
+    path.next_back().context("cargo built no `emberline`")
 }
 
 /// The cargo that started us, run at the workspace's root.

@@ -9,9 +9,14 @@ use crate::root;
 
 const PACKAGE: &str = "emberline.v1";
 
-/// Where the generated files are committed: messages, the agent's client, the collector's server.
-pub(crate) const GENERATED_PATHS: [&str; 3] =
-    ["profiler-core/src/wire/v1.rs", "agent/src/ship/client.rs", "collector/src/serve/server.rs"];
+/// Where the generated files are committed: messages, the agent's client, the collector's server,
+/// and the client of simulated agents.
+pub(crate) const GENERATED_PATHS: [&str; 4] = [
+    "profiler-core/src/wire/v1.rs",
+    "agent/src/ship/client.rs",
+    "collector/src/serve/server.rs",
+    "tests/simulation/src/client.rs",
+];
 
 /// One generated file: where it is committed and what it must contain.
 struct Generated {
@@ -34,7 +39,8 @@ pub(crate) fn write() -> Result<()> {
     Ok(())
 }
 
-/// Generates messages for profiler-core, the client for the agent, the server for the collector.
+/// Generates messages for profiler-core, the client for both kinds of agents, the server for the
+/// collector.
 fn generate() -> Result<Vec<Generated>> {
     let directory = root().join("profiler-core/proto");
     let descriptors = protox::compile(["emberline.proto"], [directory])?;
@@ -56,7 +62,7 @@ fn generate() -> Result<Vec<Generated>> {
     let server = make(|builder| {
         builder.build_client(false).extern_path(".emberline.v1", "::profiler_core::wire::v1")
     })?;
-    let sources = [messages, client, server];
+    let sources = [messages, client.clone(), server, client];
     Ok(GENERATED_PATHS
         .into_iter()
         .zip(sources)

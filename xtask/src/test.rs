@@ -5,11 +5,13 @@
 //! macros with the build: for xtask alone, after a build, it took 25 s of processor time against 54 s
 //! in the debug profile.
 
+mod page;
+
 use std::process::ExitStatus;
 
 use anyhow::{Context, Result, bail};
 
-use crate::{cargo, tidy};
+use crate::{cargo, readers, root, tidy};
 
 /// What to run.
 #[derive(clap::Args)]
@@ -17,6 +19,9 @@ pub(crate) struct Options {
     /// Skip formatting and clippy, for a quick loop.
     #[arg(long)]
     no_lint: bool,
+    /// Only check the page in a browser, with the `emberline` that was built last.
+    #[arg(long)]
+    page: bool,
 }
 
 /// One step: a command of cargo's.
@@ -81,6 +86,10 @@ const TEST: Step = Step {
 /// # Errors
 /// At the first step that fails, with its command and what to do.
 pub(crate) fn run(options: &Options) -> Result<()> {
+    let emberline = root().join("target/release/emberline");
+    if options.page {
+        return page::run(&emberline);
+    }
     if !options.no_lint {
         FORMAT.run()?;
         FORMAT_PEERS.run()?;
@@ -92,7 +101,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         LINT_SMALL_AGENT.run()?;
     }
     BUILD.run()?;
-    TEST.run()
+    announce("reading the golden store with DuckDB");
+    readers::run()?;
+    TEST.run()?;
+    page::run(&emberline)
 }
 
 impl Step {

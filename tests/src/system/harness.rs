@@ -89,8 +89,18 @@ impl Collector {
 
     /// Starts `emberline serve` and reads from its first lines where it listens.
     pub(crate) fn start_at(listen: &str) -> Collector {
+        Collector::start_with(&["--listen", listen])
+    }
+
+    /// As `start_at`, one that keeps its data in `folder`.
+    pub(crate) fn start_with_data(listen: &str, folder: &Path) -> Collector {
+        Collector::start_with(&["--listen", listen, "--data", folder.to_str().unwrap()])
+    }
+
+    fn start_with(arguments: &[&str]) -> Collector {
         let mut child = Command::new(emberline())
-            .args(["serve", "--listen", listen])
+            .arg("serve")
+            .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())

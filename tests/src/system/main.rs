@@ -4,11 +4,13 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
 
 mod bad_input;
+mod crash;
 mod demo;
 mod doctor;
 mod harness;
 mod hostile;
 mod live;
 mod order;
+mod restart;
 mod truth;
 mod worker_lost;

@@ -8,7 +8,7 @@
 
 mod child;
 mod interrupts;
-mod machine;
+pub(super) mod machine;
 mod overhead;
 mod programs;
 mod threads;

@@ -1,0 +1,459 @@
+//! One simulated agent without its socket: what it says next, and what an answer means to it. Like a
+//! real one it keeps what is not acked, and after a reconnect goes on from the marks of Welcome.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use profiler_core::wire::{Marks, PROTOCOL, v1};
+use profiler_core::{Epoch, NodeId, State};
+use v1::agent_message::Kind;
+
+use crate::dictionary::Dictionary;
+use crate::pattern::{Pair, Pattern, QUANTUM_NS, Threads};
+use crate::program::Program;
+use crate::random::Random;
+use crate::record::{Detail, Facts, Record, Violation};
+
+const SECOND_NS: i64 = 1_000_000_000;
+
+/// Entries of each table in one message: well below what a message may hold.
+const DICTIONARY_ENTRIES_MAX: usize = 4_000;
+
+/// Dictionaries that may be refused on one stream: the first may be a difference in what both
+/// believe is held.
+const DICTIONARY_REFUSALS_MAX: u32 = 3;
+
+/// The times that an agent samples. They need not be those at which it sends.
+#[derive(Clone, Copy, Debug)]
+pub struct Time {
+    /// Start of the first second, by the collector's clock.
+    pub first_ns: i64,
+    /// From the start of one cycle to the next.
+    pub step_s: i64,
+    /// After so many cycles the first second comes again; a second time counts on top.
+    pub steps: i64,
+    /// What the agent's clock lacks to the collector's.
+    pub offset_ns: i64,
+}
+
+/// What an agent is made from.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Its worker's id.
+    pub worker: String,
+    /// What it runs.
+    pub program: Arc<Program>,
+    /// How.
+    pub pattern: Arc<Pattern>,
+    /// When.
+    pub time: Time,
+    /// How much it remembers.
+    pub detail: Detail,
+}
+
+/// A flush that is not acked.
+#[derive(Debug)]
+struct Open {
+    flush: v1::Flush,
+    needs: Marks,
+    pairs: u64,
+    due_at: Instant,
+    sent_at: Option<Instant>,
+}
+
+/// What an ack settled.
+#[derive(Clone, Copy, Debug)]
+pub struct Settled {
+    /// Pairs of the flush.
+    pub pairs: u64,
+    /// From when it was handed to its stream.
+    pub since_sent: Duration,
+    /// From when it was due.
+    pub since_due: Duration,
+}
+
+/// One agent.
+#[derive(Debug)]
+pub struct Agent {
+    setup: Setup,
+    random: Random,
+    record: Arc<Mutex<Record>>,
+    epoch: Epoch,
+    threads: Threads,
+    dictionary: Dictionary,
+    /// What the collector holds of it, or was sent.
+    marks: Marks,
+    /// Cycles of all lives: time goes on when an agent ends.
+    cycles: i64,
+    accepted_ns: u64,
+    open: VecDeque<Open>,
+    /// How many of the open ones were sent on this stream.
+    sent: usize,
+    dictionary_refusals: u32,
+}
+
+impl Agent {
+    /// An agent at the beginning of its first life.
+    #[must_use]
+    pub fn new(setup: Setup, random: Random) -> Agent {
+        let record = Record::new(setup.worker.clone(), setup.program.clone(), setup.detail);
+        let mut agent = Agent {
+            dictionary: Dictionary::new(&setup.program),
+            record: Arc::new(Mutex::new(record)),
+            setup,
+            random,
+            epoch: Epoch(0),
+            threads: Threads::new(),
+            marks: Marks::default(),
+            cycles: 0,
+            accepted_ns: 0,
+            open: VecDeque::new(),
+            sent: 0,
+            dictionary_refusals: 0,
+        };
+        agent.begin_life();
+        agent
+    }
+
+    /// What it remembers.
+    #[must_use]
+    pub fn record(&self) -> Arc<Mutex<Record>> {
+        self.record.clone()
+    }
+
+    /// The worker starts again: a new epoch, new tables; what was not acked is gone with the old
+    /// one. Gives how many flushes that were.
+    pub(crate) fn begin_life(&mut self) -> usize {
+        let lost = self.open.len();
+        self.epoch = Epoch(self.random.next());
+        self.dictionary = Dictionary::new(&self.setup.program);
+        self.threads = Threads::new();
+        self.marks = Marks::default();
+        self.accepted_ns = 0;
+        self.open.clear();
+        self.sent = 0;
+        lock(&self.record).begin_life(self.epoch);
+        lost
+    }
+
+    pub(crate) fn hello(&self) -> v1::AgentMessage {
+        message(Kind::Hello(v1::Hello {
+            protocol: PROTOCOL,
+            worker: self.setup.worker.clone(),
+            epoch: self.epoch.0,
+            labels: [("fleet".to_owned(), "simulated".to_owned())].into(),
+            host: "simulated".into(),
+            pid: 1,
+            agent_version: env!("CARGO_PKG_VERSION").into(),
+            sampler_mode: "simulated".into(),
+            interval_ns: 10 * QUANTUM_NS,
+            started_at_ns: self.setup.time.first_ns - self.setup.time.offset_ns,
+            sent_at_ns: 0,
+        }))
+    }
+
+    /// A stream begins. Gives how many flushes were held although no ack had come.
+    pub(crate) fn welcome(&mut self, welcome: &v1::Welcome) -> Result<usize, Violation> {
+        let mut record = lock(&self.record);
+        record.life().check(welcome.acked_seq, welcome.stored_ns)?;
+        record.settle(welcome.acked_seq);
+        drop(record);
+        self.dictionary_refusals = 0;
+        self.set_marks([welcome.strings, welcome.frames, welcome.nodes])?;
+        let before = self.open.len();
+        while self.open.pop_front_if(|open| open.flush.seq <= welcome.acked_seq).is_some() {}
+        self.sent = 0;
+        Ok(before - self.open.len())
+    }
+
+    fn set_marks(&mut self, [strings, frames, nodes]: [u32; 3]) -> Result<(), Violation> {
+        // A collector that never heard of this epoch holds what no table is without.
+        let held = Marks { strings: strings.max(1), frames, nodes: nodes.max(1) };
+        let own = self.dictionary.marks();
+        if held.strings > own.strings || held.frames > own.frames || held.nodes > own.nodes {
+            let held = format!("{held:?} of {own:?}");
+            return Err(Violation::Dictionary { life: self.name(), held });
+        }
+        self.marks = held;
+        Ok(())
+    }
+
+    fn name(&self) -> String {
+        format!("{} {}", self.setup.worker, self.epoch)
+    }
+
+    /// Makes the next flush.
+    pub fn make(&mut self, due_at: Instant) {
+        let Setup { program, pattern, time, .. } = &self.setup;
+        let start_ns = time.first_ns + self.cycles % time.steps * time.step_s * SECOND_NS;
+        self.cycles += 1;
+        let second = self.threads.second(program, pattern, start_ns, &mut self.random);
+        let quanta: u64 = second.pairs.iter().map(|(_, _, quanta)| quanta).sum();
+        let total_ns = quanta * QUANTUM_NS;
+        self.accepted_ns += total_ns;
+
+        let offset_ns = time.offset_ns;
+        let mut cycle = encode(program, &mut self.dictionary, &second.pairs);
+        cycle.start_ns = start_ns - offset_ns;
+        cycle.stop_ns = cycle.start_ns + time.step_s * SECOND_NS;
+        let tasks = second.tasks.iter().map(|task| v1::Task {
+            name: self.dictionary.string(task.name),
+            start_ns: task.start_ns - offset_ns,
+            stop_ns: if task.stop_ns == 0 { 0 } else { task.stop_ns - offset_ns },
+            ..task.clone()
+        });
+        let tasks = tasks.collect();
+        let mut record = lock(&self.record);
+        let seq = record.life().made + 1;
+        let flush = v1::Flush {
+            seq,
+            sent_at_ns: cycle.stop_ns,
+            clock: Some(v1::Clock { offset_ns, error_ns: 50_000 }),
+            cycle: Some(cycle),
+            tasks,
+            account: Some(v1::Account { accepted_ns: self.accepted_ns, ..v1::Account::default() }),
+        };
+        let (needs, pairs) = (self.dictionary.marks(), second.pairs.len() as u64);
+        self.open.push_back(Open { flush, needs, pairs, due_at, sent_at: None });
+        let second_of_start = start_ns.div_euclid(SECOND_NS);
+        let (pairs, tasks) = match self.setup.detail {
+            Detail::Full => (second.pairs, second.tasks),
+            Detail::Totals => Default::default(),
+        };
+        record.made(Facts { seq, second: second_of_start, pairs, tasks, total_ns });
+    }
+
+    /// Flushes of all its lives.
+    pub(crate) fn made(&self) -> u64 {
+        self.cycles.unsigned_abs()
+    }
+
+    /// Flushes that were sent and not answered.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.sent
+    }
+
+    /// Flushes that were not answered.
+    pub(crate) fn open(&self) -> usize {
+        self.open.len()
+    }
+
+    pub(crate) fn has_next(&self) -> bool {
+        self.sent < self.open.len()
+    }
+
+    /// What to say next: a piece of the dictionary, or the flush that needed it.
+    pub fn next_message(&mut self, now: Instant) -> Option<v1::AgentMessage> {
+        let open = self.open.get_mut(self.sent)?;
+        let (needs, held) = (open.needs, self.marks);
+        if needs.strings > held.strings || needs.frames > held.frames || needs.nodes > held.nodes {
+            let program = &self.setup.program;
+            let piece = self.dictionary.since(program, &mut self.marks, DICTIONARY_ENTRIES_MAX);
+            return Some(message(Kind::Dictionary(piece.expect("more is needed than is held"))));
+        }
+        self.sent += 1;
+        open.sent_at = Some(now);
+        Some(message(Kind::Flush(open.flush.clone())))
+    }
+
+    /// A flush was acked.
+    ///
+    /// # Errors
+    /// If it was not its turn.
+    pub fn ack(&mut self, seq: u64, now: Instant) -> Result<Settled, Violation> {
+        let due = self.open.front().map_or(0, |open| open.flush.seq);
+        if seq != due || self.sent == 0 {
+            let (got, expected) = (format!("an ack of {seq}"), format!("one of {due}"));
+            return Err(Violation::OutOfOrder { life: self.name(), got, expected });
+        }
+        let open = self.open.pop_front().expect("it was looked at");
+        self.sent -= 1;
+        lock(&self.record).settle(seq);
+        let sent_at = open.sent_at.expect("it was sent");
+        let (since_sent, since_due) = (now - sent_at, now.saturating_duration_since(open.due_at));
+        Ok(Settled { pairs: open.pairs, since_sent, since_due })
+    }
+
+    /// A message was refused. All that is sent here is good, but for a dictionary that begins where
+    /// the collector was before it lost what was not yet synced.
+    pub(crate) fn refused(&mut self, refusal: v1::Refusal) -> Result<(), Violation> {
+        let v1::Refusal { seq, reason, strings, frames, nodes, .. } = refusal;
+        self.dictionary_refusals += 1;
+        if seq > 0 || self.dictionary_refusals >= DICTIONARY_REFUSALS_MAX {
+            return Err(Violation::Refused { life: self.name(), seq, reason });
+        }
+        self.set_marks([strings, frames, nodes])
+    }
+
+    /// An answer that has no place in a conversation.
+    pub(crate) fn surprised(&self, got: &str, expected: &str) -> Violation {
+        Violation::OutOfOrder { life: self.name(), got: got.into(), expected: expected.into() }
+    }
+
+    /// The program's node for the agent's own, which it has sent.
+    #[must_use]
+    pub fn program_node(&self, own: NodeId) -> NodeId {
+        self.dictionary.program_node(own.0)
+    }
+}
+
+/// The columns of a cycle; its times are left 0.
+fn encode(program: &Program, dictionary: &mut Dictionary, pairs: &[Pair]) -> v1::Cycle {
+    let own = pairs.iter().map(|(node, state, quanta)| {
+        let own = dictionary.node(program, *node);
+        (*state, own, *quanta)
+    });
+    let mut own: Vec<_> = own.collect();
+    own.sort_unstable();
+    let mut columns = State::ALL.map(|_| v1::Column::default());
+    let mut last = (State::Cpu, 0);
+    for (state, node, quanta) in own {
+        let before = if last.0 == state { last.1 } else { 0 };
+        columns[state as usize].node_gaps.push(node - before);
+        columns[state as usize].quanta.push(quanta);
+        last = (state, node);
+    }
+    let [cpu, runnable, lock, sleep, network, disk, other] =
+        columns.map(|column| (!column.quanta.is_empty()).then_some(column));
+    let (ticks, ticks_expected) = (100, 100);
+    v1::Cycle {
+        quantum_ns: QUANTUM_NS,
+        cpu,
+        runnable,
+        lock,
+        sleep,
+        network,
+        disk,
+        other,
+        ticks,
+        ticks_expected,
+        ..v1::Cycle::default()
+    }
+}
+
+pub(crate) fn message(kind: Kind) -> v1::AgentMessage {
+    v1::AgentMessage { kind: Some(kind) }
+}
+
+/// A record is only added to, so one whose thread panicked is as good as any.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use profiler_core::wire::{Translation, decode_cycle};
+    use profiler_core::{CallTrie, SymbolTable};
+
+    use super::*;
+    use crate::pattern::Busyness;
+    use crate::program::Shape;
+
+    fn agent(seed: u64) -> Agent {
+        let shape = Shape { tasks: 4, stacks_per_task: 30, idle: 3, depths: (3, 12) };
+        let mut random = Random(seed);
+        let program = Arc::new(Program::generate(shape, &mut random));
+        let pattern = Arc::new(Pattern::new(&program, Busyness::default(), &mut random));
+        let time = Time { first_ns: 9 * SECOND_NS, step_s: 1, steps: 50, offset_ns: -7 };
+        let (worker, detail) = ("w".into(), Detail::Full);
+        Agent::new(Setup { worker, program, pattern, time, detail }, random)
+    }
+
+    fn welcome(acked_seq: u64, stored_ns: u64, marks: [u32; 3]) -> v1::Welcome {
+        let [strings, frames, nodes] = marks;
+        v1::Welcome { acked_seq, stored_ns, strings, frames, nodes, receipt: None }
+    }
+
+    /// What is on the wire, read as a collector reads it, is what the record says.
+    #[test]
+    fn the_record_is_what_a_collector_reads() {
+        let mut agent = agent(1);
+        agent.welcome(&welcome(0, 0, [0, 0, 0])).unwrap();
+        let (mut symbols, mut trie) = (SymbolTable::new(), CallTrie::new(100_000));
+        let mut translation = Translation::default();
+        let now = Instant::now();
+        let mut total_ns = 0;
+        for seq in 1..=120 {
+            agent.make(now);
+            while let Some(message) = agent.next_message(now) {
+                match message.kind.unwrap() {
+                    Kind::Dictionary(piece) => {
+                        translation.apply(&piece, &mut symbols, &mut trie).unwrap();
+                    }
+                    Kind::Flush(flush) => {
+                        let nodes = translation.marks().nodes;
+                        let (range, delta) = decode_cycle(&flush.cycle.unwrap(), nodes).unwrap();
+                        let second = 9 + i64::try_from(seq - 1).unwrap() % 50;
+                        assert_eq!(range.start().unix_ns() - 7, second * SECOND_NS);
+                        total_ns += delta.total().total_ns();
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+            agent.ack(seq, now).unwrap();
+        }
+        let mut record = lock(&agent.record);
+        let life = record.life();
+        assert_eq!((life.acked, life.made, life.settled.total_ns), (120, 120, total_ns));
+        assert_eq!(life.settled.by_second.values().sum::<u64>(), total_ns);
+        assert_eq!(life.settled.by_node.values().sum::<u64>(), total_ns);
+        assert_eq!(life.settled.by_second.iter().map(|((second, ..), _)| *second).max(), Some(58));
+    }
+
+    /// Four flushes, of which the first was acked.
+    fn with_one_of_four_acked() -> (Agent, Vec<u64>) {
+        let mut agent = agent(2);
+        agent.welcome(&welcome(0, 0, [0, 0, 0])).unwrap();
+        let now = Instant::now();
+        (0..4).for_each(|_| agent.make(now));
+        while agent.next_message(now).is_some() {}
+        agent.ack(1, now).unwrap();
+        let mut sum_ns = lock(&agent.record).life().settled.total_ns;
+        let mut sums = vec![0, sum_ns];
+        for facts in &lock(&agent.record).life().open {
+            sum_ns += facts.total_ns;
+            sums.push(sum_ns);
+        }
+        (agent, sums)
+    }
+
+    #[test]
+    fn after_a_reconnect_what_is_not_held_is_sent_again() {
+        for held in 1..=4 {
+            let (mut agent, sums) = with_one_of_four_acked();
+            let more = agent.welcome(&welcome(held, sums[held as usize], [0, 0, 0])).unwrap();
+            assert_eq!(more as u64, held - 1);
+            let mut sent = Vec::new();
+            while let Some(message) = agent.next_message(Instant::now()) {
+                match message.kind.unwrap() {
+                    Kind::Flush(flush) => sent.push(flush.seq),
+                    Kind::Dictionary(piece) => assert_eq!(sent.len(), 0, "{piece:?}"),
+                    other => panic!("{other:?}"),
+                }
+            }
+            assert_eq!(sent, (held + 1..=4).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn broken_promises_are_seen() {
+        let check = |held: u64, stored: &dyn Fn(&[u64]) -> u64, expected: &str| {
+            let (mut agent, sums) = with_one_of_four_acked();
+            let error = agent.welcome(&welcome(held, stored(&sums), [0, 0, 0])).unwrap_err();
+            assert!(error.to_string().contains(expected), "{error}");
+        };
+        check(0, &|_| 0, "flushes up to 1 were acked, and only those up to 0 are held");
+        check(5, &|sums| sums[4], "flushes up to 5 are held, and only those up to 4 were sent");
+        // One flush counted twice, and one not at all, under a right mark.
+        check(2, &|sums| sums[2] + sums[1], "flushes up to 2 weigh");
+        check(2, &|sums| sums[1], "flushes up to 2 weigh");
+
+        let (mut agent, sums) = with_one_of_four_acked();
+        let error = agent.welcome(&welcome(1, sums[1], [9_999, 0, 0])).unwrap_err();
+        assert!(matches!(error, Violation::Dictionary { .. }), "{error}");
+        let (mut agent, _) = with_one_of_four_acked();
+        let error = agent.ack(3, Instant::now()).unwrap_err();
+        assert!(error.to_string().contains("an ack of 3 came where one of 2 was due"), "{error}");
+    }
+}

@@ -1,0 +1,429 @@
+//! A real collector under load, killed at instants drawn from a seed, started again on the same
+//! folder, and held to the fleet's record.
+//!
+//! Instants are counted, not timed: after so many acks, so many flushes handed over, so many bytes
+//! that the collector asked the system to write, or while it starts and replays.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context as _, Result, bail};
+use tokio::time::{Instant as Deadline, sleep};
+
+use crate::agent::{Agent, Setup, Time};
+use crate::api::Api;
+use crate::audit::Audit;
+use crate::fleet::{Count, Fleet, Pace, Plan};
+use crate::pattern::{Busyness, Pattern};
+use crate::process::{Running, Serve, folder_bytes};
+use crate::program::{Program, Shape};
+use crate::random::Random;
+use crate::record::{Detail, Record};
+
+/// What to do.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The `emberline` binary.
+    pub program: PathBuf,
+    /// Kills.
+    pub cycles: u32,
+    /// Of everything that is drawn.
+    pub seed: u64,
+    /// Simulated workers.
+    pub agents: usize,
+    /// The folder that the collector gets; `None`: one that goes away if all is well.
+    pub data: Option<PathBuf>,
+    /// All agents sample the last ten minutes, which are all that a collector without tables keeps.
+    pub recent: bool,
+    /// A fault in the record, to show that the oracle finds it.
+    pub tamper: Option<Tamper>,
+}
+
+impl Options {
+    /// As many agents as the short form has.
+    #[must_use]
+    pub fn new(program: &Path, cycles: u32, seed: u64) -> Options {
+        let (agents, data, recent, tamper) = (12, None, false, None);
+        Options { program: program.into(), cycles, seed, agents, data, recent, tamper }
+    }
+}
+
+/// What is wrong with a record, as if the collector had done the opposite.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tamper {
+    /// An acked flush is in the record, and the collector lost it.
+    Lost,
+    /// As if the collector had counted a flush twice.
+    Twice,
+    /// The weight is right, and at another stack.
+    Moved,
+    /// A second earlier.
+    Earlier,
+    /// A task is not in the record.
+    Task,
+}
+
+/// Everything must be over, and any one step, long before this.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Kills between two audits.
+const AUDIT_EVERY: u32 = 50;
+/// How long a look at what the collector wrote is apart from the next.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+const SECOND_NS: i64 = 1_000_000_000;
+/// How long ago agents sample, in seconds: a quarter of the fleet now, the others come late, by more
+/// than a day too.
+const AGO_S: [i64; 4] = [RECENT_S + 60, 26 * 3_600, 50 * 3_600, 98 * 3_600];
+/// Seconds that each agent samples, again and again: two hours, or what a collector without tables
+/// keeps.
+const STEPS: i64 = 7_200;
+const RECENT_S: i64 = 600;
+/// So many acks between the last start and the last audit.
+const LAST_ACKS: u64 = 200;
+
+/// When to kill.
+#[derive(Clone, Copy, Debug)]
+enum Moment {
+    Acks(u64),
+    Sends(u64),
+    /// Bytes after it listens.
+    Written(u64),
+    /// Bytes before it listens.
+    Starting(u64),
+}
+
+impl Moment {
+    fn draw(random: &mut Random) -> Moment {
+        match random.below(10) {
+            0..=3 => Moment::Acks(random.between(1, 120) as u64),
+            4..=5 => Moment::Sends(random.between(1, 160) as u64),
+            6..=8 => Moment::Written(random.between(1, 128 << 10) as u64),
+            _ => Moment::Starting(random.below(16 << 10) as u64),
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Moment::Acks(_) => "after acks",
+            Moment::Sends(_) => "after sends",
+            Moment::Written(_) => "after bytes",
+            Moment::Starting(_) => "while it starts",
+        }
+    }
+}
+
+/// What a run came to; printed, it is a line of the benchmarks.
+#[derive(Debug)]
+pub struct Report {
+    seed: u64,
+    agents: usize,
+    kills: BTreeMap<&'static str, u32>,
+    audits: u32,
+    lives: usize,
+    acked: u64,
+    pairs: u64,
+    held_unacked: u64,
+    abandoned: u64,
+    starts: Vec<Duration>,
+    stop: Duration,
+    data_bytes: u64,
+    took: Duration,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kills: u32 = self.kills.values().sum();
+        write!(f, "{kills} kills (seed {}):", self.seed)?;
+        for (moment, count) in &self.kills {
+            write!(f, " {count} {moment},")?;
+        }
+        writeln!(
+            f,
+            " {:.0} s. {} workers in {} lives; {} cycles acked, {} pairs; 0 acked cycles lost, 0 \
+             counted twice, in {} audits of every stack, second and task. {} cycles were held \
+             though their ack was lost; {} more went with their worker.",
+            self.took.as_secs_f64(),
+            self.agents,
+            self.lives,
+            self.acked,
+            self.pairs,
+            self.audits,
+            self.held_unacked,
+            self.abandoned,
+        )?;
+        let mut starts = self.starts.clone();
+        starts.sort_unstable();
+        let milliseconds = |at: usize| starts.get(at).map_or(0, Duration::as_millis);
+        write!(
+            f,
+            "From start to listening: median {} ms, most {} ms; ordered end {} ms; {:.1} MB of data.",
+            milliseconds(starts.len() / 2),
+            milliseconds(starts.len().saturating_sub(1)),
+            self.stop.as_millis(),
+            self.data_bytes as f64 / 1e6,
+        )
+    }
+}
+
+/// Runs it.
+///
+/// # Errors
+/// At the first promise that the collector breaks, with the folder that it left.
+pub fn run(options: &Options) -> Result<Report> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .context("starting the fleet's threads")?;
+    let folder = tempfile::Builder::new().prefix("emberline-crash-").tempdir()?;
+    let data = options.data.clone().unwrap_or_else(|| folder.path().join("data"));
+    let entered = runtime.enter();
+    let harness = Harness::new(options, data)?;
+    drop(entered);
+    runtime.block_on(harness.run()).map_err(|error| {
+        if options.tamper.is_some() {
+            return error;
+        }
+        let kept = options.data.clone().unwrap_or_else(|| folder.keep());
+        error.context(format!(
+            "seed {}; what the collector left is in {}",
+            options.seed,
+            kept.display()
+        ))
+    })
+}
+
+struct Harness<'a> {
+    options: &'a Options,
+    serve: Serve,
+    data: PathBuf,
+    random: Random,
+    program: Arc<Program>,
+    fleet: Fleet,
+    begin: Instant,
+    /// All seconds that agents sample.
+    span: Range<i64>,
+    /// First seconds of agents.
+    firsts: Vec<i64>,
+    kills: BTreeMap<&'static str, u32>,
+    audits: u32,
+    starts: Vec<Duration>,
+}
+
+impl Harness<'_> {
+    /// To be called on a runtime.
+    fn new(options: &Options, data: PathBuf) -> Result<Harness<'_>> {
+        let mut serve = Serve::new(&options.program);
+        let path = data.to_str().context("the folder's path is not UTF-8")?.to_owned();
+        let has_data = serve.takes(&["--data", &path])?;
+        if has_data {
+            serve.arguments.extend(["--data".to_owned(), path]);
+        } else if options.cycles > 0 {
+            bail!("this `emberline serve` has no --data: it forgets all when it is killed");
+        }
+        // So that sealing and compaction are among what is interrupted.
+        for every in ["100ms", "1s"] {
+            if serve.takes(&["--seal-every", every])? {
+                serve.arguments.extend(["--seal-every".to_owned(), every.to_owned()]);
+                break;
+            }
+        }
+        let mut random = Random(options.seed);
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs();
+        let now = i64::try_from(now)?;
+        let is_recent = options.recent || !has_data;
+        let first = |index: usize| match is_recent {
+            true => now - AGO_S[0],
+            false => now - AGO_S[index % AGO_S.len()],
+        };
+        let firsts: Vec<i64> = (0..options.agents).map(first).collect();
+        let (program, agents) = agents(&firsts, now, &mut random);
+        let pace = Pace::AsFast { in_flight: 4 };
+        let plan = Plan { pace, agents_per_connection: 4, new_life: 0.02, flushes_max: u64::MAX };
+        let start = firsts.iter().min().copied().context("a fleet needs an agent")?;
+        Ok(Harness {
+            fleet: Fleet::start(agents, plan, &random),
+            options,
+            serve,
+            data,
+            random,
+            program,
+            begin: Instant::now(),
+            span: start..now + 60,
+            firsts,
+            kills: BTreeMap::new(),
+            audits: 0,
+            starts: Vec::new(),
+        })
+    }
+
+    async fn run(mut self) -> Result<Report> {
+        for cycle in 1..=self.options.cycles {
+            let moment = Moment::draw(&mut self.random);
+            self.life(moment).await.with_context(|| format!("kill {cycle}, {moment:?}"))?;
+            *self.kills.entry(moment.name()).or_default() += 1;
+            if cycle % AUDIT_EVERY == 0 && cycle < self.options.cycles {
+                let running = self.start()?;
+                self.audit(&running).await.with_context(|| format!("after kill {cycle}"))?;
+                self.fleet.collector_is_gone();
+                running.process.kill()?;
+            }
+        }
+        let running = self.start()?;
+        self.fleet.go_on();
+        self.fleet.reach(Count::Acks(LAST_ACKS), PATIENCE).await?;
+        self.audit(&running).await.context("the last life")?;
+        self.fleet.collector_is_gone();
+        let mut stop = running.process.stop()?;
+        // What an ordered end leaves is read by nothing but tables.
+        if self.serve.arguments.contains(&"--data".to_owned()) {
+            let running = self.start()?;
+            self.audit(&running).await.context("after an ordered end")?;
+            self.fleet.collector_is_gone();
+            stop = stop.max(running.process.stop()?);
+        }
+        self.report(stop).await
+    }
+
+    /// One life of the collector, up to its kill.
+    async fn life(&mut self, moment: Moment) -> Result<()> {
+        if let Moment::Starting(bytes) = moment {
+            let process = self.serve.spawn()?;
+            // Once it listens it does not start any more.
+            wait_until(|| process.written_bytes() >= bytes || process.listens()).await?;
+            return process.kill();
+        }
+        let running = self.start()?;
+        let before = running.process.written_bytes();
+        self.fleet.go_on();
+        let reached = match moment {
+            Moment::Acks(count) => self.fleet.reach(Count::Acks(count), PATIENCE).await,
+            Moment::Sends(count) => self.fleet.reach(Count::Sends(count), PATIENCE).await,
+            Moment::Written(bytes) | Moment::Starting(bytes) => {
+                wait_until(|| running.process.written_bytes() >= before + bytes).await?;
+                self.fleet.check()
+            }
+        };
+        reached.with_context(|| format!("the collector's log ends:\n{}", running.process.log()))?;
+        running.process.kill()?;
+        self.fleet.collector_is_gone();
+        Ok(())
+    }
+
+    fn start(&mut self) -> Result<Running> {
+        let running = self.serve.start()?;
+        self.starts.push(running.took);
+        self.fleet.point_at(running.address);
+        Ok(running)
+    }
+
+    /// Brings the fleet to rest and asks for everything.
+    async fn audit(&mut self, running: &Running) -> Result<()> {
+        let log = || format!("the collector's log ends:\n{}", running.process.log());
+        self.fleet.drain(PATIENCE).await.with_context(log)?;
+        let mut records = self.fleet.records();
+        if let Some(tamper) = self.options.tamper {
+            tamper.apply(&mut records)?;
+        }
+        // An hour of each quarter of the fleet, at a second that no period of a tier begins with.
+        let from = self.random.below(300);
+        let from = i64::try_from(from)?;
+        let quarters = self.firsts.iter().take(AGO_S.len());
+        let closer: Vec<_> = quarters.map(|first| first + from..first + from + 3_600).collect();
+        let api = Api::new(running.address);
+        let (program, span) = (self.program.clone(), self.span.clone());
+        let audit = move || Audit::run(&api, &program, &records, span, &closer);
+        let violations = tokio::task::spawn_blocking(audit).await?.with_context(log)?;
+        self.fleet.check()?;
+        self.audits += 1;
+        match violations.first() {
+            None => Ok(()),
+            Some(first) => bail!("{} answers are wrong, the first: {first}", violations.len()),
+        }
+    }
+
+    async fn report(self, stop: Duration) -> Result<Report> {
+        let counts = self.fleet.counts();
+        let report = Report {
+            seed: self.options.seed,
+            agents: self.options.agents,
+            lives: self.fleet.records().iter().map(|record| record.lives.len()).sum(),
+            acked: counts.acked.load(Relaxed),
+            pairs: counts.pairs.load(Relaxed),
+            held_unacked: counts.held_unacked.load(Relaxed),
+            abandoned: counts.abandoned.load(Relaxed),
+            kills: self.kills,
+            audits: self.audits,
+            starts: self.starts,
+            stop,
+            data_bytes: folder_bytes(&self.data).unwrap_or(0),
+            took: self.begin.elapsed(),
+        };
+        self.fleet.stop().await;
+        Ok(report)
+    }
+}
+
+/// A program, and an agent for each first second. Their clocks are up to half an hour off.
+fn agents(firsts: &[i64], now: i64, random: &mut Random) -> (Arc<Program>, Vec<Agent>) {
+    let shape = Shape { tasks: 12, stacks_per_task: 60, idle: 8, depths: (10, 30) };
+    let program = Arc::new(Program::generate(shape, random));
+    let pattern = Arc::new(Pattern::new(&program, Busyness::default(), random));
+    let agent = |(index, first): (usize, &i64)| {
+        let mut random = random.fork(index);
+        let skew_s = i64::try_from(random.below(3_600)).expect("it is below an hour") - 1_800;
+        let time = Time {
+            first_ns: first * SECOND_NS + 137_000_000,
+            step_s: 1,
+            steps: STEPS.min(now - first - 60),
+            offset_ns: skew_s * SECOND_NS,
+        };
+        let (program, pattern) = (program.clone(), pattern.clone());
+        let (worker, detail) = (format!("worker-{index}"), Detail::Full);
+        Agent::new(Setup { worker, program, pattern, time, detail }, random)
+    };
+    let agents = firsts.iter().enumerate().map(agent).collect();
+    (program, agents)
+}
+
+/// Looks again and again; nothing tells of another process's doings.
+async fn wait_until(mut is_so: impl FnMut() -> bool) -> Result<()> {
+    let until = Deadline::now() + PATIENCE;
+    while !is_so() {
+        if Deadline::now() > until {
+            bail!("the collector wrote too little within {PATIENCE:?}");
+        }
+        sleep(LOOK_EVERY).await;
+    }
+    Ok(())
+}
+
+impl Tamper {
+    fn apply(self, records: &mut [Record]) -> Result<()> {
+        let life = records.iter_mut().flat_map(|record| &mut record.lives).next();
+        let sums = &mut life.context("a fleet has lives")?.settled;
+        let (key, weight_ns) = sums.by_second.first_key_value().context("nothing was acked")?;
+        let (key, weight_ns) = (*key, *weight_ns);
+        let (second, top, state) = key;
+        match self {
+            // More in the record than is held, or less.
+            Tamper::Lost => sums.total_ns += weight_ns,
+            Tamper::Twice => sums.total_ns -= weight_ns,
+            Tamper::Moved => {
+                let node = *sums.by_node.keys().next().context("nothing was acked")?;
+                let moved = sums.by_node.remove(&node).unwrap_or(0);
+                *sums.by_node.entry(top).or_default() += moved;
+            }
+            Tamper::Earlier => {
+                sums.by_second.remove(&key);
+                *sums.by_second.entry((second + 1, top, state)).or_default() += weight_ns;
+            }
+            Tamper::Task => drop(sums.tasks.pop_first()),
+        }
+        Ok(())
+    }
+}

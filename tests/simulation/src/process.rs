@@ -1,0 +1,341 @@
+//! The collector as a process of its own: started, measured, killed.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::agent::lock;
+
+/// Longest wait for the collector to say where it listens, and for it to end when it was told to.
+const START_MAX: Duration = Duration::from_secs(120);
+
+/// Last lines of its log that are kept for an error.
+const LOG_LINES_MAX: usize = 40;
+
+/// How a collector is started.
+#[derive(Clone, Debug)]
+pub struct Serve {
+    /// The `emberline` binary.
+    pub program: PathBuf,
+    /// After `serve --listen 127.0.0.1:0`.
+    pub arguments: Vec<String>,
+    /// What of the log is wanted, as `EMBERLINE_LOG` says it.
+    pub log: &'static str,
+    /// The only processor that it may use.
+    pub processor: Option<usize>,
+}
+
+impl Serve {
+    /// A collector without arguments of its own.
+    #[must_use]
+    pub fn new(program: &Path) -> Serve {
+        Serve { program: program.into(), arguments: Vec::new(), log: "warn", processor: None }
+    }
+
+    /// Whether `serve` takes these arguments, hidden ones too: it would refuse an unknown one before
+    /// it shows its help.
+    ///
+    /// # Errors
+    /// If the program cannot be started.
+    pub fn takes(&self, arguments: &[&str]) -> Result<bool> {
+        let mut command = Command::new(&self.program);
+        command.arg("serve").args(arguments).arg("--help");
+        let output = command.stdin(Stdio::null()).output().with_context(|| self.missing())?;
+        Ok(output.status.success())
+    }
+
+    fn missing(&self) -> String {
+        format!("starting {}: run `cargo build --release` first", self.program.display())
+    }
+
+    /// Starts it and does not wait for anything.
+    ///
+    /// # Errors
+    /// If the program cannot be started.
+    pub fn spawn(&self) -> Result<Process> {
+        let mut command = Command::new(&self.program);
+        command
+            .args(["serve", "--listen", "127.0.0.1:0"])
+            .args(&self.arguments)
+            .env("EMBERLINE_LOG", self.log)
+            .env("NO_COLOR", "1")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let begin = Instant::now();
+        let mut child = match self.processor {
+            None => command.spawn(),
+            Some(processor) => spawn_on(&mut command, processor)?,
+        }
+        .with_context(|| self.missing())?;
+        let stderr = child.stderr.take().context("its stderr is a pipe")?;
+        let log = Arc::new(Mutex::new(VecDeque::new()));
+        let (sender, address) = channel();
+        let lines = log.clone();
+        let reader = std::thread::spawn(move || {
+            let mut panics = 0;
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                if let Some(address) = address_in(&line) {
+                    // Nobody waits for it if the process was killed first.
+                    let _ = sender.send(address);
+                }
+                panics += usize::from(line.contains("panicked at"));
+                let mut lines = lock(&lines);
+                if lines.len() == LOG_LINES_MAX {
+                    lines.pop_front();
+                }
+                lines.push_back(line);
+            }
+            panics
+        });
+        Ok(Process { child, begin, address, log, reader: Some(reader) })
+    }
+
+    /// Starts it and waits until it listens.
+    ///
+    /// # Errors
+    /// If it does not come to that.
+    pub fn start(&self) -> Result<Running> {
+        self.spawn()?.listening()
+    }
+}
+
+/// Threads inherit the processors that they may use, and so do processes: a thread of its own
+/// starts it, so that ours keep theirs.
+fn spawn_on(command: &mut Command, processor: usize) -> Result<std::io::Result<Child>> {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            let mut set = CpuSet::new();
+            set.set(processor)?;
+            sched_setaffinity(Pid::from_raw(0), &set)?;
+            anyhow::Ok(command.spawn())
+        });
+        thread.join().expect("it does not panic")
+    })
+}
+
+/// The last processor that this process may use.
+#[must_use]
+pub fn last_processor() -> Option<usize> {
+    let set = sched_getaffinity(Pid::from_raw(0)).ok()?;
+    (0..CpuSet::count()).rev().find(|index| set.is_set(*index).unwrap_or(false))
+}
+
+fn address_in(line: &str) -> Option<SocketAddr> {
+    let (_, rest) = line.split_once("collector on http://")?;
+    let end = rest.find(|c: char| !(c.is_ascii_digit() || ".:".contains(c)));
+    rest[..end.unwrap_or(rest.len())].parse().ok()
+}
+
+/// A collector that may not listen yet; killed when it is dropped.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    begin: Instant,
+    address: Receiver<SocketAddr>,
+    log: Arc<Mutex<VecDeque<String>>>,
+    reader: Option<JoinHandle<usize>>,
+}
+
+/// A collector that listens.
+#[derive(Debug)]
+pub struct Running {
+    /// The process.
+    pub process: Process,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// From its start until it said so.
+    pub took: Duration,
+}
+
+impl Process {
+    /// Waits until it listens.
+    ///
+    /// # Errors
+    /// If it ends first, or takes longer than two minutes; with the end of its log.
+    pub fn listening(self) -> Result<Running> {
+        match self.address.recv_timeout(START_MAX) {
+            Ok(address) => Ok(Running { took: self.begin.elapsed(), address, process: self }),
+            Err(_) => bail!("the collector does not listen; its log ends:\n{}", self.log()),
+        }
+    }
+
+    /// Whether it has said where it listens, which [`Process::listening`] then does not.
+    #[must_use]
+    pub fn listens(&self) -> bool {
+        self.address.try_recv().is_ok()
+    }
+
+    /// The end of its log.
+    #[must_use]
+    pub fn log(&self) -> String {
+        let lines = lock(&self.log);
+        lines.iter().fold(String::new(), |text, line| text + "  " + line + "\n")
+    }
+
+    /// Ends it as `kill -9` does.
+    ///
+    /// # Errors
+    /// If it had ended by itself, or panicked before.
+    pub fn kill(mut self) -> Result<()> {
+        if let Some(status) = self.child.try_wait()? {
+            bail!("the collector ended by itself ({status}); its log ends:\n{}", self.log());
+        }
+        self.child.kill()?;
+        self.child.wait()?;
+        self.had_no_panic()
+    }
+
+    /// Ends it as Ctrl-C does, and waits for its end.
+    ///
+    /// # Errors
+    /// If it does not end well.
+    pub fn stop(mut self) -> Result<Duration> {
+        let begin = Instant::now();
+        kill(Pid::from_raw(i32::try_from(self.child.id())?), Signal::SIGTERM)?;
+        while self.child.try_wait()?.is_none() {
+            if begin.elapsed() > START_MAX {
+                bail!("the collector does not end; its log ends:\n{}", self.log());
+            }
+            std::thread::park_timeout(Duration::from_millis(5));
+        }
+        let took = begin.elapsed();
+        let status = self.child.wait()?;
+        if !status.success() {
+            bail!("the collector ended badly ({status}); its log ends:\n{}", self.log());
+        }
+        self.had_no_panic()?;
+        Ok(took)
+    }
+
+    fn had_no_panic(&mut self) -> Result<()> {
+        let panics = self.reader.take().map_or(0, |reader| reader.join().unwrap_or(1));
+        match panics {
+            0 => Ok(()),
+            _ => bail!("the collector panicked; its log ends:\n{}", self.log()),
+        }
+    }
+
+    /// What it used so far.
+    ///
+    /// # Errors
+    /// If it is gone.
+    pub fn usage(&self) -> Result<Usage> {
+        Usage::of(self.child.id())
+    }
+
+    /// Bytes that it asked the system to write so far, to files and pipes; 0 if it is gone.
+    #[must_use]
+    pub fn written_bytes(&self) -> u64 {
+        let text = fs::read_to_string(format!("/proc/{}/io", self.child.id())).unwrap_or_default();
+        field(&text, "wchar:").unwrap_or(0)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What a process used since it started.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Usage {
+    /// Time on processors.
+    pub cpu: Duration,
+    /// Most memory at any moment.
+    pub memory_peak_bytes: u64,
+    /// Memory now.
+    pub memory_bytes: u64,
+    /// Bytes that went to disks.
+    pub written_bytes: u64,
+}
+
+impl Usage {
+    /// Of this process.
+    ///
+    /// # Errors
+    /// If `/proc` cannot be read.
+    pub fn own() -> Result<Usage> {
+        Usage::of(std::process::id())
+    }
+
+    fn of(id: u32) -> Result<Usage> {
+        let read = |file: &str| {
+            let path = format!("/proc/{id}/{file}");
+            fs::read_to_string(&path).with_context(|| path)
+        };
+        let (status, io) = (read("status")?, read("io")?);
+        Ok(Usage {
+            cpu: cpu_in(&read("stat")?).context("/proc/…/stat has no times")?,
+            memory_peak_bytes: field(&status, "VmHWM:").unwrap_or(0) << 10,
+            memory_bytes: field(&status, "VmRSS:").unwrap_or(0) << 10,
+            written_bytes: field(&io, "write_bytes:").unwrap_or(0),
+        })
+    }
+}
+
+/// User and system time, which stand in hundredths of a second, as Linux has it on every machine.
+fn cpu_in(stat: &str) -> Option<Duration> {
+    // The name stands in brackets and may hold anything.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let mut next = || fields.next()?.parse::<u64>().ok();
+    Some(Duration::from_millis((next()? + next()?) * 10))
+}
+
+fn field(text: &str, name: &str) -> Option<u64> {
+    let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
+    rest.split_whitespace().next()?.parse().ok()
+}
+
+/// Bytes of all files below a folder.
+///
+/// # Errors
+/// If a folder cannot be read; a file that goes away meanwhile is no error.
+pub fn folder_bytes(folder: &Path) -> Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        match entry.metadata() {
+            Ok(metadata) if metadata.is_dir() => bytes += folder_bytes(&entry.path())?,
+            Ok(metadata) => bytes += metadata.len(),
+            Err(_) => {}
+        }
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_linux_writes_is_read() {
+        let stat = "42 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 150 7 0 0 20";
+        assert_eq!(cpu_in(stat), Some(Duration::from_millis(1_570)));
+        assert_eq!(field("VmPeak:\t 9 kB\nVmHWM:\t 12 kB\n", "VmHWM:"), Some(12));
+        let own = Usage::own().unwrap();
+        assert!(own.memory_peak_bytes > 1 << 20, "{own:?}");
+    }
+
+    #[test]
+    fn the_address_is_read_from_the_first_line() {
+        let line = "collector on http://127.0.0.1:4747; agents report there";
+        assert_eq!(address_in(line), Some("127.0.0.1:4747".parse().unwrap()));
+        assert_eq!(address_in("open http://127.0.0.1:4747/api/v1/profile"), None);
+    }
+}

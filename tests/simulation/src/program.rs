@@ -1,0 +1,248 @@
+//! What a simulated fleet runs: tasks, and stacks below each that share prefixes.
+
+use profiler_core::NodeId;
+use profiler_core::wire::v1::FrameKind;
+use rustc_hash::FxHashMap;
+
+use crate::random::Random;
+
+/// How large a program is.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Names of tasks.
+    pub tasks: usize,
+    /// Distinct stacks below each.
+    pub stacks_per_task: usize,
+    /// Distinct stacks of threads outside any task.
+    pub idle: usize,
+    /// Least and most frames below the task.
+    pub depths: (usize, usize),
+}
+
+/// Most nodes that one stack of a task adds to what it shares with an earlier one.
+const OWN_NODES_MAX: usize = 6;
+/// A function is called from so many places.
+const NODES_PER_FUNCTION: usize = 8;
+
+/// A frame: indices of strings, as on the wire.
+#[derive(Clone, Copy, Debug)]
+pub struct ProgramFrame {
+    pub(crate) kind: FrameKind,
+    pub(crate) function: u32,
+    pub(crate) file: u32,
+    pub(crate) line: u32,
+}
+
+/// A task: its name, and the nodes at which samples of it end, the most frequent first.
+#[derive(Clone, Debug)]
+pub struct ProgramTask {
+    /// Index of its name in the program's strings.
+    pub name: u32,
+    /// Its first-level node.
+    pub top: NodeId,
+    /// Distinct ends of stacks.
+    pub leaves: Vec<NodeId>,
+}
+
+/// Strings, frames and nodes that every agent of a fleet meets, in its own order. String 0 is empty
+/// and node 0 the root; every parent stands before its children.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// All texts.
+    pub strings: Vec<String>,
+    pub(crate) frames: Vec<ProgramFrame>,
+    /// Parent and frame; the root's are 0.
+    pub(crate) nodes: Vec<(NodeId, u32)>,
+    /// What can run.
+    pub tasks: Vec<ProgramTask>,
+    /// Ends of stacks outside any task.
+    pub idle: Vec<NodeId>,
+}
+
+impl Program {
+    /// Grows a program from a seed.
+    #[must_use]
+    pub fn generate(shape: Shape, random: &mut Random) -> Program {
+        let functions =
+            (shape.tasks * shape.stacks_per_task * OWN_NODES_MAX / 2 / NODES_PER_FUNCTION).max(64);
+        let mut growth = Growth::new(functions);
+        for index in 0..shape.tasks {
+            let name = growth.string(format!("task-{index}"));
+            let (kind, file, line) = (FrameKind::Task, 0, 0);
+            let top = growth.top(ProgramFrame { kind, function: name, file, line });
+            let leaves = growth.stacks(top, shape.stacks_per_task, shape.depths, random);
+            growth.program.tasks.push(ProgramTask { name, top, leaves });
+        }
+        let function = growth.string("[no task]".into());
+        let (kind, file, line) = (FrameKind::NoTask, 0, 0);
+        let top = growth.top(ProgramFrame { kind, function, file, line });
+        growth.program.idle = growth.stacks(top, shape.idle, shape.depths, random);
+        growth.program
+    }
+
+    /// Nodes without the root.
+    #[must_use]
+    pub fn node_count(&self) -> usize {
+        self.nodes.len() - 1
+    }
+
+    /// Functions from the outermost to `node`'s, the first-level name before them.
+    #[must_use]
+    pub fn path(&self, node: NodeId) -> Vec<&str> {
+        let mut names = Vec::new();
+        let mut here = node;
+        while here != NodeId::ROOT {
+            let (parent, frame) = self.nodes[here.index()];
+            names.push(&*self.strings[self.frames[frame as usize].function as usize]);
+            here = parent;
+        }
+        names.reverse();
+        names
+    }
+
+    /// Function, file and line of each frame from the innermost to `node`'s first level.
+    #[must_use]
+    pub fn frames_of(&self, node: NodeId) -> Vec<(&str, &str, u32)> {
+        let mut frames = Vec::new();
+        let mut here = node;
+        while here != NodeId::ROOT {
+            let (parent, frame) = self.nodes[here.index()];
+            let frame = self.frames[frame as usize];
+            let text = |index: u32| &*self.strings[index as usize];
+            frames.push((text(frame.function), text(frame.file), frame.line));
+            here = parent;
+        }
+        frames
+    }
+
+    /// The first-level node above `node`, or itself.
+    #[must_use]
+    pub fn top_of(&self, node: NodeId) -> NodeId {
+        let mut here = node;
+        while self.nodes[here.index()].0 != NodeId::ROOT {
+            here = self.nodes[here.index()].0;
+        }
+        here
+    }
+}
+
+/// A program that is not whole yet.
+struct Growth {
+    program: Program,
+    children: FxHashMap<(NodeId, u32), NodeId>,
+    /// Frames from here on are functions.
+    functions: u32,
+}
+
+impl Growth {
+    fn new(functions: usize) -> Growth {
+        let program = Program {
+            strings: vec![String::new()],
+            frames: Vec::new(),
+            nodes: vec![(NodeId::ROOT, 0)],
+            tasks: Vec::new(),
+            idle: Vec::new(),
+        };
+        let mut growth =
+            Growth { program, children: FxHashMap::default(), functions: id(functions) };
+        // Names as long as those of real programs; a few files hold all functions.
+        let files = (functions / 20).max(1);
+        let files: Vec<u32> = (0..files)
+            .map(|file| {
+                growth.string(format!("/home/build/src/stage_{}/part_{file}.rs", file % 61))
+            })
+            .collect();
+        for function in 0..functions {
+            let name = format!(
+                "worker_{}::pipeline::stage_{}::<impl Transform for Block>::apply_{function}",
+                function % 7,
+                function % 61
+            );
+            let (kind, name) = (FrameKind::Function, growth.string(name));
+            let (file, line) = (files[function % files.len()], id(function % 900) + 1);
+            growth.program.frames.push(ProgramFrame { kind, function: name, file, line });
+        }
+        growth
+    }
+
+    fn string(&mut self, text: String) -> u32 {
+        self.program.strings.push(text);
+        id(self.program.strings.len() - 1)
+    }
+
+    fn top(&mut self, frame: ProgramFrame) -> NodeId {
+        self.program.frames.push(frame);
+        self.child(NodeId::ROOT, id(self.program.frames.len() - 1))
+    }
+
+    fn child(&mut self, parent: NodeId, frame: u32) -> NodeId {
+        let nodes = &mut self.program.nodes;
+        *self.children.entry((parent, frame)).or_insert_with(|| {
+            nodes.push((parent, frame));
+            NodeId(id(nodes.len() - 1))
+        })
+    }
+
+    /// `count` distinct stacks below `top`: each leaves an earlier one near its end, for event loops
+    /// and pools are shared, and goes on with frames of its own.
+    fn stacks(
+        &mut self,
+        top: NodeId,
+        count: usize,
+        (depth_min, depth_max): (usize, usize),
+        random: &mut Random,
+    ) -> Vec<NodeId> {
+        let mut stacks: Vec<Vec<NodeId>> = Vec::new();
+        while stacks.len() < count {
+            let (mut stack, depth) = match stacks.is_empty() {
+                true => (vec![top], random.between(depth_min, depth_max)),
+                false => {
+                    let earlier = &stacks[random.below(stacks.len())];
+                    let shared = (0..3).map(|_| random.between(1, earlier.len())).max();
+                    let shared = shared.unwrap_or(1).min(depth_max);
+                    let own = random.between(1, OWN_NODES_MAX);
+                    (earlier[..shared].to_vec(), (shared - 1 + own).clamp(depth_min, depth_max))
+                }
+            };
+            let known = self.program.nodes.len();
+            while stack.len() <= depth {
+                let frame = id(random.below(self.functions as usize));
+                let parent = stack[stack.len() - 1];
+                stack.push(self.child(parent, frame));
+            }
+            // One that ends at a node that was there may be the end of another.
+            if stack[stack.len() - 1].index() >= known {
+                stacks.push(stack);
+            }
+        }
+        stacks.iter().map(|stack| stack[stack.len() - 1]).collect()
+    }
+}
+
+fn id(index: usize) -> u32 {
+    u32::try_from(index).expect("programs are small")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn a_program_has_distinct_stacks_of_the_depths_that_were_asked_for() {
+        let shape = Shape { tasks: 5, stacks_per_task: 40, idle: 7, depths: (10, 30) };
+        let program = Program::generate(shape, &mut Random(3));
+        let leaves = program.tasks.iter().flat_map(|task| &task.leaves).chain(&program.idle);
+        let paths: HashSet<_> = leaves.clone().map(|leaf| program.path(*leaf)).collect();
+        assert_eq!(paths.len(), 207);
+        assert!(paths.iter().all(|path| (11..=31).contains(&path.len())), "task and 10 to 30");
+        for task in &program.tasks {
+            assert_eq!(program.path(task.top), [&*program.strings[task.name as usize]]);
+            assert!(task.leaves.iter().all(|leaf| program.top_of(*leaf) == task.top));
+        }
+        assert!(
+            program.nodes.iter().enumerate().skip(1).all(|(id, (parent, _))| parent.index() < id)
+        );
+    }
+}

@@ -1,0 +1,95 @@
+//! Numbers from a seed.
+
+/// SplitMix64 (Steele, Lea and Flood 2014): five lines, and the same stream for ever.
+#[derive(Clone, Debug)]
+pub struct Random(pub u64);
+
+impl Random {
+    /// A generator of its own for the `index`-th of many.
+    #[must_use]
+    pub fn fork(&self, index: usize) -> Random {
+        let mut random = Random(self.0 ^ (index as u64).wrapping_mul(0xd6e8_feb8_6659_fd93));
+        Random(random.next())
+    }
+
+    /// Any number.
+    #[allow(clippy::should_implement_trait, reason = "it has no end")]
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `end`.
+    pub fn below(&mut self, end: usize) -> usize {
+        let product = u128::from(self.next()) * end as u128;
+        usize::try_from(product >> 64).expect("it is below `end`")
+    }
+
+    /// A number from `low` to `high`.
+    pub fn between(&mut self, low: usize, high: usize) -> usize {
+        low + self.below(high - low + 1)
+    }
+
+    /// A number in [0, 1).
+    pub fn fraction(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// True so often.
+    pub fn chance(&mut self, share: f64) -> bool {
+        self.fraction() < share
+    }
+}
+
+/// Ranks by Zipf's law: the n-th is drawn in proportion to n to the power of -`exponent`.
+#[derive(Clone, Debug)]
+pub struct Zipf {
+    /// Sums of the weights up to and with each rank.
+    sums: Vec<f64>,
+}
+
+impl Zipf {
+    /// Over `count` ranks, at least one.
+    #[must_use]
+    pub fn new(count: usize, exponent: f64) -> Zipf {
+        let mut sum = 0.0;
+        let weight = |rank: usize| {
+            sum += (rank as f64).powf(-exponent);
+            sum
+        };
+        Zipf { sums: (1..=count).map(weight).collect() }
+    }
+
+    /// A rank, from 0.
+    pub fn draw(&self, random: &mut Random) -> usize {
+        let last = self.sums.len() - 1;
+        let point = random.fraction() * self.sums[last];
+        self.sums.partition_point(|sum| *sum <= point).min(last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_gives_the_same_stream_for_ever() {
+        let mut random = Random(0);
+        assert_eq!(random.next(), 0xe220_a839_7b1d_cdaf);
+        assert_ne!(random.fork(1).next(), random.fork(2).next());
+    }
+
+    #[test]
+    fn the_first_ranks_are_drawn_as_often_as_the_law_says() {
+        let (zipf, mut random) = (Zipf::new(100, 1.5), Random(1));
+        let mut counts = [0u32; 100];
+        (0..100_000).for_each(|_| counts[zipf.draw(&mut random)] += 1);
+        // The sum over 100 ranks of n^-1.5 is 2.4126.
+        assert!((40_800..42_100).contains(&counts[0]), "{}", counts[0]);
+        let ratio = f64::from(counts[0]) / f64::from(counts[1]);
+        assert!((2.7..2.95).contains(&ratio), "{ratio}");
+    }
+}

@@ -1,0 +1,262 @@
+//! An agent's life on the network: connect, talk, and when it breaks, connect again.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use profiler_core::limits::MESSAGE_BYTES_MAX;
+use profiler_core::wire::v1::{self, agent_message, collector_message};
+use prost::Message as _;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{sleep_until, timeout};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
+use tonic::{Status, Streaming};
+
+use crate::agent::{Agent, lock};
+use crate::client::ingest_client::IngestClient;
+use crate::fleet::{Pace, Phase, Place, Shared};
+use crate::random::Random;
+use crate::record::Violation;
+
+/// Messages between the agent and its socket.
+const OUTGOING_MAX: usize = 4;
+/// Longest wait for the collector's Welcome.
+const WELCOME_MAX: Duration = Duration::from_secs(30);
+/// Between two attempts at a collector that is there and turned the first away.
+const RETRY: Duration = Duration::from_millis(50);
+/// Flushes that an agent keeps at most when it makes one a second.
+const KEPT_MAX: usize = 60;
+const SECOND: Duration = Duration::from_secs(1);
+
+/// What the agents are told.
+#[derive(Clone, Debug)]
+pub(crate) struct Orders {
+    pub(crate) place: watch::Receiver<Option<Place>>,
+    pub(crate) phase: watch::Receiver<Phase>,
+}
+
+/// Why a stream ended.
+#[derive(Debug)]
+enum Ended {
+    Broken(String),
+    Violated(Violation),
+}
+
+impl From<Violation> for Ended {
+    fn from(violation: Violation) -> Self {
+        Ended::Violated(violation)
+    }
+}
+
+impl From<Status> for Ended {
+    fn from(status: Status) -> Self {
+        Ended::Broken(status.to_string())
+    }
+}
+
+/// One agent, for as long as there is a fleet.
+pub(crate) async fn run(
+    agent: Agent,
+    index: usize,
+    mut orders: Orders,
+    shared: Arc<Shared>,
+    mut random: Random,
+) {
+    // Spread over the second, as agents are that started at any time.
+    let phase = SECOND.mul_f64(random.fraction());
+    let mut line = Line { agent, shared, next_due: Instant::now() + phase };
+    loop {
+        let Ok(place) = orders.place.wait_for(Option::is_some).await.map(|place| place.clone())
+        else {
+            return;
+        };
+        let channel = place.expect("it was waited for").channel(index);
+        let ended = line.converse(channel, &mut orders.phase).await;
+        match ended {
+            Ended::Violated(violation) => {
+                line.shared.violate(violation);
+                return;
+            }
+            Ended::Broken(reason) => line.shared.broken(&reason),
+        }
+        if random.chance(line.shared.plan.new_life) {
+            let gone = line.agent.begin_life() as u64;
+            line.shared.counts.abandoned.fetch_add(gone, Relaxed);
+            line.shared.counts.open.fetch_sub(gone, Relaxed);
+        }
+        // Whether it is gone or turned us away, we come back.
+        let _ = timeout(RETRY, orders.place.changed()).await;
+    }
+}
+
+/// An agent and the way out.
+struct Line {
+    agent: Agent,
+    shared: Arc<Shared>,
+    next_due: Instant,
+}
+
+/// Counts a stream for as long as it is open.
+struct Attached<'a>(&'a Shared);
+
+impl<'a> Attached<'a> {
+    fn new(shared: &'a Shared) -> Attached<'a> {
+        shared.counts.attached.fetch_add(1, Relaxed);
+        shared.changed.notify_one();
+        Attached(shared)
+    }
+}
+
+impl Drop for Attached<'_> {
+    fn drop(&mut self) {
+        self.0.counts.attached.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Line {
+    /// One stream, to its end.
+    async fn converse(&mut self, channel: Channel, phase: &mut watch::Receiver<Phase>) -> Ended {
+        let shared = self.shared.clone();
+        let permit = shared.attaching.acquire().await.expect("it is never closed");
+        let opened = timeout(WELCOME_MAX, self.open(channel)).await;
+        drop(permit);
+        let (sender, incoming) = match opened {
+            Ok(Ok(opened)) => opened,
+            Ok(Err(ended)) => return ended,
+            Err(_) => return Ended::Broken(format!("no Welcome within {WELCOME_MAX:?}")),
+        };
+        let _attached = Attached::new(&shared);
+        match self.talk(&sender, incoming, phase).await {
+            Ok(never) => match never {},
+            Err(ended) => ended,
+        }
+    }
+
+    async fn open(
+        &mut self,
+        channel: Channel,
+    ) -> Result<(mpsc::Sender<v1::AgentMessage>, Streaming<v1::CollectorMessage>), Ended> {
+        let (sender, receiver) = mpsc::channel(OUTGOING_MAX);
+        let _ = sender.try_send(self.agent.hello());
+        let mut client = IngestClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX);
+        let mut incoming = client.attach(ReceiverStream::new(receiver)).await?.into_inner();
+        let first = incoming.message().await?.and_then(|message| message.kind);
+        let Some(collector_message::Kind::Welcome(welcome)) = first else {
+            return Err(match first {
+                None => Ended::Broken("it ended the stream before Welcome".into()),
+                Some(other) => self.agent.surprised(name(&other), "Welcome").into(),
+            });
+        };
+        let held = self.agent.welcome(&welcome)? as u64;
+        self.shared.counts.held_unacked.fetch_add(held, Relaxed);
+        self.shared.counts.open.fetch_sub(held, Relaxed);
+        Ok((sender, incoming))
+    }
+
+    async fn talk(
+        &mut self,
+        sender: &mpsc::Sender<v1::AgentMessage>,
+        mut incoming: Streaming<v1::CollectorMessage>,
+        phase: &mut watch::Receiver<Phase>,
+    ) -> Result<std::convert::Infallible, Ended> {
+        loop {
+            let running = *phase.borrow_and_update() == Phase::Run
+                && self.agent.made() < self.shared.plan.flushes_max;
+            self.make(running);
+            let may_send = self.agent.has_next();
+            let is_paced = running && matches!(self.shared.plan.pace, Pace::EverySecond);
+            let due = pin!(sleep_until(self.next_due.into()));
+            tokio::select! {
+                answer = incoming.message() => {
+                    let ended = || Ended::Broken("it ended the stream".into());
+                    self.answered(answer?.ok_or_else(ended)?)?;
+                }
+                permit = sender.reserve(), if may_send => {
+                    // Without a receiver the stream broke, and `incoming` says how.
+                    let Ok(permit) = permit else {
+                        let reason = match incoming.message().await {
+                            Err(status) => status.to_string(),
+                            Ok(_) => "it no longer reads".into(),
+                        };
+                        return Err(Ended::Broken(reason));
+                    };
+                    let next = self.agent.next_message(Instant::now()).expect("it has one");
+                    self.shared.counts.bytes.fetch_add(next.encoded_len() as u64, Relaxed);
+                    let is_flush = matches!(next.kind, Some(agent_message::Kind::Flush(_)));
+                    permit.send(next);
+                    if is_flush {
+                        self.shared.sends.count(&self.shared.counts.sent);
+                    }
+                }
+                () = due, if is_paced => {}
+                _ = phase.changed() => {}
+            }
+        }
+    }
+
+    /// Makes what is due.
+    fn make(&mut self, running: bool) {
+        let counts = &self.shared.counts;
+        let now = Instant::now();
+        match self.shared.plan.pace {
+            Pace::AsFast { in_flight } => {
+                if running && !self.agent.has_next() && self.agent.in_flight() < in_flight {
+                    self.agent.make(now);
+                    counts.open.fetch_add(1, Relaxed);
+                }
+            }
+            Pace::EverySecond => {
+                while self.next_due <= now {
+                    if running && self.agent.open() < KEPT_MAX {
+                        self.agent.make(self.next_due);
+                        counts.open.fetch_add(1, Relaxed);
+                    } else if running {
+                        counts.skipped.fetch_add(1, Relaxed);
+                    }
+                    self.next_due += SECOND;
+                }
+            }
+        }
+    }
+
+    fn answered(&mut self, answer: v1::CollectorMessage) -> Result<(), Ended> {
+        match answer.kind {
+            Some(collector_message::Kind::Ack(ack)) => {
+                let settled = self.agent.ack(ack.seq, Instant::now())?;
+                let mut latencies = lock(&self.shared.latencies);
+                latencies.since_sent.saturating_record(microseconds(settled.since_sent));
+                latencies.since_due.saturating_record(microseconds(settled.since_due));
+                drop(latencies);
+                let counts = &self.shared.counts;
+                counts.pairs.fetch_add(settled.pairs, Relaxed);
+                self.shared.acks.count(&counts.acked);
+                if counts.open.fetch_sub(1, Relaxed) == 1 {
+                    self.shared.changed.notify_one();
+                }
+                Ok(())
+            }
+            Some(collector_message::Kind::Refusal(refusal)) => Ok(self.agent.refused(refusal)?),
+            // Nobody asks a simulated agent for anything.
+            other => {
+                let got = other.as_ref().map_or("a message of no kind", name);
+                Err(self.agent.surprised(got, "an answer").into())
+            }
+        }
+    }
+}
+
+fn microseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn name(kind: &collector_message::Kind) -> &'static str {
+    match kind {
+        collector_message::Kind::Welcome(_) => "Welcome",
+        collector_message::Kind::Ack(_) => "Ack",
+        collector_message::Kind::Refusal(_) => "Refusal",
+        collector_message::Kind::Settings(_) => "Settings",
+        collector_message::Kind::StacksRequest(_) => "StacksRequest",
+    }
+}

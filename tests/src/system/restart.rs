@@ -1,0 +1,79 @@
+//! A collector that keeps its data, killed and started again: what it acknowledged is there, once, and
+//! its agents go on.
+
+use serde_json::Value;
+
+use crate::harness::{Collector, Worker, alone, emberline, number, wait_for};
+
+/// Sums over the time until now of everything that any thread did.
+fn total_ns(collector: &Collector) -> u64 {
+    let profile = collector.json("/api/v1/profile?from=-1h&threads=all");
+    number(&profile["totals"], "total_ns")
+}
+
+fn stored_ns(collector: &Collector) -> u64 {
+    let stored = |epoch: &Value| number(&epoch["account"], "stored_ns");
+    collector.epochs().iter().map(stored).sum()
+}
+
+fn wait_for_more(collector: &Collector, than_ns: u64) -> u64 {
+    wait_for("more samples", || Some(stored_ns(collector)).filter(|ns| *ns > than_ns))
+}
+
+#[test]
+fn a_killed_collector_has_its_history_and_its_agents_go_on() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let mut collector = Collector::start_with_data("127.0.0.1:0", folder.path());
+    let worker = Worker::start("steady", "steady-1", &collector.url(), &[]);
+    let mut doomed = Worker::start("doomed", "doomed-1", &collector.url(), &[]);
+    assert_eq!(doomed.line(), "ready");
+    let mut before_ns = wait_for_more(&collector, 1_000_000_000);
+    for _ in 0..3 {
+        let address = collector.address.clone();
+        // Whatever comes between these two is in the log too, acknowledged or not.
+        let acked_ns = stored_ns(&collector).max(before_ns);
+        collector.process.kill();
+        collector = Collector::start_with_data(&address, folder.path());
+        let (kept_ns, held_ns) = (stored_ns(&collector), total_ns(&collector));
+        assert!(kept_ns >= acked_ns, "{acked_ns} ns were stored, {kept_ns} ns were kept");
+        assert!(held_ns >= acked_ns, "{acked_ns} ns were stored, {held_ns} ns are found");
+        before_ns = wait_for_more(&collector, kept_ns);
+    }
+    let running = collector.json("/api/v1/tasks?task=doomed&from=-1h");
+    assert_eq!(running["tasks"][0]["outcome"], "running", "its worker came back: {running}");
+    doomed.process.kill();
+    let record = worker.finish();
+
+    let report = &record["report"];
+    assert_eq!(number(report, "unacked_ns"), 0);
+    assert_eq!(number(report, "lost_forgotten_ns"), 0, "{report}");
+    assert_eq!(number(report, "accepted_ns"), number(report, "stored_ns"), "{report}");
+    assert!(number(report, "connects") >= 4);
+    let epochs = collector.epochs();
+    assert_eq!(epochs.len(), 2);
+    for epoch in &epochs {
+        assert!(epoch["account"]["balanced"].as_bool().unwrap(), "{epoch}");
+    }
+    let steady = epochs.iter().find(|epoch| epoch["epoch"] == report["epoch"]).unwrap();
+    assert_eq!(number(&steady["account"], "stored_ns"), number(report, "stored_ns"));
+    // What is counted as stored is found, neither less nor twice.
+    assert_eq!(total_ns(&collector), stored_ns(&collector));
+    let summary = collector.json("/api/v1/tasks?task=steady&from=-1h&summary=true");
+    let ended = number(&summary["names"][0]["outcomes"], "ok");
+    assert_eq!(ended, number(&record, "tasks"), "{summary}");
+}
+
+#[test]
+fn a_folder_belongs_to_one_collector() {
+    let folder = tempfile::tempdir().unwrap();
+    let _first = Collector::start_with_data("127.0.0.1:0", folder.path());
+    let second = std::process::Command::new(emberline())
+        .args(["serve", "--listen", "127.0.0.1:0", "--data"])
+        .arg(folder.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&second.stderr);
+    assert!(!second.status.success(), "{said}");
+    assert!(said.contains("is in use by another collector; end that one"), "{said}");
+}

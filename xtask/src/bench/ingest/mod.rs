@@ -1,0 +1,296 @@
+//! What it costs a collector to take in a fleet: real messages over loopback to a real
+//! `emberline serve`, on a processor of its own as far as the machine has one.
+
+mod pprof;
+mod wire;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context as _, Result};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use simulation::agent::{Agent, Setup, Time};
+use simulation::fleet::{Fleet, Latencies, Pace, Plan};
+use simulation::pattern::{Busyness, Pattern};
+use simulation::process::{Running, Serve, Usage, last_processor};
+use simulation::program::{Program, Shape};
+use simulation::random::Random;
+use simulation::record::Detail;
+
+use super::sampler::machine;
+
+/// How much.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Agents that send as fast as acks allow.
+    #[arg(long, default_value_t = 400, value_parser = clap::value_parser!(u16).range(1..=2_000))]
+    busy: u16,
+    /// Flushes that each of those has under way.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
+    in_flight: u16,
+    /// Agents that send once a second.
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    agents: u16,
+    /// Of those, so many share a connection.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=100))]
+    agents_per_connection: u16,
+    /// Seconds that are measured of each load, after as many that are not.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=600))]
+    seconds: u16,
+    /// Of all contents.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Leave the collector on all processors.
+    #[arg(long)]
+    unpinned: bool,
+}
+
+/// Longest wait for agents to attach.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Measures and prints.
+///
+/// # Errors
+/// If the collector breaks a promise, or does not get along with the load.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let load = machine::load_average();
+    raise_file_limit(u64::from(options.agents) + 1_000)?;
+    let emberline = crate::emberline()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let _entered = runtime.enter();
+    let mut rows = vec![wire(options, 70)?, wire(options, 700)?];
+    for (what, samples) in [("50", 70), ("300", 700)] {
+        let bench = Bench::new(options, &emberline, samples)?;
+        let pace = Pace::AsFast { in_flight: options.in_flight.into() };
+        let measured = runtime.block_on(bench.run(options.busy.into(), pace, 20))?;
+        rows.push(measured.saturated(options, what));
+    }
+    let bench = Bench::new(options, &emberline, 70)?;
+    let shared = options.agents_per_connection.into();
+    let agents = options.agents.into();
+    let measured = runtime.block_on(bench.run(agents, Pace::EverySecond, shared))?;
+    rows.extend(measured.paced(options));
+    println!("\n{}\n\n| what | target | measured |\n|---|---|---|", machine::describe(&load));
+    rows.iter().for_each(|row| println!("{row}"));
+    Ok(())
+}
+
+/// Every connection is a file, here and in the collector, which inherits the limit.
+fn raise_file_limit(wanted: u64) -> Result<()> {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    if hard < wanted {
+        anyhow::bail!("{wanted} open files are needed and {hard} allowed; see `ulimit -Hn`");
+    }
+    setrlimit(Resource::RLIMIT_NOFILE, soft.max(wanted), hard)?;
+    Ok(())
+}
+
+/// A fleet's program, and how to start the collector.
+struct Bench<'a> {
+    options: &'a Options,
+    serve: Serve,
+    program: Arc<Program>,
+    pattern: Arc<Pattern>,
+    random: Random,
+    /// Goes away with this.
+    folder: tempfile::TempDir,
+}
+
+fn fleet_program(seed: u64, samples: usize) -> (Arc<Program>, Arc<Pattern>, Random) {
+    let mut random = Random(seed);
+    let shape = Shape { tasks: 10, stacks_per_task: 40, idle: 8, depths: (10, 30) };
+    let program = Arc::new(Program::generate(shape, &mut random));
+    let slots = if samples > 100 { 9 } else { 3 };
+    let busyness = Busyness { samples, slots, ..Busyness::default() };
+    let pattern = Arc::new(Pattern::new(&program, busyness, &mut random));
+    (program, pattern, random)
+}
+
+fn setup(index: usize, program: &Arc<Program>, pattern: &Arc<Pattern>) -> Result<Setup> {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
+    let first_ns = i64::try_from(now.as_nanos())? - 300 * 1_000_000_000;
+    let time = Time { first_ns, step_s: 1, steps: 300, offset_ns: 0 };
+    let (program, pattern) = (program.clone(), pattern.clone());
+    Ok(Setup { worker: format!("worker-{index}"), program, pattern, time, detail: Detail::Totals })
+}
+
+fn wire(options: &Options, samples: usize) -> Result<String> {
+    let (program, pattern, random) = fleet_program(options.seed, samples);
+    let agent = Agent::new(setup(0, &program, &pattern)?, random);
+    let wire = wire::measure(agent, &program)?;
+    Ok(format!(
+        "| bytes a pair on the wire, steady ({:.0} pairs a flush) | ≤ 4; pprof ≥ 10 × | {:.2} for \
+         pairs alone, {:.2} with the flush's head, + {:.2} for new stacks, + {:.2} for rows of tasks; gzip'ed pprof {:.1}, \
+         {:.1} × |",
+        wire.pairs,
+        wire.column_bytes_per_pair,
+        wire.bytes_per_pair,
+        wire.dictionary_bytes_per_pair,
+        wire.task_bytes_per_pair,
+        wire.pprof_bytes_per_pair,
+        wire.pprof_bytes_per_pair / wire.bytes_per_pair,
+    ))
+}
+
+impl Bench<'_> {
+    fn new<'a>(
+        options: &'a Options,
+        emberline: &std::path::Path,
+        samples: usize,
+    ) -> Result<Bench<'a>> {
+        let (program, pattern, random) = fleet_program(options.seed, samples);
+        let mut serve = Serve::new(emberline);
+        let folder = tempfile::Builder::new().prefix("emberline-bench-").tempdir()?;
+        let data = folder.path().join("data");
+        let data = data.to_str().context("the folder's path is not UTF-8")?;
+        if serve.takes(&["--data", data])? {
+            serve.arguments.extend(["--data".to_owned(), data.to_owned()]);
+        }
+        serve.processor = last_processor().filter(|_| !options.unpinned);
+        Ok(Bench { options, serve, program, pattern, random, folder })
+    }
+
+    /// One load: what is counted between two looks at it.
+    async fn run(
+        self,
+        agents: usize,
+        pace: Pace,
+        agents_per_connection: usize,
+    ) -> Result<Measured> {
+        let agent = |index| {
+            let setup = setup(index, &self.program, &self.pattern)?;
+            Ok(Agent::new(setup, self.random.fork(index)))
+        };
+        let made: Vec<Agent> = (0..agents).map(agent).collect::<Result<_>>()?;
+        let plan = Plan { pace, agents_per_connection, new_life: 0.0, flushes_max: u64::MAX };
+        let fleet = Fleet::start(made, plan, &self.random);
+        let running = self.serve.start()?;
+        fleet.point_at(running.address);
+        let log = || format!("the collector's log ends:\n{}", running.process.log());
+        fleet.attached(agents, PATIENCE).await.with_context(log)?;
+        let seconds = Duration::from_secs(self.options.seconds.into());
+        tokio::time::sleep(seconds).await;
+        // What was counted while agents attached is left out.
+        drop(fleet.take_latencies());
+        let before = Look::new(&fleet, &running)?;
+        tokio::time::sleep(seconds).await;
+        let after = Look::new(&fleet, &running)?;
+        let latencies = fleet.take_latencies();
+        fleet.check().with_context(log)?;
+        let skipped = fleet.counts().skipped.load(Relaxed);
+        fleet.stop().await;
+        running.process.stop()?;
+        drop(self.folder);
+        Ok(Measured { agents, before, after, latencies, skipped })
+    }
+}
+
+/// Counts at one moment.
+struct Look {
+    at: Instant,
+    acked: u64,
+    pairs: u64,
+    bytes: u64,
+    collector: Usage,
+    own: Usage,
+}
+
+impl Look {
+    fn new(fleet: &Fleet, running: &Running) -> Result<Look> {
+        let counts = fleet.counts();
+        Ok(Look {
+            at: Instant::now(),
+            acked: counts.acked.load(Relaxed),
+            pairs: counts.pairs.load(Relaxed),
+            bytes: counts.bytes.load(Relaxed),
+            collector: running.process.usage()?,
+            own: Usage::own()?,
+        })
+    }
+}
+
+struct Measured {
+    agents: usize,
+    before: Look,
+    after: Look,
+    latencies: Latencies,
+    skipped: u64,
+}
+
+impl Measured {
+    fn seconds(&self) -> f64 {
+        (self.after.at - self.before.at).as_secs_f64()
+    }
+
+    fn a_second(&self, of: impl Fn(&Look) -> u64) -> f64 {
+        (of(&self.after) - of(&self.before)) as f64 / self.seconds()
+    }
+
+    /// Processors that the collector and the generator used.
+    fn processors(&self) -> (f64, f64) {
+        let used = |of: fn(&Look) -> Usage| {
+            (of(&self.after).cpu - of(&self.before).cpu).as_secs_f64() / self.seconds()
+        };
+        (used(|look| look.collector), used(|look| look.own))
+    }
+
+    fn saturated(&self, options: &Options, pairs: &str) -> String {
+        let (collector, generator) = self.processors();
+        let pairs_a_second = self.a_second(|look| look.pairs);
+        let per_flush = pairs_a_second / self.a_second(|look| look.acked);
+        format!(
+            "| pairs a second and core of the collector, about {pairs} a flush | ≥ 5 M | {:.2} M \
+             ({:.2} M pairs in {:.0} k flushes of {per_flush:.0} a second, {:.1} MB; collector {:.2} \
+             cores, generator {:.2}; {} agents, {} in flight; ack p50 {}, p99 {}; {:.1} MB/s to disk; \
+             memory {:.0} MB) |",
+            pairs_a_second / collector / 1e6,
+            pairs_a_second / 1e6,
+            self.a_second(|look| look.acked) / 1e3,
+            self.a_second(|look| look.bytes) / 1e6,
+            collector,
+            generator,
+            self.agents,
+            options.in_flight,
+            milliseconds(self.latencies.since_sent.value_at_quantile(0.5)),
+            milliseconds(self.latencies.since_sent.value_at_quantile(0.99)),
+            self.a_second(|look| look.collector.written_bytes) / 1e6,
+            self.after.collector.memory_peak_bytes as f64 / 1e6,
+        )
+    }
+
+    fn paced(&self, options: &Options) -> [String; 2] {
+        let (collector, generator) = self.processors();
+        let pairs_a_second = self.a_second(|look| look.pairs);
+        let acked = self.a_second(|look| look.acked);
+        let quantile =
+            |quantile| milliseconds(self.latencies.since_sent.value_at_quantile(quantile));
+        let since_due =
+            |quantile| milliseconds(self.latencies.since_due.value_at_quantile(quantile));
+        [
+            format!(
+                "| {} agents, one flush a second: ack p99 | ≤ 250 ms | p50 {}, p99 {}, most {}; from \
+                 when it was due, with what the generator was late: p50 {}, p99 {}; {acked:.0} \
+                 flushes of {:.0} pairs a second, {} left out; {} agents a connection; collector \
+                 {collector:.2} cores, generator {generator:.2} |",
+                self.agents,
+                quantile(0.5),
+                quantile(0.99),
+                quantile(1.0),
+                since_due(0.5),
+                since_due(0.99),
+                pairs_a_second / acked,
+                self.skipped,
+                options.agents_per_connection,
+            ),
+            format!(
+                "| memory of the collector under that load, at its peak | ≤ 512 MB | {:.0} MB |",
+                self.after.collector.memory_peak_bytes as f64 / 1e6
+            ),
+        ]
+    }
+}
+
+fn milliseconds(microseconds: u64) -> String {
+    format!("{:.1} ms", microseconds as f64 / 1e3)
+}

@@ -1,0 +1,85 @@
+//! What is put into the store, through the door that agents use: back-dated cycles of agents that
+//! were away.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context as _, Result};
+use simulation::agent::{Agent, Setup, Time};
+use simulation::fleet::{Count, Fleet, Pace, Plan};
+use simulation::pattern::{Busyness, Pattern};
+use simulation::process::Running;
+use simulation::program::{Program, Shape};
+use simulation::random::Random;
+use simulation::record::Detail;
+
+/// Longest wait for a feed to be acked.
+const PATIENCE: Duration = Duration::from_secs(1_800);
+/// Few enough that an agent's own ids stay in order, many enough that syncs are shared.
+const IN_FLIGHT: usize = 16;
+
+/// Some workers over some time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Feed {
+    /// First part of the workers' names.
+    pub(super) name: &'static str,
+    pub(super) workers: usize,
+    /// From one cycle to the next.
+    pub(super) step_s: i64,
+    pub(super) steps: i64,
+    pub(super) tasks: usize,
+    pub(super) stacks_per_task: usize,
+    pub(super) busyness: Busyness,
+}
+
+/// What was fed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fed {
+    /// Seconds since the Unix epoch: the first, and the first after it.
+    pub(super) from: i64,
+    pub(super) to: i64,
+    pub(super) flushes: u64,
+    pub(super) pairs: u64,
+    pub(super) took: Duration,
+    /// Strings, frames and nodes of the program.
+    pub(super) nodes: usize,
+}
+
+impl Feed {
+    /// Sends it all and waits for the acks. It ends with the last whole hour.
+    pub(super) async fn run(&self, running: &Running, seed: u64) -> Result<Fed> {
+        let mut random = Random(seed);
+        let (tasks, stacks_per_task) = (self.tasks, self.stacks_per_task);
+        let shape = Shape { tasks, stacks_per_task, idle: 14, depths: (10, 30) };
+        let program = Arc::new(Program::generate(shape, &mut random));
+        let pattern = Arc::new(Pattern::new(&program, self.busyness, &mut random));
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs();
+        let to = i64::try_from(now)? / 3_600 * 3_600;
+        let from = to - self.step_s * self.steps;
+        let agent = |index: usize| {
+            let first_ns = from * 1_000_000_000 + 1_000_000 * i64::try_from(index % 900)?;
+            let time = Time { first_ns, step_s: self.step_s, steps: self.steps, offset_ns: 0 };
+            let (program, pattern) = (program.clone(), pattern.clone());
+            let (worker, detail) = (format!("{}-{index}", self.name), Detail::Totals);
+            let setup = Setup { worker, program, pattern, time, detail };
+            anyhow::Ok(Agent::new(setup, random.fork(index)))
+        };
+        let agents = (0..self.workers).map(agent).collect::<Result<Vec<_>>>()?;
+        let begin = Instant::now();
+        let flushes_max = self.steps.unsigned_abs();
+        let pace = Pace::AsFast { in_flight: IN_FLIGHT };
+        let plan = Plan { pace, agents_per_connection: 1, new_life: 0.0, flushes_max };
+        let fleet = Fleet::start(agents, plan, &random);
+        fleet.point_at(running.address);
+        let flushes = flushes_max * self.workers as u64;
+        fleet
+            .reach(Count::Acks(flushes), PATIENCE)
+            .await
+            .with_context(|| format!("the collector's log ends:\n{}", running.process.log()))?;
+        let pairs = fleet.counts().pairs.load(Relaxed);
+        fleet.stop().await;
+        let nodes = program.node_count();
+        Ok(Fed { from, to, flushes, pairs, took: begin.elapsed(), nodes })
+    }
+}
