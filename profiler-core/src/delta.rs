@@ -77,12 +77,19 @@ impl Delta {
     }
 }
 
-impl FromIterator<(NodeId, State, u64)> for Delta {
+impl Delta {
+    /// The same weights at other nodes, such as those of another tree; what meets at one node is added
+    /// up. Nothing is copied, and no spare room is kept.
+    #[must_use]
+    pub fn moved(mut self, to: impl Fn(NodeId) -> NodeId) -> Delta {
+        self.entries.iter_mut().for_each(|(node, _, _)| *node = to(*node));
+        Delta::of(self.entries)
+    }
+
     /// Adds up what comes for the same node and state; the order does not matter.
-    fn from_iter<I: IntoIterator<Item = (NodeId, State, u64)>>(entries: I) -> Self {
-        let mut entries: Vec<_> =
-            entries.into_iter().filter(|(_, _, nanoseconds)| *nanoseconds > 0).collect();
-        entries.sort_unstable_by_key(|(node, state, _)| (*node, *state));
+    pub(crate) fn of(mut entries: Vec<(NodeId, State, u64)>) -> Delta {
+        entries.retain(|(_, _, nanoseconds)| *nanoseconds > 0);
+        entries.sort_unstable_by_key(|(node, state, _)| u64::from(node.0) << 8 | *state as u64);
         entries.dedup_by(|next, sum| {
             let same = (next.0, next.1) == (sum.0, sum.1);
             if same {
@@ -90,7 +97,15 @@ impl FromIterator<(NodeId, State, u64)> for Delta {
             }
             same
         });
+        entries.shrink_to_fit();
         Delta { entries }
+    }
+}
+
+impl FromIterator<(NodeId, State, u64)> for Delta {
+    /// Adds up what comes for the same node and state; the order does not matter.
+    fn from_iter<I: IntoIterator<Item = (NodeId, State, u64)>>(entries: I) -> Self {
+        Delta::of(entries.into_iter().collect())
     }
 }
 
@@ -142,6 +157,14 @@ mod tests {
             prop_assert_eq!(first.merge(&rest), a.clone());
             let model: Delta = a.entries().iter().chain(b.entries()).copied().collect();
             prop_assert_eq!(a.merge(&b), model);
+        }
+
+        #[test]
+        fn weights_move_to_other_nodes_and_meet_there(a in deltas(), to in 1..40u32) {
+            let place = |node: NodeId| NodeId((node.0 * 7 + to) % to);
+            let moved = a.entries().iter().map(|(node, state, ns)| (place(*node), *state, *ns));
+            prop_assert_eq!(a.clone().moved(place), moved.collect::<Delta>());
+            prop_assert_eq!(a.clone().moved(place).total(), a.total());
         }
 
         #[test]

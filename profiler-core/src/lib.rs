@@ -6,6 +6,7 @@
 //!
 //! Reading order: [`time`], [`weight`], [`symbol`] (what a frame is), [`trie`] (counting),
 //! [`delta`] (what one second adds), [`profile`] (merged, read-only), [`task`] (the ledger's rows),
+//! [`records`] and [`resources`] (what else a worker tells), [`bucket`] (durations),
 //! [`live`] (what is changed in and asked of a running agent), [`wire`] (bytes between agent and
 //! collector), [`limits`].
 //!
@@ -26,10 +27,13 @@
 //! assert_eq!(profile.total().get(State::Cpu), 10_000_000);
 //! ```
 
+pub mod bucket;
 pub mod delta;
 pub mod limits;
 pub mod live;
 pub mod profile;
+pub mod records;
+pub mod resources;
 pub mod symbol;
 pub mod task;
 pub mod ticks;
@@ -41,8 +45,12 @@ pub mod wire;
 pub use delta::{Delta, Window};
 pub use live::{Settings, SettingsChange, ThreadNow};
 pub use profile::{Filter, Profile, ProfileDiff, ThreadKind};
+pub use records::{
+    Direction, Expected, Records, Run, RunId, TaskTotals, TransferId, TransferRecord,
+};
+pub use resources::{Resource, ResourceSample};
 pub use symbol::{Frame, FrameId, FrameKind, StringId, SymbolTable};
-pub use task::{Epoch, Outcome, TaskId, TaskRecord, WorkerId};
+pub use task::{Epoch, Outcome, PHASES, PhaseInterval, TaskDetail, TaskId, TaskRecord, WorkerId};
 pub use ticks::Ticks;
 pub use time::{TimeRange, Timestamp};
 pub use trie::{CallTrie, Full, NodeId};

@@ -26,12 +26,30 @@ pub const AGENT_TASK_NAMES_MAX: usize = 10_000;
 /// Largest encoded message, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 4 << 20;
 
+/// Most entries of one message: strings, frames, tasks, threads and labels together; as many as an
+/// agent's largest message has if each takes four bytes.
+pub const MESSAGE_ENTRIES_MAX: usize = 1 << 18;
+
+const _: () = assert!(MESSAGE_ENTRIES_MAX * 4 >= MESSAGE_BYTES_TARGET);
+
 /// An agent closes a message before it grows past this, in bytes; a quarter of what a collector
 /// accepts, so that one more entry of any kind still fits.
 pub const MESSAGE_BYTES_TARGET: usize = 1 << 20;
 
 /// Most labels of one worker.
 pub const LABELS_MAX: usize = 64;
+
+/// Most labels of one task.
+pub const TASK_LABELS_MAX: usize = 16;
+
+/// Most intervals of phases that a task's record lists; past it they are summed by phase.
+pub const TASK_PHASES_MAX: usize = 64;
+
+/// Most keys that a transfer's record lists; past it they are counted.
+pub const TRANSFER_KEYS_MAX: usize = 64;
+
+/// Most names of tasks of which an agent says how many it expects.
+pub const EXPECTED_MAX: usize = 1_000;
 
 /// Shortest time between two samples of a thread.
 pub const INTERVAL_MIN: Duration = Duration::from_millis(1);

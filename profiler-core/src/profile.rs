@@ -179,6 +179,21 @@ impl Profile {
         form::formed(union.symbols.frames_by_number(), &union.rows)
     }
 
+    /// The profiles below one node each, a first level above their own; those of equal names are added
+    /// up.
+    #[must_use]
+    pub fn grouped<'a>(groups: impl IntoIterator<Item = (&'a str, &'a Profile)>) -> Profile {
+        let mut union = Union::default();
+        for (name, profile) in groups {
+            let group = union.symbols.intern(&Frame::group(name));
+            let group = union.child(NodeId::ROOT, group);
+            for (id, node) in union.add_below(group, profile).into_iter().zip(&profile.nodes) {
+                union.rows[id].own += node.own;
+            }
+        }
+        form::formed(union.symbols.frames_by_number(), &union.rows)
+    }
+
     /// What changed from `self` to `after`, node by node.
     #[must_use]
     pub fn diff(&self, after: &Profile) -> ProfileDiff {
@@ -343,10 +358,15 @@ struct Union {
 impl Union {
     /// Adds the tree of `profile`, without its weights; gives the row of each of its nodes.
     fn add(&mut self, profile: &Profile) -> Vec<usize> {
+        self.add_below(NodeId::ROOT, profile)
+    }
+
+    /// The same, below a node of the union.
+    fn add_below(&mut self, above: NodeId, profile: &Profile) -> Vec<usize> {
         let frames = (0..profile.symbols.frame_count()).map(FrameId);
         let frames: Vec<FrameId> =
             frames.map(|id| self.symbols.intern(&profile.symbols.frame(id))).collect();
-        let mut ids = vec![NodeId::ROOT];
+        let mut ids = vec![above];
         for node in &profile.nodes {
             ids.push(self.child(ids[node.parent.index()], frames[node.frame.0 as usize]));
         }

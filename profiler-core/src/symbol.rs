@@ -7,9 +7,12 @@ use rustc_hash::FxHashMap;
 use crate::profile::Frames;
 
 /// What a frame stands for. The first level of a tree is always one of [`FrameKind::Task`],
-/// [`FrameKind::NoTask`] and [`FrameKind::Agent`]. The order is that of siblings in a profile.
+/// [`FrameKind::NoTask`] and [`FrameKind::Agent`], unless a profile was grouped. The order is that of siblings in a profile.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum FrameKind {
+    /// Workers, hosts or whatever else a profile was [grouped](crate::Profile::grouped) by: above the
+    /// tasks, in answers only.
+    Group,
     /// A task, by name.
     Task,
     /// A thread of the program outside any task.
@@ -20,6 +23,10 @@ pub enum FrameKind {
     Truncated,
     /// A limit was reached: totals stay true, detail does not.
     Overflow,
+    /// A phase of the task above it, by name.
+    Phase,
+    /// A thread, by name and id, where time is told by thread.
+    Thread,
     /// A function.
     Function,
     /// An address without a symbol: module and offset say where.
@@ -89,6 +96,27 @@ impl<'a> Frame<&'a str> {
     #[must_use]
     pub const fn overflow() -> Self {
         Frame::named(FrameKind::Overflow, "[overflow]")
+    }
+
+    /// Above the tasks of a grouped profile: what they have in common.
+    #[must_use]
+    pub const fn group(name: &'a str) -> Self {
+        Frame::named(FrameKind::Group, name)
+    }
+
+    /// A phase of a task: the second level, where samples were taken in one.
+    #[must_use]
+    pub const fn phase(name: &'a str) -> Self {
+        Frame::named(FrameKind::Phase, name)
+    }
+
+    /// A thread, by its name and the operating system's id; id 0 stands for all short-lived threads
+    /// of that name.
+    #[must_use]
+    pub const fn thread(name: &'a str, id: u32) -> Self {
+        let mut frame = Frame::named(FrameKind::Thread, name);
+        frame.line = id;
+        frame
     }
 
     /// A function at a line.
@@ -171,6 +199,16 @@ impl SymbolTable {
             frames: Vec::new(),
             frame_ids: FxHashMap::default(),
         }
+    }
+
+    /// The same, with room for so many without growing.
+    pub(crate) fn with_room(frames: usize, strings: usize) -> Self {
+        let mut symbols = SymbolTable::new();
+        symbols.strings.reserve(strings);
+        symbols.string_ids.reserve(strings);
+        symbols.frames.reserve(frames);
+        symbols.frame_ids.reserve(frames);
+        symbols
     }
 
     /// The id of `text`, which is added if it is new.

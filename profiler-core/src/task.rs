@@ -94,4 +94,40 @@ pub struct TaskRecord {
     pub outcome: Outcome,
     /// Why, for a task that erred; else empty.
     pub cause: Arc<str>,
+    /// What else was said of it; most tasks say nothing.
+    pub detail: Option<Box<TaskDetail>>,
 }
+
+/// What a program may say of its task, beside when it ran and how it ended.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct TaskDetail {
+    /// Which try it is, from 1; 0 if it was not said.
+    pub attempt: u32,
+    /// Size of its result.
+    pub result_bytes: Option<u64>,
+    /// Type of its result; empty if it was not said.
+    pub type_name: Arc<str>,
+    /// Keys and values, in the order in which they were said.
+    pub labels: Vec<(Arc<str>, Arc<str>)>,
+    /// What it did when, in the order of the starts. Intervals do not overlap; what they leave of the
+    /// task's time it executed.
+    pub phases: Vec<PhaseInterval>,
+}
+
+/// From when to when a task was in a phase.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct PhaseInterval {
+    /// One of [`PHASES`] or the user's own.
+    pub name: Arc<str>,
+    /// From the task's start; negative for what was before it, such as waiting in a queue.
+    pub start_ns: i64,
+    /// How long.
+    pub duration_ns: u64,
+    /// Above 1: this is the sum of so many intervals that had no room of their own, and `start_ns` is
+    /// that of the first.
+    pub count: u32,
+}
+
+/// The phases that have a meaning of their own; a task is in `execute` unless it says otherwise.
+pub const PHASES: [&str; 7] =
+    ["queue", "transfer", "disk-read", "deserialize", "execute", "serialize", "disk-write"];

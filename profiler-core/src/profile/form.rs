@@ -10,7 +10,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::{Profile, ProfileNode, node_id};
-use crate::{Frame, FrameId, NodeId, StringId, Weight};
+use crate::{Frame, FrameId, FrameKind, NodeId, StringId};
 
 /// The standard library calls this around a thread's first function, so that backtraces can leave
 /// out what is above it.
@@ -59,7 +59,7 @@ pub(super) fn cut_runtime(frames: Frames<'_>, rows: &[ProfileNode]) -> Option<Ve
         return None;
     }
     let mut cut = Vec::with_capacity(rows.len());
-    // By node: what is above its children in the new tree, the first level above it, and whether it
+    // By node: what is above its children in the new tree, the task or phase above it, and whether it
     // is below such a frame, for only the outermost is the thread's: what the program itself started
     // stays.
     let mut kept = vec![(NodeId::ROOT, NodeId::ROOT, false)];
@@ -71,7 +71,9 @@ pub(super) fn cut_runtime(frames: Frames<'_>, rows: &[ProfileNode]) -> Option<Ve
         } else {
             cut.push(ProfileNode { parent: above, ..*row });
             let id = node_id(cut.len());
-            (id, if row.parent == NodeId::ROOT { id } else { top }, below || last)
+            let is_phase = frames.frames[row.frame.0 as usize].kind == FrameKind::Phase;
+            let is_top = row.parent == NodeId::ROOT || (is_phase && above == top);
+            (id, if is_top { id } else { top }, below || last)
         });
     }
     Some(cut)
@@ -117,16 +119,15 @@ fn ranks(frames: Frames<'_>, rows: &[ProfileNode]) -> Vec<u32> {
 /// Rows of equal frames below one parent as one, depth first, siblings by rank, without those that
 /// have no weight below them.
 fn merged(rows: &[ProfileNode], ranks: &[u32]) -> Vec<ProfileNode> {
-    let children = Children::of(rows);
+    let children = Children::of(rows, ranks);
     let row = |id: u32| &rows[id as usize - 1];
-    let rank = |id: u32| ranks[row(id).frame.0 as usize];
+    let rank = |id: u32| children.ranks[id as usize];
     let mut nodes = Vec::with_capacity(children.order.len());
     // Rows that become one node stand side by side here, and each stands here once.
     let mut members: Vec<u32> = Vec::with_capacity(children.order.len());
     // Of a node that is to be written: its members, and the node above it.
     let mut waiting: Vec<(usize, usize, NodeId)> = Vec::new();
-    let expand = |members: &mut Vec<u32>, waiting: &mut Vec<_>, from: usize, this: NodeId| {
-        members[from..].sort_unstable_by_key(|id| rank(*id));
+    let expand = |members: &[u32], waiting: &mut Vec<_>, from: usize, this: NodeId| {
         let mut stop = members.len();
         // The last sibling first, so that a stack gives them back in order.
         for index in (from..members.len()).rev() {
@@ -137,49 +138,49 @@ fn merged(rows: &[ProfileNode], ranks: &[u32]) -> Vec<ProfileNode> {
         }
     };
     members.extend_from_slice(children.below(NodeId::ROOT));
-    expand(&mut members, &mut waiting, 0, NodeId::ROOT);
+    expand(&members, &mut waiting, 0, NodeId::ROOT);
     while let Some((start, stop, parent)) = waiting.pop() {
-        let own = members[start..stop].iter().fold(Weight::ZERO, |sum, id| sum + row(*id).own);
-        nodes.push(ProfileNode { parent, frame: row(members[start]).frame, own });
+        let ProfileNode { frame, mut own, .. } = *row(members[start]);
+        members[start + 1..stop].iter().for_each(|id| own += row(*id).own);
+        nodes.push(ProfileNode { parent, frame, own });
         let from = members.len();
         for index in start..stop {
             members.extend_from_slice(children.below(NodeId(members[index])));
         }
-        expand(&mut members, &mut waiting, from, node_id(nodes.len()));
+        if stop - start > 1 {
+            members[from..].sort_unstable_by_key(|id| rank(*id));
+        }
+        expand(&members, &mut waiting, from, node_id(nodes.len()));
     }
     nodes
 }
 
-/// Ids of the rows with weight, in themselves or below, by parent.
+/// Ids of the rows with weight, in themselves or below, by parent and rank.
 struct Children {
     order: Vec<u32>,
     /// The children of a parent stand at starts[parent]..starts[parent + 1].
     starts: Vec<u32>,
+    /// By id.
+    ranks: Vec<u32>,
 }
 
 impl Children {
-    fn of(rows: &[ProfileNode]) -> Children {
+    fn of(rows: &[ProfileNode], ranks: &[u32]) -> Children {
         let mut needed = vec![false; rows.len() + 1];
-        let mut starts = vec![0u32; rows.len() + 2];
         for (index, row) in rows.iter().enumerate().rev() {
             let id = index + 1;
             needed[id] |= !row.own.is_zero();
-            if needed[id] {
-                needed[row.parent.index()] = true;
-                starts[row.parent.index() + 1] += 1;
-            }
+            needed[row.parent.index()] |= needed[id];
         }
-        for index in 1..starts.len() {
-            starts[index] += starts[index - 1];
-        }
-        let mut next = starts.clone();
-        let mut order = vec![0; starts[rows.len() + 1] as usize];
-        for (row, id) in rows.iter().zip(1u32..).filter(|(_, id)| needed[*id as usize]) {
-            let place = &mut next[row.parent.index()];
-            order[*place as usize] = id;
-            *place += 1;
-        }
-        Children { order, starts }
+        let ids = (1u32..).zip(rows).filter(|(id, _)| needed[*id as usize]).map(|(id, _)| id);
+        let parent = |id: u32| rows[id as usize - 1].parent.0;
+        let rank = |row: &ProfileNode| ranks[row.frame.0 as usize];
+        let ranks: Vec<u32> = std::iter::once(0).chain(rows.iter().map(rank)).collect();
+        // Counted into place twice: no sort of siblings is as cheap, for most have one or two.
+        let rank_count = ranks.iter().max().map_or(0, |rank| *rank as usize + 1);
+        let (by_rank, _) = counted(ids.clone(), |id| ranks[id as usize], rank_count);
+        let (order, starts) = counted(by_rank.iter().copied(), parent, rows.len() + 1);
+        Children { order, starts, ranks }
     }
 
     fn below(&self, parent: NodeId) -> &[u32] {
@@ -188,9 +189,32 @@ impl Children {
     }
 }
 
+/// Ids by a key below `keys`, those of one key as they come, and where each key's begin.
+fn counted(
+    ids: impl Iterator<Item = u32> + Clone,
+    key: impl Fn(u32) -> u32,
+    keys: usize,
+) -> (Vec<u32>, Vec<u32>) {
+    let mut starts = vec![0u32; keys + 1];
+    for id in ids.clone() {
+        starts[key(id) as usize + 1] += 1;
+    }
+    for index in 1..starts.len() {
+        starts[index] += starts[index - 1];
+    }
+    let mut next = starts.clone();
+    let mut order = vec![0; starts[keys] as usize];
+    for id in ids {
+        let place = &mut next[key(id) as usize];
+        order[*place as usize] = id;
+        *place += 1;
+    }
+    (order, starts)
+}
+
 /// Gives rows in form the table of their frames, numbered in order of first use.
 fn profile_of(frames: Frames<'_>, mut nodes: Vec<ProfileNode>) -> Profile {
-    let mut symbols = crate::SymbolTable::new();
+    let mut symbols = crate::SymbolTable::with_room(frames.frames.len(), frames.strings.len());
     let mut strings: Vec<Option<StringId>> = vec![None; frames.strings.len()];
     let mut ids: Vec<Option<FrameId>> = vec![None; frames.frames.len()];
     for node in &mut nodes {

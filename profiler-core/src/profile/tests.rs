@@ -23,6 +23,7 @@ fn profile(text: &str) -> Profile {
                 (0, "[no task]") => symbols.intern(&Frame::no_task()),
                 (0, "[agent]") => symbols.intern(&Frame::agent()),
                 (0, name) => symbols.intern(&Frame::task(name)),
+                (1, name) if name.starts_with('@') => symbols.intern(&Frame::phase(name)),
                 (_, name) => match name.split_once(':') {
                     Some((name, line)) => {
                         symbols.intern(&Frame::function(name, "a.rs", line.parse().unwrap()))
@@ -152,6 +153,29 @@ fn stacks_begin_with_the_programs_first_function() {
         [no task];idle sleep=16
     "#]]
     .assert_eq(&text(&profile(&stacks).without_runtime()));
+}
+
+#[test]
+fn a_stack_begins_with_the_programs_first_function_below_its_phase() {
+    let profile = profile(
+        "load;@disk;clone3;__rust_begin_short_backtrace;main cpu=2
+         load;clone3;__rust_begin_short_backtrace;main cpu=1",
+    );
+    expect![["load;@disk;main cpu=2\nload;main cpu=1\n"]].assert_eq(&text(&profile.by_function()));
+}
+
+#[test]
+fn groups_stand_above_what_they_group_and_equal_ones_are_one() {
+    let a = profile("load;main cpu=1\n[no task];idle lock=2");
+    let b = profile("load;main cpu=4");
+    let grouped = Profile::grouped([("w2", &b), ("w1", &a), ("w1", &b)]);
+    expect![["
+        w1;load;main cpu=5
+        w1;[no task];idle lock=2
+        w2;load;main cpu=4
+    "]]
+    .assert_eq(&text(&grouped));
+    assert_eq!(grouped.frame(grouped.nodes()[0].frame), Frame::group("w1"));
 }
 
 #[test]

@@ -11,17 +11,7 @@ use crate::{Delta, NodeId, State, TimeRange, Timestamp};
 /// If a weight is not a multiple of `quantum_ns`: the rest would be lost.
 #[must_use]
 pub fn encode_cycle(delta: &Delta, range: TimeRange, quantum_ns: u64) -> v1::Cycle {
-    let mut columns = State::ALL.map(|_| (v1::Column::default(), 0));
-    for (node, state, weight) in delta.entries() {
-        assert!(weight.is_multiple_of(quantum_ns), "{weight} is not in quanta of {quantum_ns}");
-        let (column, last) = &mut columns[*state as usize];
-        column.node_gaps.push(node.0 - *last);
-        column.quanta.push(weight / quantum_ns);
-        *last = node.0;
-    }
-    // In the order of `State::ALL`.
-    let [cpu, runnable, lock, sleep, network, disk, other] =
-        columns.map(|(column, _)| Some(column).filter(|column| !column.quanta.is_empty()));
+    let [cpu, runnable, lock, sleep, network, disk, other] = encode_columns(delta, quantum_ns);
     v1::Cycle {
         start_ns: range.start().unix_ns(),
         stop_ns: range.stop().unix_ns(),
@@ -35,6 +25,36 @@ pub fn encode_cycle(delta: &Delta, range: TimeRange, quantum_ns: u64) -> v1::Cyc
         other,
         ..v1::Cycle::default()
     }
+}
+
+/// Encodes the time of threads, which is a delta like any other; `None` if there is none.
+///
+/// # Panics
+/// As [`encode_cycle`].
+#[must_use]
+pub fn encode_threads(threads: &Delta, quantum_ns: u64) -> Option<v1::Columns> {
+    let [cpu, runnable, lock, sleep, network, disk, other] = encode_columns(threads, quantum_ns);
+    let columns = v1::Columns { cpu, runnable, lock, sleep, network, disk, other };
+    (!threads.is_empty()).then_some(columns)
+}
+
+/// One column a state, in the order of [`State::ALL`].
+fn encode_columns(delta: &Delta, quantum_ns: u64) -> [Option<v1::Column>; State::ALL.len()] {
+    let mut counts = State::ALL.map(|_| 0);
+    delta.entries().iter().for_each(|(_, state, _)| counts[*state as usize] += 1);
+    let column = |count| v1::Column {
+        node_gaps: Vec::with_capacity(count),
+        quanta: Vec::with_capacity(count),
+    };
+    let mut columns = counts.map(|count| (column(count), 0));
+    for (node, state, weight) in delta.entries() {
+        assert!(weight.is_multiple_of(quantum_ns), "{weight} is not in quanta of {quantum_ns}");
+        let (column, last) = &mut columns[*state as usize];
+        column.node_gaps.push(node.0 - *last);
+        column.quanta.push(weight / quantum_ns);
+        *last = node.0;
+    }
+    columns.map(|(column, _)| Some(column).filter(|column| !column.quanta.is_empty()))
 }
 
 /// Decodes a cycle over a tree of `node_count` nodes (with the root): its range by the agent's
@@ -55,10 +75,33 @@ pub fn decode_cycle(cycle: &v1::Cycle, node_count: u32) -> Result<(TimeRange, De
         let what = "the cycle's quantum_ns";
         return Err(WireError::Invalid { what, value: 0, allowed: "above 0" });
     }
-    let mut entries = Vec::new();
-    for state in State::ALL {
-        let Some(column) = column_of(cycle, state) else { continue };
-        decode_column(column, state, cycle.quantum_ns, node_count, &mut entries)?;
+    let v1::Cycle { cpu, runnable, lock, sleep, network, disk, other, .. } = cycle;
+    let columns = [cpu, runnable, lock, sleep, network, disk, other];
+    Ok((range, decode_columns(columns, cycle.quantum_ns, node_count)?))
+}
+
+/// Decodes the time of threads of a cycle, over a tree of `node_count` nodes (with the root).
+///
+/// # Errors
+/// As [`decode_cycle`].
+pub fn decode_threads(cycle: &v1::Cycle, node_count: u32) -> Result<Delta, WireError> {
+    let Some(threads) = &cycle.threads else { return Ok(Delta::default()) };
+    let v1::Columns { cpu, runnable, lock, sleep, network, disk, other } = threads;
+    let columns = [cpu, runnable, lock, sleep, network, disk, other];
+    decode_columns(columns, cycle.quantum_ns, node_count)
+}
+
+/// `columns` in the order of [`State::ALL`].
+fn decode_columns(
+    columns: [&Option<v1::Column>; State::ALL.len()],
+    quantum_ns: u64,
+    node_count: u32,
+) -> Result<Delta, WireError> {
+    let count = columns.iter().copied().flatten().map(|column| column.quanta.len()).sum();
+    let mut entries = Vec::with_capacity(count);
+    for (state, column) in State::ALL.into_iter().zip(columns) {
+        let Some(column) = column else { continue };
+        decode_column(column, state, quantum_ns, node_count, &mut entries)?;
     }
     // Sums saturate, which for more than an agent could ever count would be weight lost unseen.
     let total: i128 = entries.iter().map(|(_, _, nanoseconds)| i128::from(*nanoseconds)).sum();
@@ -67,20 +110,7 @@ pub fn decode_cycle(cycle: &v1::Cycle, node_count: u32) -> Result<(TimeRange, De
         let allowed = "small enough for 64 bits of nanoseconds";
         return Err(WireError::Invalid { what, value: total, allowed });
     }
-    Ok((range, entries.into_iter().collect()))
-}
-
-fn column_of(cycle: &v1::Cycle, state: State) -> Option<&v1::Column> {
-    let column = match state {
-        State::Cpu => &cycle.cpu,
-        State::Runnable => &cycle.runnable,
-        State::Lock => &cycle.lock,
-        State::Sleep => &cycle.sleep,
-        State::Network => &cycle.network,
-        State::Disk => &cycle.disk,
-        State::Other => &cycle.other,
-    };
-    column.as_ref()
+    Ok(Delta::of(entries))
 }
 
 fn decode_column(
@@ -187,6 +217,7 @@ mod tests {
             ticks,
             ticks_expected,
             ticks_saved,
+            threads: None,
         }
     }
 

@@ -88,7 +88,10 @@ fn encode_frame(frame: &Frame<StringId>) -> v1::Frame {
         FrameKind::Agent => v1::FrameKind::Agent,
         FrameKind::Unresolved => v1::FrameKind::Unresolved,
         FrameKind::Truncated => v1::FrameKind::Truncated,
-        FrameKind::Overflow => v1::FrameKind::Overflow,
+        // Groups are made for answers and are in no agent's tree.
+        FrameKind::Overflow | FrameKind::Group => v1::FrameKind::Overflow,
+        FrameKind::Phase => v1::FrameKind::Phase,
+        FrameKind::Thread => v1::FrameKind::Thread,
     };
     v1::Frame {
         kind: kind.into(),
@@ -116,6 +119,8 @@ fn decode_kind(kind: i32) -> Result<FrameKind, WireError> {
         v1::FrameKind::Unresolved => FrameKind::Unresolved,
         v1::FrameKind::Truncated => FrameKind::Truncated,
         v1::FrameKind::Overflow => FrameKind::Overflow,
+        v1::FrameKind::Phase => FrameKind::Phase,
+        v1::FrameKind::Thread => FrameKind::Thread,
     })
 }
 
@@ -125,8 +130,11 @@ pub struct Translation {
     strings: Vec<StringId>,
     frames: Vec<FrameId>,
     nodes: Vec<NodeId>,
-    depths: Vec<u32>,
+    /// At most [`DEPTH_MAX`]. A collector holds one for each node of each agent.
+    depths: Vec<u16>,
 }
+
+const _: () = assert!(DEPTH_MAX < u16::MAX as u32);
 
 impl Default for Translation {
     fn default() -> Self {
@@ -163,6 +171,10 @@ impl Translation {
         trie: &mut CallTrie,
     ) -> Result<(), WireError> {
         let fresh = self.check(message)?;
+        make_room(&mut self.strings, message.strings.len() - fresh.strings);
+        make_room(&mut self.frames, message.frames.len() - fresh.frames);
+        make_room(&mut self.nodes, message.node_frames.len() - fresh.nodes);
+        make_room(&mut self.depths, message.node_frames.len() - fresh.nodes);
         for text in &message.strings[fresh.strings..] {
             self.strings.push(symbols.intern_string(text));
         }
@@ -232,7 +244,7 @@ impl Translation {
         skip: usize,
         frames: usize,
     ) -> Result<(), WireError> {
-        let mut depths: Vec<u32> = Vec::new();
+        let mut depths: Vec<u16> = Vec::new();
         let nodes = message.node_parent_gaps.iter().zip(&message.node_frames);
         for (gap, frame) in nodes.skip(skip) {
             let id = self.nodes.len() + depths.len();
@@ -272,6 +284,13 @@ const NODES_MAX: usize = AGENT_NODES_MAX + AGENT_TASK_NAMES_MAX + 8;
 /// A node brings at most one frame, and a frame at most four strings, mostly shared.
 const FRAMES_MAX: usize = NODES_MAX;
 const STRINGS_MAX: usize = 2 * NODES_MAX;
+
+/// Makes room for more entries, and little beyond that: thousands of agents have tables.
+fn make_room<T>(table: &mut Vec<T>, more: usize) {
+    if table.capacity() - table.len() < more {
+        table.reserve_exact(more.max(table.len() / 8));
+    }
+}
 
 /// Where the new entries of each table start in a message.
 struct Fresh {

@@ -3,20 +3,24 @@
 
 mod cycle;
 mod dictionary;
+mod entries;
 mod live;
+mod records;
 mod task;
 /// Messages, generated from `proto/emberline.proto` by `cargo xtask proto`.
 #[allow(missing_docs, clippy::all, clippy::pedantic)]
 #[rustfmt::skip]
 pub mod v1;
 
-pub use cycle::{decode_cycle, encode_cycle};
+pub use cycle::{decode_cycle, decode_threads, encode_cycle, encode_threads};
 pub use dictionary::{Marks, Translation, dictionary_since};
+pub use entries::check_entries;
 pub use live::{
     Applied, Stacks, decode_applied, decode_settings, decode_stacks, encode_applied,
     encode_settings, encode_stacks,
 };
-pub use task::{decode_task, encode_task};
+pub use records::{decode_records, encode_records};
+pub use task::{TextAt, decode_detail, decode_task, encode_detail, encode_task};
 
 /// Version of the protocol that this crate speaks.
 pub const PROTOCOL: u32 = 1;
@@ -44,6 +48,14 @@ pub enum WireError {
         index: u64,
         /// Entries in the table.
         count: u64,
+    },
+    /// An index into the table of strings that leads nowhere.
+    #[error("{what} is string {index}, which the table of strings does not have")]
+    UnknownText {
+        /// Which field.
+        what: &'static str,
+        /// The index.
+        index: u32,
     },
     /// A number that cannot be.
     #[error("{what} is {value}; it must be {allowed}")]
@@ -75,6 +87,9 @@ pub enum WireError {
         /// Length of the second.
         right: usize,
     },
+    /// The bytes are no message.
+    #[error("the message cannot be read: it ends early, or has a field of no known form")]
+    Unreadable,
     /// A field that must be there is not.
     #[error("{what} is missing")]
     Missing {

@@ -3,40 +3,77 @@
 use std::sync::Arc;
 
 use super::{WireError, check_size, v1};
-use crate::limits::{CAUSE_BYTES_MAX, NAME_BYTES_MAX};
-use crate::{Outcome, TaskId, TaskRecord, Timestamp};
+use crate::limits::{CAUSE_BYTES_MAX, NAME_BYTES_MAX, TASK_LABELS_MAX, TASK_PHASES_MAX};
+use crate::{Outcome, PhaseInterval, TaskDetail, TaskId, TaskRecord, Timestamp};
 
-/// Encodes a task; `name` is the index of its name in the agent's table of strings.
+/// What the receiver's table of strings has at an index.
+pub type TextAt<'a> = &'a dyn Fn(u32) -> Option<Arc<str>>;
+
+/// Encodes a task; `index` gives the place of a text in the agent's table of strings.
 #[must_use]
-pub fn encode_task(task: &TaskRecord, name: u32) -> v1::Task {
-    let outcome = match task.outcome {
-        Outcome::Running => v1::Outcome::Running,
-        Outcome::Ok => v1::Outcome::Ok,
-        Outcome::Erred => v1::Outcome::Erred,
-        Outcome::Cancelled => v1::Outcome::Cancelled,
-        Outcome::Panicked => v1::Outcome::Panicked,
-        Outcome::Lost => v1::Outcome::Lost,
-    };
+pub fn encode_task(task: &TaskRecord, index: &mut dyn FnMut(&str) -> u32) -> v1::Task {
     v1::Task {
         id: task.id.0,
-        name,
+        name: index(&task.name),
         key: task.key.to_string(),
         thread_id: task.thread_id,
         thread_name: task.thread_name.to_string(),
         parent_id: task.parent.map_or(0, |parent| parent.0),
         start_ns: task.start.unix_ns(),
         stop_ns: task.stop.map_or(0, Timestamp::unix_ns),
-        outcome: outcome.into(),
+        outcome: encode_outcome(task.outcome).into(),
         cause: task.cause.to_string(),
+        ..task.detail.as_deref().map(|detail| encode_detail(detail, index)).unwrap_or_default()
     }
 }
 
-/// Decodes a task; `name` is what its name's index stands for. Times are the agent's.
+/// Encodes what was said of a task beside when it ran and how it ended; the rest of the message is
+/// empty. `index` is as in [`encode_task`].
+#[must_use]
+pub fn encode_detail(detail: &TaskDetail, index: &mut dyn FnMut(&str) -> u32) -> v1::Task {
+    let TaskDetail { attempt, result_bytes, type_name, labels, phases } = detail;
+    let mut label = |(key, value): &(Arc<str>, Arc<str>)| v1::Label {
+        key: index(key),
+        value: value.to_string(),
+    };
+    v1::Task {
+        attempt: *attempt,
+        result_bytes: *result_bytes,
+        labels: labels.iter().map(&mut label).collect(),
+        type_name: index(type_name),
+        phases: phases.iter().map(|phase| encode_phase(phase, index)).collect(),
+        ..v1::Task::default()
+    }
+}
+
+pub(super) fn encode_outcome(outcome: Outcome) -> v1::Outcome {
+    match outcome {
+        Outcome::Running => v1::Outcome::Running,
+        Outcome::Ok => v1::Outcome::Ok,
+        Outcome::Erred => v1::Outcome::Erred,
+        Outcome::Cancelled => v1::Outcome::Cancelled,
+        Outcome::Panicked => v1::Outcome::Panicked,
+        Outcome::Lost => v1::Outcome::Lost,
+    }
+}
+
+pub(super) fn encode_phase(phase: &PhaseInterval, index: &mut dyn FnMut(&str) -> u32) -> v1::Phase {
+    let PhaseInterval { name, start_ns, duration_ns, count } = phase;
+    v1::Phase {
+        name: index(name),
+        start_ns: *start_ns,
+        duration_ns: *duration_ns,
+        count: if *count > 1 { *count } else { 0 },
+    }
+}
+
+/// Decodes a task; `text` gives what an index into the agent's table of strings stands for. Times are
+/// the agent's.
 ///
 /// # Errors
-/// If its id is 0, a text is over its limit, its outcome is unknown or does not fit its stop, or it
-/// stopped before it started.
-pub fn decode_task(task: &v1::Task, name: Arc<str>) -> Result<TaskRecord, WireError> {
+/// If its id is 0, a text, list or index is over its limit, its outcome is unknown or does not fit its
+/// stop, it stopped before it started, or a phase is longer than can be expressed.
+pub fn decode_task(task: &v1::Task, text: TextAt<'_>) -> Result<TaskRecord, WireError> {
     let invalid = |what, value: i128, allowed| Err(WireError::Invalid { what, value, allowed });
     if task.id == 0 {
         return invalid("a task's id", 0, "above 0");
@@ -44,17 +81,7 @@ pub fn decode_task(task: &v1::Task, name: Arc<str>) -> Result<TaskRecord, WireEr
     check_size("a task's key, in bytes,", task.key.len(), NAME_BYTES_MAX)?;
     check_size("a thread's name, in bytes,", task.thread_name.len(), NAME_BYTES_MAX)?;
     check_size("a task's cause, in bytes,", task.cause.len(), CAUSE_BYTES_MAX)?;
-    let outcome = match v1::Outcome::try_from(task.outcome) {
-        Ok(v1::Outcome::Running) => Outcome::Running,
-        Ok(v1::Outcome::Ok) => Outcome::Ok,
-        Ok(v1::Outcome::Erred) => Outcome::Erred,
-        Ok(v1::Outcome::Cancelled) => Outcome::Cancelled,
-        Ok(v1::Outcome::Panicked) => Outcome::Panicked,
-        Ok(v1::Outcome::Lost) | Err(_) => {
-            let allowed = "an outcome that a worker can know";
-            return invalid("a task's outcome", task.outcome.into(), allowed);
-        }
-    };
+    let outcome = decode_outcome("a task's outcome", task.outcome)?;
     let start = Timestamp::from_unix_ns(task.start_ns);
     let stop = (task.stop_ns != 0).then(|| Timestamp::from_unix_ns(task.stop_ns));
     if stop.is_some() == (outcome == Outcome::Running) {
@@ -67,7 +94,7 @@ pub fn decode_task(task: &v1::Task, name: Arc<str>) -> Result<TaskRecord, WireEr
     }
     Ok(TaskRecord {
         id: TaskId(task.id),
-        name,
+        name: text_at("the name of a task", task.name, text)?,
         key: task.key.as_str().into(),
         thread_id: task.thread_id,
         thread_name: task.thread_name.as_str().into(),
@@ -76,7 +103,72 @@ pub fn decode_task(task: &v1::Task, name: Arc<str>) -> Result<TaskRecord, WireEr
         stop,
         outcome,
         cause: task.cause.as_str().into(),
+        detail: decode_detail(task, text)?,
     })
+}
+
+/// Decodes what was said of a task beside when it ran and how it ended; `None` if nothing was.
+///
+/// # Errors
+/// If a text, list or index is over its limit, or a phase is longer than can be expressed.
+pub fn decode_detail(
+    task: &v1::Task,
+    text: TextAt<'_>,
+) -> Result<Option<Box<TaskDetail>>, WireError> {
+    let v1::Task { attempt, result_bytes, type_name, labels, phases, .. } = task;
+    check_size("labels of a task", labels.len(), TASK_LABELS_MAX)?;
+    check_size("phases of a task", phases.len(), TASK_PHASES_MAX)?;
+    let label = |label: &v1::Label| {
+        check_size("a label's value, in bytes,", label.value.len(), NAME_BYTES_MAX)?;
+        Ok((text_at("the key of a label", label.key, text)?, label.value.as_str().into()))
+    };
+    let detail = TaskDetail {
+        attempt: *attempt,
+        result_bytes: *result_bytes,
+        type_name: text_at("the type of a task's result", *type_name, text)?,
+        labels: labels.iter().map(label).collect::<Result<_, WireError>>()?,
+        phases: phases.iter().map(|phase| decode_phase(phase, text)).collect::<Result<_, _>>()?,
+    };
+    Ok((detail != TaskDetail::default()).then(|| Box::new(detail)))
+}
+
+pub(super) fn decode_outcome(what: &'static str, outcome: i32) -> Result<Outcome, WireError> {
+    Ok(match v1::Outcome::try_from(outcome) {
+        Ok(v1::Outcome::Running) => Outcome::Running,
+        Ok(v1::Outcome::Ok) => Outcome::Ok,
+        Ok(v1::Outcome::Erred) => Outcome::Erred,
+        Ok(v1::Outcome::Cancelled) => Outcome::Cancelled,
+        Ok(v1::Outcome::Panicked) => Outcome::Panicked,
+        Ok(v1::Outcome::Lost) | Err(_) => {
+            let allowed = "an outcome that a worker can know";
+            return Err(WireError::Invalid { what, value: outcome.into(), allowed });
+        }
+    })
+}
+
+pub(super) fn decode_phase(
+    phase: &v1::Phase,
+    text: TextAt<'_>,
+) -> Result<PhaseInterval, WireError> {
+    let (what, allowed) = ("a phase's end", "within 292 years of the task's start");
+    let end = i128::from(phase.start_ns) + i128::from(phase.duration_ns);
+    if i64::try_from(end).is_err() {
+        return Err(WireError::Invalid { what, value: end, allowed });
+    }
+    Ok(PhaseInterval {
+        name: text_at("the name of a phase", phase.name, text)?,
+        start_ns: phase.start_ns,
+        duration_ns: phase.duration_ns,
+        count: phase.count.max(1),
+    })
+}
+
+pub(super) fn text_at(
+    what: &'static str,
+    index: u32,
+    text: TextAt<'_>,
+) -> Result<Arc<str>, WireError> {
+    text(index).ok_or(WireError::UnknownText { what, index })
 }
 
 #[cfg(test)]
@@ -95,22 +187,45 @@ mod tests {
             stop: Some(Timestamp::from_unix_ns(130)),
             outcome: Outcome::Erred,
             cause: "no such file".into(),
+            detail: Some(Box::new(TaskDetail {
+                attempt: 2,
+                result_bytes: Some(0),
+                type_name: "Matrix".into(),
+                labels: vec![("color".into(), "blue".into())],
+                phases: vec![
+                    PhaseInterval { name: "queue".into(), start_ns: -5, duration_ns: 5, count: 1 },
+                    PhaseInterval { name: "mine".into(), start_ns: 3, duration_ns: 9, count: 4 },
+                ],
+            })),
         }
+    }
+
+    /// Every text of the record by its place.
+    const TEXTS: [&str; 6] = ["", "load", "Matrix", "color", "queue", "mine"];
+
+    fn text(index: u32) -> Option<Arc<str>> {
+        TEXTS.get(index as usize).map(|text| (*text).into())
+    }
+
+    fn encoded(task: &TaskRecord) -> v1::Task {
+        let index = |text: &str| TEXTS.iter().position(|it| *it == text).unwrap();
+        encode_task(task, &mut |text| index(text).try_into().unwrap())
     }
 
     #[test]
     fn decoding_gives_back_what_was_encoded() {
         let running =
             TaskRecord { stop: None, outcome: Outcome::Running, cause: "".into(), ..record() };
-        for task in [record(), running, TaskRecord { parent: None, ..record() }] {
-            assert_eq!(decode_task(&encode_task(&task, 3), task.name.clone()), Ok(task));
+        let bare = TaskRecord { detail: None, parent: None, ..record() };
+        for task in [record(), running, bare] {
+            assert_eq!(decode_task(&encoded(&task), &text), Ok(task));
         }
     }
 
     fn check_refused(change: impl FnOnce(&mut v1::Task), expected: &str) {
-        let mut message = encode_task(&record(), 3);
+        let mut message = encoded(&record());
         change(&mut message);
-        assert_eq!(decode_task(&message, "load".into()).unwrap_err().to_string(), expected);
+        assert_eq!(decode_task(&message, &text).unwrap_err().to_string(), expected);
     }
 
     #[test]
@@ -124,6 +239,18 @@ mod tests {
         check_refused(
             |t| t.outcome = v1::Outcome::Lost.into(),
             "a task's outcome is 5; it must be an outcome that a worker can know",
+        );
+        check_refused(
+            |t| t.phases[0].name = 6,
+            "the name of a phase is string 6, which the table of strings does not have",
+        );
+        check_refused(
+            |t| t.phases[0].duration_ns = u64::MAX,
+            "a phase's end is 18446744073709551610; it must be within 292 years of the task's start",
+        );
+        check_refused(
+            |t| t.labels = vec![v1::Label::default(); 17],
+            "labels of a task is 17; at most 16 is allowed",
         );
         check_refused(
             |t| t.cause = "x".repeat(1025),

@@ -185,6 +185,16 @@ pub struct Flush {
     pub tasks: ::prost::alloc::vec::Vec<Task>,
     #[prost(message, optional, tag = "6")]
     pub account: ::core::option::Option<Account>,
+    #[prost(message, repeated, tag = "7")]
+    pub totals: ::prost::alloc::vec::Vec<TaskTotals>,
+    #[prost(message, repeated, tag = "8")]
+    pub transfers: ::prost::alloc::vec::Vec<Transfer>,
+    #[prost(message, repeated, tag = "9")]
+    pub resources: ::prost::alloc::vec::Vec<Resources>,
+    #[prost(message, repeated, tag = "10")]
+    pub expected: ::prost::alloc::vec::Vec<Expected>,
+    #[prost(message, repeated, tag = "11")]
+    pub runs: ::prost::alloc::vec::Vec<Run>,
 }
 /// The agent's best estimate of (collector's clock - agent's clock).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -227,6 +237,27 @@ pub struct Cycle {
     pub ticks_expected: u64,
     #[prost(uint64, tag = "13")]
     pub ticks_saved: u64,
+    /// The same time once more, by thread: nodes are paths of task, phase (if any) and thread.
+    #[prost(message, optional, tag = "14")]
+    pub threads: ::core::option::Option<Columns>,
+}
+/// One column a state, as in Cycle, in the quanta of the cycle.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Columns {
+    #[prost(message, optional, tag = "1")]
+    pub cpu: ::core::option::Option<Column>,
+    #[prost(message, optional, tag = "2")]
+    pub runnable: ::core::option::Option<Column>,
+    #[prost(message, optional, tag = "3")]
+    pub lock: ::core::option::Option<Column>,
+    #[prost(message, optional, tag = "4")]
+    pub sleep: ::core::option::Option<Column>,
+    #[prost(message, optional, tag = "5")]
+    pub network: ::core::option::Option<Column>,
+    #[prost(message, optional, tag = "6")]
+    pub disk: ::core::option::Option<Column>,
+    #[prost(message, optional, tag = "7")]
+    pub other: ::core::option::Option<Column>,
 }
 /// Node ids in rising order, each as the distance from the one before (the first from 0), and the
 /// weight of each in quanta.
@@ -238,7 +269,7 @@ pub struct Column {
     pub quanta: ::prost::alloc::vec::Vec<u64>,
 }
 /// One task, whole each time: a later message for the same id replaces the earlier one.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Task {
     /// Unique within the epoch, never 0.
     #[prost(uint64, tag = "1")]
@@ -265,6 +296,144 @@ pub struct Task {
     /// Why, for a task that erred.
     #[prost(string, tag = "10")]
     pub cause: ::prost::alloc::string::String,
+    /// Which try it is, from 1; 0: not said.
+    #[prost(uint32, tag = "11")]
+    pub attempt: u32,
+    /// Of its result.
+    #[prost(uint64, optional, tag = "12")]
+    pub result_bytes: ::core::option::Option<u64>,
+    /// Of its result; index into the table of strings, 0: not said.
+    #[prost(uint32, tag = "13")]
+    pub type_name: u32,
+    #[prost(message, repeated, tag = "14")]
+    pub labels: ::prost::alloc::vec::Vec<Label>,
+    /// In the order of their starts. They do not overlap; what they leave of the task it executed.
+    #[prost(message, repeated, tag = "15")]
+    pub phases: ::prost::alloc::vec::Vec<Phase>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Label {
+    /// Index into the table of strings.
+    #[prost(uint32, tag = "1")]
+    pub key: u32,
+    #[prost(string, tag = "2")]
+    pub value: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Phase {
+    /// Index into the table of strings: queue, transfer, disk-read, deserialize, execute, serialize,
+    /// disk-write or the user's own.
+    #[prost(uint32, tag = "1")]
+    pub name: u32,
+    /// From the task's start; negative for what was before it, such as waiting in a queue.
+    #[prost(sint64, tag = "2")]
+    pub start_ns: i64,
+    #[prost(uint64, tag = "3")]
+    pub duration_ns: u64,
+    /// Above 1: this is the sum of so many intervals that had no room of their own, and start_ns is
+    /// that of the first.
+    #[prost(uint32, tag = "4")]
+    pub count: u32,
+}
+/// Tasks that ended and of which no row is sent.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct TaskTotals {
+    /// Index into the table of strings.
+    #[prost(uint32, tag = "1")]
+    pub name: u32,
+    #[prost(enumeration = "Outcome", tag = "2")]
+    pub outcome: i32,
+    /// All of them ended in the second that starts here.
+    #[prost(sint64, tag = "3")]
+    pub second_ns: i64,
+    #[prost(uint64, tag = "4")]
+    pub duration_ns: u64,
+    /// How many took how long: buckets in rising order, each as the distance from the one before.
+    #[prost(uint32, repeated, tag = "5")]
+    pub bucket_gaps: ::prost::alloc::vec::Vec<u32>,
+    #[prost(uint64, repeated, tag = "6")]
+    pub counts: ::prost::alloc::vec::Vec<u64>,
+    /// Sums by phase; start_ns is 0.
+    #[prost(message, repeated, tag = "7")]
+    pub phases: ::prost::alloc::vec::Vec<Phase>,
+}
+/// One transfer that ended, as one of its ends saw it.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Transfer {
+    /// Unique within the epoch, never 0.
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    #[prost(enumeration = "Direction", tag = "2")]
+    pub direction: i32,
+    /// The other end: a worker's id, or any other name. Index into the table of strings.
+    #[prost(uint32, tag = "3")]
+    pub peer: u32,
+    /// What was transferred: the first 64 keys, and how many more there were.
+    #[prost(string, repeated, tag = "4")]
+    pub keys: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(uint64, tag = "5")]
+    pub more_keys: u64,
+    /// Index into the table of strings; 0: not said.
+    #[prost(uint32, tag = "6")]
+    pub type_name: u32,
+    /// As the program has them, and as they went over the link if that is known to differ.
+    #[prost(uint64, tag = "7")]
+    pub bytes: u64,
+    #[prost(uint64, optional, tag = "8")]
+    pub compressed_bytes: ::core::option::Option<u64>,
+    #[prost(sint64, tag = "9")]
+    pub start_ns: i64,
+    #[prost(sint64, tag = "10")]
+    pub stop_ns: i64,
+    /// The task that it was for; 0: none.
+    #[prost(uint64, tag = "11")]
+    pub task_id: u64,
+    #[prost(uint32, tag = "12")]
+    pub thread_id: u32,
+    /// How it ended: ok, erred, cancelled or panicked.
+    #[prost(enumeration = "Outcome", tag = "13")]
+    pub outcome: i32,
+    #[prost(string, tag = "14")]
+    pub cause: ::prost::alloc::string::String,
+}
+/// What the worker and its machine used and had at one moment.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Resources {
+    #[prost(sint64, tag = "1")]
+    pub at_ns: i64,
+    /// Since the sample before; counts are of this time.
+    #[prost(uint64, tag = "2")]
+    pub period_ns: u64,
+    /// Numbers of measures in rising order, and the value of each. Unknown numbers are passed over.
+    #[prost(uint32, repeated, tag = "3")]
+    pub measures: ::prost::alloc::vec::Vec<u32>,
+    #[prost(uint64, repeated, tag = "4")]
+    pub values: ::prost::alloc::vec::Vec<u64>,
+}
+/// How many tasks of a name this epoch will have run in all, since when it was first said.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Expected {
+    /// Index into the table of strings.
+    #[prost(uint32, tag = "1")]
+    pub name: u32,
+    #[prost(uint64, tag = "2")]
+    pub total: u64,
+    #[prost(sint64, tag = "3")]
+    pub since_ns: i64,
+}
+/// A period with a name. A later message for the same id replaces the earlier one.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Run {
+    /// Unique within the epoch, never 0.
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(sint64, tag = "3")]
+    pub start_ns: i64,
+    /// 0 while it goes on.
+    #[prost(sint64, tag = "4")]
+    pub stop_ns: i64,
 }
 /// Sums over this epoch up to and with this flush, so that anybody can check
 /// accepted = stored + lost.
@@ -285,6 +454,12 @@ pub struct Account {
     /// Weight that had no room in a queue of the agent.
     #[prost(uint64, tag = "5")]
     pub lost_queue_ns: u64,
+    /// Transfers and samples of resources that had no room in a queue.
+    #[prost(uint64, tag = "6")]
+    pub lost_records: u64,
+    /// Tasks that ended and are in totals only, beyond the setting for rows a second.
+    #[prost(uint64, tag = "7")]
+    pub thinned_tasks: u64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Welcome {
@@ -378,6 +553,10 @@ pub enum FrameKind {
     Truncated = 5,
     /// A limit on distinct stacks or names was reached: totals stay true, detail does not.
     Overflow = 6,
+    /// Second level: a phase of the task above it, by name.
+    Phase = 7,
+    /// Innermost level in `Cycle.threads`: a thread, by name and, as its line, by id.
+    Thread = 8,
 }
 impl FrameKind {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -393,6 +572,8 @@ impl FrameKind {
             Self::Unresolved => "FRAME_KIND_UNRESOLVED",
             Self::Truncated => "FRAME_KIND_TRUNCATED",
             Self::Overflow => "FRAME_KIND_OVERFLOW",
+            Self::Phase => "FRAME_KIND_PHASE",
+            Self::Thread => "FRAME_KIND_THREAD",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -405,6 +586,8 @@ impl FrameKind {
             "FRAME_KIND_UNRESOLVED" => Some(Self::Unresolved),
             "FRAME_KIND_TRUNCATED" => Some(Self::Truncated),
             "FRAME_KIND_OVERFLOW" => Some(Self::Overflow),
+            "FRAME_KIND_PHASE" => Some(Self::Phase),
+            "FRAME_KIND_THREAD" => Some(Self::Thread),
             _ => None,
         }
     }
@@ -444,6 +627,32 @@ impl Outcome {
             "OUTCOME_CANCELLED" => Some(Self::Cancelled),
             "OUTCOME_PANICKED" => Some(Self::Panicked),
             "OUTCOME_LOST" => Some(Self::Lost),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Direction {
+    Incoming = 0,
+    Outgoing = 1,
+}
+impl Direction {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Incoming => "DIRECTION_INCOMING",
+            Self::Outgoing => "DIRECTION_OUTGOING",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "DIRECTION_INCOMING" => Some(Self::Incoming),
+            "DIRECTION_OUTGOING" => Some(Self::Outgoing),
             _ => None,
         }
     }
