@@ -12,6 +12,8 @@ use crate::sampler::SamplerOptions;
 const CYCLE: Duration = Duration::from_secs(1);
 const CPU_LIMIT_MIN: f64 = 0.001;
 const CPU_LIMIT_MAX: f64 = 1.0;
+const RESOURCE_INTERVAL_MIN: Duration = Duration::from_millis(10);
+const RESOURCE_INTERVAL_MAX: Duration = Duration::from_secs(3_600);
 
 /// Settings of an [`Agent`](crate::Agent); start from [`Agent::builder`](crate::Agent::builder).
 #[derive(Clone, Debug)]
@@ -23,7 +25,12 @@ pub struct AgentBuilder {
     pub(crate) interval: Duration,
     pub(crate) flush_timeout: Duration,
     pub(crate) cpu_limit: f64,
+    pub(crate) resource_interval: Option<Duration>,
+    pub(crate) task_rows_per_second: u32,
 }
+
+/// Rows of ended tasks a second, unless set.
+const TASK_ROWS_PER_SECOND: u32 = 20_000;
 
 impl Default for AgentBuilder {
     fn default() -> Self {
@@ -34,6 +41,8 @@ impl Default for AgentBuilder {
             interval: Duration::from_millis(10),
             flush_timeout: FLUSH_TIMEOUT_DEFAULT,
             cpu_limit: 0.01,
+            resource_interval: Some(Duration::from_millis(500)),
+            task_rows_per_second: TASK_ROWS_PER_SECOND,
         }
     }
 }
@@ -74,10 +83,33 @@ impl AgentBuilder {
         self
     }
 
+    /// Time between two samples of what the process, its control group and the machine use: half a
+    /// second unless set; from 10 ms to 1 h, or `None` for no samples.
+    pub fn resource_interval(mut self, interval: impl Into<Option<Duration>>) -> Self {
+        self.resource_interval = interval.into();
+        self
+    }
+
+    /// Most rows of ended tasks that are kept for one second: 20,000 unless set. Tasks beyond are summed
+    /// by name and outcome, with their durations and phases, so counts, sums and percentiles by name
+    /// stay exact; how many have no row is counted. A tenth is kept for tasks that did not end well.
+    pub fn task_rows_per_second(mut self, rows: u32) -> Self {
+        self.task_rows_per_second = rows;
+        self
+    }
+
     /// How long the end of the agent may wait for the collector: 3 s unless set. A collector that was
     /// never there is tried three times more, which takes about 300 ms.
     pub fn flush_timeout(mut self, timeout: Duration) -> Self {
         self.flush_timeout = timeout;
+        self
+    }
+
+    /// Lets the agent's clock go wrong, for tests of how the collector's is found; only before the
+    /// process's first agent or task.
+    #[doc(hidden)]
+    pub fn clock_shift(self, shift: crate::ClockShift) -> Self {
+        crate::clock::shift(shift);
         self
     }
 
@@ -126,12 +158,19 @@ impl AgentBuilder {
         if !(CPU_LIMIT_MIN..=CPU_LIMIT_MAX).contains(&self.cpu_limit) {
             return Err(StartError::CpuLimit { part: self.cpu_limit });
         }
+        if let Some(interval) = self.resource_interval
+            && !(RESOURCE_INTERVAL_MIN..=RESOURCE_INTERVAL_MAX).contains(&interval)
+        {
+            return Err(StartError::ResourceInterval { interval });
+        }
         let nanoseconds =
             |time: Duration| u64::try_from(time.as_nanos()).expect("a second at most");
         let options = SamplerOptions {
             interval_ns: nanoseconds(self.interval),
             cycle_ns: nanoseconds(CYCLE),
             cpu_limit: (self.cpu_limit * 1e9) as u64,
+            resource_interval: self.resource_interval,
+            task_rows_per_second: self.task_rows_per_second,
         };
         Ok((worker, options))
     }
@@ -164,6 +203,15 @@ pub enum StartError {
     CpuLimit {
         /// The part of one processor that was given.
         part: f64,
+    },
+    /// The interval of resources is out of bounds.
+    #[error(
+        "the interval of resources is {interval:?}; it must be from {RESOURCE_INTERVAL_MIN:?} to \
+         {RESOURCE_INTERVAL_MAX:?}, or none"
+    )]
+    ResourceInterval {
+        /// The interval given.
+        interval: Duration,
     },
     /// The worker's id is empty or too long.
     #[error("the worker's id has {bytes} bytes; it must have from 1 to {NAME_BYTES_MAX}")]

@@ -3,6 +3,7 @@
 //! collector's clock is measured with every ack.
 
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 use profiler_core::Timestamp;
@@ -19,12 +20,68 @@ pub(crate) fn now() -> Timestamp {
 
 /// The agent's time at a reading of the monotonic clock.
 pub(crate) fn at(monotonic_ns: u64) -> Timestamp {
-    static ANCHOR: OnceLock<(u64, u64)> = OnceLock::new();
-    let (real, monotonic) =
-        *ANCHOR.get_or_init(|| (read_ns(ClockId::CLOCK_REALTIME), self::monotonic_ns()));
-    let since = i128::from(monotonic_ns) - i128::from(monotonic);
-    let nanoseconds = i128::from(real) + since;
-    Timestamp::from_unix_ns(i64::try_from(nanoseconds).unwrap_or(i64::MAX))
+    static ANCHOR: OnceLock<Anchor> = OnceLock::new();
+    ANCHOR.get_or_init(Anchor::here).at(monotonic_ns)
+}
+
+/// What lies between the two clocks.
+struct Anchor {
+    monotonic_to_real_ns: i64,
+    /// For tests: how wrong it is, and since when.
+    shift: Option<(ClockShift, u64)>,
+}
+
+impl Anchor {
+    fn here() -> Anchor {
+        let monotonic_ns = self::monotonic_ns();
+        // Both are below 2^63 for centuries.
+        let real_ns = read_ns(ClockId::CLOCK_REALTIME).cast_signed();
+        Anchor {
+            monotonic_to_real_ns: real_ns.saturating_sub(monotonic_ns.cast_signed()),
+            shift: SHIFT.get().map(|shift| (*shift, monotonic_ns)),
+        }
+    }
+
+    fn at(&self, monotonic_ns: u64) -> Timestamp {
+        let real_ns = self.monotonic_to_real_ns.saturating_add(monotonic_ns.cast_signed());
+        let right = Timestamp::from_unix_ns(real_ns);
+        match &self.shift {
+            None => right,
+            Some((shift, since_ns)) => right.shifted(shift.after(monotonic_ns, *since_ns)),
+        }
+    }
+}
+
+/// How far this process's clock is from real time, for tests that need one which is wrong: it begins
+/// `offset_ns` ahead, gains `drift_ppm` microseconds a second, and after some time leaps ahead.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ClockShift {
+    /// Nanoseconds ahead of real time at the start.
+    pub offset_ns: i64,
+    /// Microseconds gained a second.
+    pub drift_ppm: i32,
+    /// After how long it leaps ahead, and by how much.
+    pub leap: Option<(Duration, Duration)>,
+}
+
+static SHIFT: OnceLock<ClockShift> = OnceLock::new();
+
+/// Lets the clock go wrong, if nothing has read it yet.
+pub(crate) fn shift(by: ClockShift) {
+    // A second shift changes nothing: the clock must not step.
+    let _ = SHIFT.set(by);
+}
+
+impl ClockShift {
+    /// Nanoseconds ahead, at a time after the start.
+    #[cold]
+    fn after(self, now_ns: u64, start_ns: u64) -> i64 {
+        let since_ns = i128::from(now_ns) - i128::from(start_ns);
+        let leapt = self.leap.filter(|(after, _)| since_ns >= after.as_nanos().cast_signed());
+        let leap_ns = leapt.map_or(0, |(_, by)| by.as_nanos().cast_signed());
+        let drift_ns = since_ns * i128::from(self.drift_ppm) / 1_000_000;
+        i64::try_from(i128::from(self.offset_ns) + drift_ns + leap_ns).unwrap_or(i64::MAX)
+    }
 }
 
 fn read_ns(clock: ClockId) -> u64 {
@@ -44,5 +101,20 @@ mod tests {
         assert_eq!(at(here).since_ns(at(here - 7)), 7);
         let real = i64::try_from(read_ns(ClockId::CLOCK_REALTIME)).unwrap();
         assert!((now().unix_ns() - real).abs() < 3_600_000_000_000);
+    }
+
+    /// For the tests that rely on it: the wrong clock is as wrong as it should be, and never steps
+    /// back.
+    #[test]
+    fn a_shifted_clock_is_off_by_what_was_asked_for() {
+        let leap = Some((Duration::from_secs(2), Duration::from_secs(5)));
+        let shift = ClockShift { offset_ns: -7, drift_ppm: 100, leap };
+        let anchor = Anchor { monotonic_to_real_ns: 950, shift: Some((shift, 50)) };
+        let at = |since_ns: u64| anchor.at(50 + since_ns).unix_ns();
+        assert_eq!((at(0), at(10_000)), (993, 10_994));
+        assert_eq!(at(1_999_999_999), 2_000_200_991);
+        assert_eq!(at(2_000_000_000), 7_000_200_993);
+        let straight = Anchor { shift: None, ..anchor };
+        assert_eq!(straight.at(60).unix_ns(), 1_010);
     }
 }

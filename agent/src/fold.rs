@@ -1,24 +1,26 @@
 //! The folder: a low-priority thread that gives the sampler's addresses their names, collects what
 //! the task guards wrote, and hands whole cycles on.
 
-use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use profiler_core::wire::Stacks;
 use profiler_core::{
-    Delta, Frame, FrameId, NodeId, TaskId, TaskRecord, ThreadNow, Ticks, TimeRange, Timestamp,
+    Delta, Frame, FrameId, FrameKind, NodeId, ThreadNow, Ticks, TimeRange, Timestamp,
 };
 use rustc_hash::FxHashSet;
 
 use crate::clock;
 use crate::control::Control;
 use crate::cycle::{SealedCycle, StacksNow, Tables};
-use crate::registry::{self, TaskRow};
+use crate::ledger::{Ended, Ledger};
+use crate::records::gather::Gathered;
+use crate::registry;
 use crate::sampler::addresses::{AddressFrame, CodeModule, Growth};
 use crate::sampler::{
-    Costs, RawCycle, RawStacks, RawThread, SamplerOptions, thread_cpu_ns, thread_name,
+    Costs, OTHER_THREADS, RawCycle, RawStacks, RawThread, SamplerOptions, thread_cpu_ns,
+    thread_name,
 };
 use crate::symbols::Resolver;
 use crate::sync::lock;
@@ -28,8 +30,6 @@ use crate::threads;
 const DRAIN_EVERY: Duration = Duration::from_millis(25);
 /// Cycles without a new address after which the resolver's tables are given back.
 const RELEASE_AFTER_CYCLES: u32 = 30;
-/// Most rows of tasks that are kept for one cycle; what comes after is counted as lost.
-const CYCLE_TASKS_MAX: usize = 200_000;
 
 /// Where cycles go.
 pub(crate) trait Sink: Send {
@@ -52,10 +52,8 @@ pub(crate) struct Folder {
     frames: Vec<Vec<FrameId>>,
     /// By the sampler's node: ours.
     nodes: Vec<NodeId>,
-    tasks: BTreeMap<TaskId, TaskRecord>,
-    /// Ends that were written by another thread than the start, held back for one drain.
-    moved_ends: Vec<TaskRecord>,
-    lost_tasks: u64,
+    ledger: Ledger,
+    gathered: Gathered,
     cycles_without_code: u32,
     /// Modules that the resolver has seen.
     modules: FxHashSet<Arc<CodeModule>>,
@@ -76,9 +74,8 @@ impl Folder {
             control,
             frames: Vec::new(),
             nodes: vec![NodeId::ROOT],
-            tasks: BTreeMap::new(),
-            moved_ends: Vec::new(),
-            lost_tasks: 0,
+            ledger: Ledger::new(options.task_rows_per_second),
+            gathered: Gathered::new(options.resource_interval),
             cycles_without_code: 0,
             modules: FxHashSet::default(),
             resolver: Resolver::default(),
@@ -91,42 +88,47 @@ impl Folder {
     pub(crate) fn run(mut self, cycles: &Receiver<RawCycle>, sink: &mut dyn Sink) {
         let mut stop = clock::now();
         loop {
+            self.gathered.measure();
             match cycles.recv_timeout(DRAIN_EVERY) {
                 Ok(raw) => {
                     stop = clock::at(raw.stop_ns);
-                    self.drain();
+                    // Twice, for the ends that the first time holds back.
+                    self.ledger.drain();
+                    self.ledger.drain();
+                    self.gathered.listen();
                     sink.push(self.fold(&raw));
                     if let Some(stacks) = raw.stacks {
                         sink.stacks(self.stacks(stacks));
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    self.drain();
-                    // Without samples the ledger goes on.
+                    self.ledger.drain();
+                    self.gathered.listen();
+                    // Without samples the ledger and what else is told go on.
                     let due = clock::now().since_ns(stop) >= self.cycle_ns;
                     if due && !self.control.is_enabled() {
-                        stop = self.push_tasks(stop, sink);
+                        stop = self.push_records(stop, sink);
                     }
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        // Twice, for the ends that the first time holds back; what comes later has no second time.
-        self.drain();
-        self.drain();
-        for record in std::mem::take(&mut self.moved_ends) {
-            self.keep(record);
-        }
-        self.push_tasks(stop, sink);
+        // What comes after the second time has no third.
+        self.ledger.drain();
+        self.ledger.drain();
+        self.ledger.settle_all();
+        self.gathered.listen();
+        self.gathered.measure_last();
+        self.push_records(stop, sink);
     }
 
-    /// Sends what the guards wrote since `start`, if anything, without samples. Gives until when.
-    fn push_tasks(&mut self, start: Timestamp, sink: &mut dyn Sink) -> Timestamp {
+    /// Sends what was told and measured since `start`, if anything, without samples. Gives until when.
+    fn push_records(&mut self, start: Timestamp, sink: &mut dyn Sink) -> Timestamp {
         let now = clock::now();
-        let anything = !self.tasks.is_empty() || self.lost_tasks > 0;
+        let anything = self.ledger.has_news() || !self.gathered.is_empty();
         if anything && let Some(range) = TimeRange::new(start, now) {
-            // A cycle of tasks alone expects no ticks.
-            sink.push(self.sealed(range, Delta::default(), 1, Ticks::default()));
+            // A cycle without samples expects no ticks.
+            sink.push(self.sealed(range, Default::default(), 1, Ticks::default()));
         }
         now
     }
@@ -142,27 +144,35 @@ impl Folder {
         self.add_nodes(&raw.growth);
         let nodes = &self.nodes;
         // What the user filters away is not lost: it is as if it had not been sampled.
-        let entries = raw.growth.delta.entries().iter();
-        let wanted = entries.filter(|(_, state, _)| raw.states.contains(*state));
-        let delta =
-            wanted.map(|(node, state, time)| (nodes[node.index()], *state, *time)).collect();
-        self.sealed(range, delta, raw.quantum_ns, raw.ticks)
+        let of_ours = |delta: &Delta| -> Delta {
+            let wanted = delta.entries().iter().filter(|(_, state, _)| raw.states.contains(*state));
+            wanted.map(|(node, state, time)| (nodes[node.index()], *state, *time)).collect()
+        };
+        let counted = (of_ours(&raw.growth.delta), of_ours(&raw.growth.threads));
+        self.sealed(range, counted, raw.quantum_ns, raw.ticks)
     }
 
     fn sealed(
         &mut self,
         range: TimeRange,
-        delta: Delta,
+        (delta, threads): (Delta, Delta),
         quantum_ns: u64,
         ticks: Ticks,
     ) -> SealedCycle {
+        let (records, lost_records) = self.gathered.take();
+        let Ended { tasks, totals, lost_tasks, thinned_tasks } = self.ledger.seal();
         SealedCycle {
             range,
             delta,
+            threads,
             quantum_ns,
             ticks,
-            tasks: std::mem::take(&mut self.tasks).into_values().collect(),
-            lost_tasks: std::mem::take(&mut self.lost_tasks),
+            tasks,
+            totals,
+            records,
+            lost_tasks,
+            lost_records,
+            thinned_tasks,
             lost_queue_ns: 0,
         }
     }
@@ -172,7 +182,7 @@ impl Folder {
         let thread = |thread: RawThread| ThreadNow {
             thread_id: thread.id,
             name: thread_name(thread.id).into(),
-            node: thread.last.map_or(NodeId::ROOT, |last| self.nodes[last.node.index()]),
+            node: thread.last.map_or(NodeId::ROOT, |last| self.nodes[last.place.node.index()]),
             state: thread.last.map(|last| last.state),
             seen_ago_ns: thread.seen_ago_ns,
             there_ns: thread.there_ns,
@@ -200,6 +210,8 @@ impl Folder {
             self.resolver.release();
         }
         for frame in &growth.frames {
+            // The first cycle's names take seconds, in which samples of resources are due.
+            self.gathered.measure();
             let named = self.names_of(frame);
             let mut tables = lock(&self.tables);
             let ids = named.iter().map(|frame| tables.symbols.intern(frame)).collect();
@@ -212,8 +224,10 @@ impl Folder {
         let one = |frame: Frame<&str>| vec![frame.map(str::to_owned)];
         match frame {
             AddressFrame::Task(name) => one(Frame::task(&registry::name(*name))),
+            AddressFrame::Phase(name) => one(Frame::phase(&registry::name(*name))),
             AddressFrame::NoTask => one(Frame::no_task()),
             AddressFrame::Agent => one(Frame::agent()),
+            AddressFrame::Thread { name, id } => one(Frame::thread(name, *id)),
             AddressFrame::Truncated => one(Frame::truncated()),
             AddressFrame::Overflow => one(Frame::overflow()),
             AddressFrame::Sampler => one(Frame::function("emberline sampler thread", "", 0)),
@@ -229,59 +243,18 @@ impl Folder {
         for (parent, frame) in &growth.nodes {
             let parent = self.nodes[parent.index()];
             let path = &self.frames[frame.0 as usize];
-            let node = path
-                .iter()
-                .fold(parent, |node, frame| trie.insert_or_overflow(node, *frame, symbols));
+            let is_thread = |frame: FrameId| symbols.frame(frame).kind == FrameKind::Thread;
+            let node = match path[..] {
+                // A thread stays one where the tree is full: at most one more node for each parent.
+                [thread] if is_thread(thread) => trie.insert(parent, thread).unwrap_or_else(|_| {
+                    let others = symbols.intern(&Frame::thread(OTHER_THREADS, 0));
+                    trie.insert_past_limit(parent, others)
+                }),
+                _ => path
+                    .iter()
+                    .fold(parent, |node, frame| trie.insert_or_overflow(node, *frame, symbols)),
+            };
             self.nodes.push(node);
         }
-    }
-
-    /// Takes what the guards wrote. A task that started and stopped meanwhile becomes one record.
-    ///
-    /// A task that moved has its start in one thread's ring and its end in another's, and the end's
-    /// ring may be emptied just before the start is written to its own. The start was written before
-    /// the end, so when all rings have been emptied once more it has been seen: until then the end is
-    /// held back, or the start would overwrite it and the task would seem to run for ever.
-    fn drain(&mut self) {
-        let due = std::mem::take(&mut self.moved_ends);
-        let mut moved_ends = Vec::new();
-        let lost = registry::drain_rows(|cell, row| {
-            let moved = !Arc::ptr_eq(&row.thread, &cell.thread);
-            let record = record_of(row);
-            if moved && moved_ends.len() < CYCLE_TASKS_MAX {
-                moved_ends.push(record);
-            } else {
-                self.keep(record);
-            }
-        });
-        self.moved_ends = moved_ends;
-        self.lost_tasks += lost;
-        for record in due {
-            self.keep(record);
-        }
-    }
-
-    fn keep(&mut self, record: TaskRecord) {
-        if self.tasks.len() >= CYCLE_TASKS_MAX && !self.tasks.contains_key(&record.id) {
-            self.lost_tasks += 1;
-            return;
-        }
-        lock(&self.tables).symbols.intern_string(&record.name);
-        self.tasks.insert(record.id, record);
-    }
-}
-
-fn record_of(row: TaskRow) -> TaskRecord {
-    TaskRecord {
-        id: row.id,
-        name: registry::name(row.name),
-        key: row.key,
-        thread_id: row.thread.id,
-        thread_name: row.thread.name.clone(),
-        parent: row.parent,
-        start: row.start,
-        stop: row.stop,
-        outcome: row.outcome,
-        cause: row.cause,
     }
 }

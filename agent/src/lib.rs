@@ -22,6 +22,10 @@
 //! a thread pool carry [`current_task`], and with the feature `tracing-layer` spans of `tracing`
 //! become tasks by `TaskLayer`.
 //!
+//! Beside tasks the program may tell of its transfers ([`transfer`](transfer())), of what is still to
+//! come ([`expect`]), of its memory ([`report_memory`]), and give periods a name ([`run`](run())); what
+//! it and its machine use is measured by itself. All of it goes `records` → `fold` → `ship`.
+//!
 //! [`diagnostics`] shows the same tasks without any agent: callbacks, profilers, a progress bar and a
 //! picture of a run, in this process alone.
 //!
@@ -33,31 +37,48 @@ mod builder;
 mod clock;
 mod control;
 mod cycle;
+mod detail;
 pub mod diagnostics;
 mod fold;
 mod fork;
+mod ledger;
 mod local;
+mod progress;
+mod records;
 mod registry;
+mod resources;
+mod run;
 mod sampler;
 #[cfg(feature = "ship")]
 mod ship;
 #[cfg(feature = "ship")]
 mod shipping;
+mod spill;
 mod symbols;
 mod sync;
 mod task;
 mod threads;
+mod totals;
+mod transfer;
 
 #[cfg(feature = "ship")]
 pub use agent::Agent;
 pub use agent::LocalAgent;
 pub use builder::{AgentBuilder, StartError};
+#[doc(hidden)]
+pub use clock::ClockShift;
 pub use local::Recording;
+pub use profiler_core::Direction;
+pub use progress::expect;
+pub use resources::report_memory;
+pub use run::{RunGuard, run};
 pub use sampler::Cost;
 #[cfg(feature = "ship")]
 pub use shipping::ShipReport;
 #[cfg(feature = "tracing-layer")]
 pub use task::TaskLayer;
 pub use task::{
-    TaskBuilder, TaskFuture, TaskFutureExt, TaskGuard, TaskHandle, TaskScope, current_task, task,
+    Phase, PhaseFuture, PhaseFutureExt, PhaseGuard, TaskBuilder, TaskFuture, TaskFutureExt,
+    TaskGuard, TaskHandle, TaskScope, current_task, phase, task,
 };
+pub use transfer::{TransferBuilder, TransferGuard, TransferReader, TransferWriter, transfer};

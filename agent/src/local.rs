@@ -3,22 +3,36 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use profiler_core::{Delta, Filter, Profile, TaskId, TaskRecord, ThreadKind, Ticks};
+use profiler_core::{
+    Delta, Filter, Profile, Records, TaskId, TaskRecord, TaskTotals, ThreadKind, Ticks,
+};
 
 use crate::cycle::{SealedCycle, Tables};
 use crate::fold::Sink;
 use crate::sync::lock;
+use crate::totals;
 
 /// Most tasks that a recording keeps; the oldest go first and are counted.
 const TASKS_MAX: usize = 100_000;
+
+/// Most records of each other kind; as with tasks.
+const RECORDS_MAX: usize = 100_000;
+
+/// Most sums of tasks that a recording keeps apart by the second.
+const TOTALS_MAX: usize = 100_000;
 
 /// What was recorded so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recorded {
     delta: Delta,
+    threads: Delta,
     tasks: BTreeMap<TaskId, TaskRecord>,
+    totals: Vec<TaskTotals>,
     ticks: Ticks,
     lost_tasks: u64,
+    records: Records,
+    lost_records: u64,
+    thinned_tasks: u64,
 }
 
 /// A recording, shared by the folder that writes it and the program that reads it.
@@ -37,11 +51,18 @@ impl Recorder {
         let recorded = lock(&self.recorded).clone();
         let tables = lock(&self.tables);
         let all = Filter { threads: ThreadKind::All, ..Filter::default() };
+        let profile =
+            |delta: &Delta| Profile::collect(&tables.symbols, &tables.trie, [delta], &all);
         Recording {
-            profile: Profile::collect(&tables.symbols, &tables.trie, [&recorded.delta], &all),
+            profile: profile(&recorded.delta),
+            threads: profile(&recorded.threads),
             tasks: recorded.tasks.into_values().collect(),
+            totals: recorded.totals,
             ticks: recorded.ticks,
             lost_tasks: recorded.lost_tasks,
+            records: recorded.records,
+            lost_records: recorded.lost_records,
+            thinned_tasks: recorded.thinned_tasks,
         }
     }
 }
@@ -50,6 +71,12 @@ impl Sink for Recorder {
     fn push(&mut self, cycle: SealedCycle) {
         let mut recorded = lock(&self.recorded);
         recorded.delta = recorded.delta.merge(&cycle.delta);
+        recorded.threads = recorded.threads.merge(&cycle.threads);
+        totals::merge(&mut recorded.totals, cycle.totals);
+        if recorded.totals.len() > TOTALS_MAX {
+            totals::coarsen(&mut recorded.totals);
+        }
+        recorded.thinned_tasks += cycle.thinned_tasks;
         recorded.ticks += cycle.ticks;
         recorded.lost_tasks += cycle.lost_tasks;
         recorded.tasks.extend(cycle.tasks.into_iter().map(|task| (task.id, task)));
@@ -57,7 +84,28 @@ impl Sink for Recorder {
             recorded.tasks.pop_first();
             recorded.lost_tasks += 1;
         }
+        let lost = recorded.keep(cycle.records);
+        recorded.lost_records += cycle.lost_records + lost;
     }
+}
+
+impl Recorded {
+    /// Keeps what came, of names and ids the latest. Gives how much went for want of room.
+    fn keep(&mut self, later: Records) -> u64 {
+        let records = &mut self.records;
+        records.expected.retain(|known| later.expected.iter().all(|new| new.name != known.name));
+        records.runs.retain(|known| later.runs.iter().all(|new| new.id != known.id));
+        records.append(later);
+        shed_oldest(&mut records.transfers)
+            + shed_oldest(&mut records.resources)
+            + shed_oldest(&mut records.runs)
+    }
+}
+
+fn shed_oldest<T>(records: &mut Vec<T>) -> u64 {
+    let excess = records.len().saturating_sub(RECORDS_MAX);
+    records.drain(..excess);
+    excess as u64
 }
 
 /// What an agent recorded in its own process.
@@ -65,10 +113,21 @@ impl Sink for Recorder {
 pub struct Recording {
     /// All samples, by task and stack, with the agent's own threads below `[agent]`.
     pub profile: Profile,
+    /// The same time once more by thread: below each task its phases, if any, and below those the
+    /// threads. Threads that lived for less than a second may be counted together.
+    pub threads: Profile,
     /// The tasks, by id; times are this process's real time when it started, steadily advanced.
     pub tasks: Vec<TaskRecord>,
+    /// Ended tasks beyond [the rows of a second](crate::AgentBuilder::task_rows_per_second), summed.
+    pub totals: Vec<TaskTotals>,
+    /// How many those are.
+    pub thinned_tasks: u64,
     /// How often the sampler looked over the recorded time.
     pub ticks: Ticks,
     /// Tasks whose end had no room in a queue: their rows are missing.
     pub lost_tasks: u64,
+    /// Transfers, samples of resources, what was expected, and named runs; times as of tasks.
+    pub records: Records,
+    /// Records that had no room in a queue.
+    pub lost_records: u64,
 }

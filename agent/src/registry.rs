@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use profiler_core::limits::{AGENT_TASK_NAMES_MAX, bounded_name};
-use profiler_core::{Outcome, TaskId, Timestamp};
+use profiler_core::{Outcome, PHASES, TaskId, Timestamp};
 use rustc_hash::FxHashMap;
 
+use crate::detail::Detail;
 use crate::fork::{self, GENERATIONS_MAX};
+use crate::spill::{Spill, Spilled};
 use crate::sync::lock;
 use crate::threads;
 
@@ -17,37 +19,77 @@ use crate::threads;
 /// are counted as lost: a guard never waits.
 const RING_ROWS: usize = 4096;
 
-/// Part of a ring that is kept for the ends of tasks. A row of an end is the whole record, so when
-/// tasks come fast their starts may be left out and nothing is lost.
-pub(crate) const ROWS_FOR_ENDS: usize = RING_ROWS / 2;
+/// Part of a ring that is kept for phases and the ends of tasks. A row of an end is the whole record,
+/// so when tasks come fast their starts may be left out and nothing is lost.
+pub(crate) const ROWS_BEYOND_STARTS: usize = RING_ROWS / 2;
+
+/// Part of a ring that is kept for the ends of tasks alone.
+pub(crate) const ROWS_FOR_ENDS: usize = RING_ROWS / 4;
+
+/// Part of a ring that is kept for the ends of tasks whose start was written: who knows that they run
+/// must hear of their end. Ends of others are summed in the [`Spill`].
+pub(crate) const ROWS_FOR_KNOWN_ENDS: usize = RING_ROWS / 8;
 
 /// Most names that one thread remembers by itself, beside the table of all.
 const CACHED_NAMES_MAX: usize = 256;
 
-/// A task's name, as a number that fits the handler.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+/// A name of a task, phase, type or label's key, as a number that fits the handler.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub(crate) struct NameId(pub(crate) u32);
 
 impl NameId {
-    /// No task.
+    /// No task; the phase of a task that says none: it executes.
     pub(crate) const NONE: NameId = NameId(0);
     /// A name past the limit on names.
     pub(crate) const OVERFLOW: NameId = NameId(1);
+
+    /// The name of one of [`PHASES`], by its place there.
+    pub(crate) const fn of_phase(place: usize) -> NameId {
+        assert!(place < PHASES.len());
+        NameId(2 + place as u32)
+    }
+}
+
+/// What a guard leaves for the ledger.
+#[derive(Debug)]
+pub(crate) enum Row {
+    Task(TaskRow),
+    Phase(PhaseRow),
+    Result(ResultRow),
 }
 
 /// A start or a stop, whole.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct TaskRow {
     pub(crate) id: TaskId,
     pub(crate) name: NameId,
-    pub(crate) key: Arc<str>,
-    /// Where the task started; not always the thread whose ring this row is in.
-    pub(crate) thread: Arc<ThreadIdentity>,
+    pub(crate) key: Option<Arc<str>>,
+    /// Where the task started; `None` for the thread whose ring this row is in, so that a row mostly
+    /// touches no count that another thread touches too.
+    pub(crate) thread: Option<Arc<ThreadIdentity>>,
     pub(crate) parent: Option<TaskId>,
     pub(crate) start: Timestamp,
     pub(crate) stop: Option<Timestamp>,
     pub(crate) outcome: Outcome,
-    pub(crate) cause: Arc<str>,
+    pub(crate) cause: Option<Arc<str>>,
+    pub(crate) detail: Option<Box<Detail>>,
+}
+
+/// A task was in a phase.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct PhaseRow {
+    pub(crate) task: TaskId,
+    pub(crate) phase: NameId,
+    pub(crate) start: Timestamp,
+    pub(crate) stop: Timestamp,
+}
+
+/// What a handle says of a task's result.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ResultRow {
+    pub(crate) task: TaskId,
+    pub(crate) bytes: Option<u64>,
+    pub(crate) type_name: NameId,
 }
 
 /// A thread as the ledger names it.
@@ -65,12 +107,14 @@ pub(crate) struct ThreadCell {
     task: AtomicU64,
     gone: AtomicBool,
     lost: AtomicU64,
-    rows: Mutex<rtrb::Consumer<TaskRow>>,
+    rows: Mutex<rtrb::Consumer<Row>>,
+    /// What had no room in the ring.
+    pub(crate) spill: Spill,
 }
 
 impl ThreadCell {
     /// The calling thread's cell, and the side of its ring that writes.
-    pub(crate) fn new() -> (Arc<ThreadCell>, rtrb::Producer<TaskRow>) {
+    pub(crate) fn new() -> (Arc<ThreadCell>, rtrb::Producer<Row>) {
         let (producer, consumer) = rtrb::RingBuffer::new(RING_ROWS);
         // The kernel's name, for threads that no Rust code started have one too.
         let name = std::fs::read_to_string("/proc/thread-self/comm").unwrap_or_default();
@@ -83,17 +127,18 @@ impl ThreadCell {
             gone: AtomicBool::new(false),
             lost: AtomicU64::new(0),
             rows: Mutex::new(consumer),
+            spill: Spill::new(),
         };
         (Arc::new(cell), producer)
     }
 
-    /// The word that the handler copies; [`NameId::from_word`] reads it.
+    /// The word that the handler copies; [`Doing::from_word`] reads it.
     pub(crate) fn task_word(&self) -> &AtomicU64 {
         &self.task
     }
 
-    pub(crate) fn set_task(&self, name: NameId) {
-        self.task.store(name.0.into(), Ordering::Release);
+    pub(crate) fn set_doing(&self, doing: Doing) {
+        self.task.store(doing.word(), Ordering::Release);
     }
 
     pub(crate) fn count_lost(&self) {
@@ -105,10 +150,22 @@ impl ThreadCell {
     }
 }
 
-impl NameId {
-    /// The name in a thread's task word.
-    pub(crate) fn from_word(word: u64) -> NameId {
-        NameId(u32::try_from(word).unwrap_or(NameId::OVERFLOW.0))
+/// What a thread's samples belong to: a task by name, and the phase that it is in.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub(crate) struct Doing {
+    pub(crate) task: NameId,
+    pub(crate) phase: NameId,
+}
+
+impl Doing {
+    /// Both names in one word, which a handler copies whole.
+    const fn word(self) -> u64 {
+        ((self.phase.0 as u64) << 32) | self.task.0 as u64
+    }
+
+    /// What a thread's task word says.
+    pub(crate) const fn from_word(word: u64) -> Doing {
+        Doing { task: NameId(word as u32), phase: NameId((word >> 32) as u32) }
     }
 }
 
@@ -132,13 +189,10 @@ struct Registry {
 fn shared() -> &'static Registry {
     static REGISTRIES: [OnceLock<Registry>; GENERATIONS_MAX] =
         [const { OnceLock::new() }; GENERATIONS_MAX];
-    REGISTRIES[fork::generation()].get_or_init(|| {
-        let reserved: [Arc<str>; 2] = ["".into(), "[overflow]".into()];
-        Registry {
-            cells: Mutex::default(),
-            names: RwLock::new(Names { ids: FxHashMap::default(), names: reserved.to_vec() }),
-            of_agent: Mutex::default(),
-        }
+    REGISTRIES[fork::generation()].get_or_init(|| Registry {
+        cells: Mutex::default(),
+        names: RwLock::new(Names::new()),
+        of_agent: Mutex::default(),
     })
 }
 
@@ -167,9 +221,15 @@ pub(crate) fn try_each_cell(mut each: impl FnMut(&Arc<ThreadCell>)) -> Option<()
     Some(())
 }
 
-/// Takes all rows that threads have written; gives how many were lost. Cells of threads that are
-/// gone are dropped once they are empty.
-pub(crate) fn drain_rows(mut each: impl FnMut(&ThreadCell, TaskRow)) -> u64 {
+/// What threads have left since the last drain.
+pub(crate) enum Left<'a> {
+    Row(&'a ThreadCell, Row),
+    Spilled(Spilled),
+}
+
+/// Takes all that threads have left; gives how many rows were lost. Cells of threads that are gone are
+/// dropped once they are empty.
+pub(crate) fn drain(mut each: impl FnMut(Left<'_>)) -> u64 {
     let cells: Vec<Arc<ThreadCell>> = lock(&shared().cells).clone();
     let mut lost = 0;
     let mut any_gone = false;
@@ -179,8 +239,9 @@ pub(crate) fn drain_rows(mut each: impl FnMut(&ThreadCell, TaskRow)) -> u64 {
         let mut rows = lock(&cell.rows);
         for _ in 0..rows.slots() {
             let Ok(row) = rows.pop() else { break };
-            each(&cell, row);
+            each(Left::Row(&cell, row));
         }
+        cell.spill.take(|spilled| each(Left::Spilled(spilled)));
         lost += cell.lost.swap(0, Ordering::Relaxed);
     }
     if any_gone {
@@ -194,6 +255,19 @@ pub(crate) fn drain_rows(mut each: impl FnMut(&ThreadCell, TaskRow)) -> u64 {
 struct Names {
     ids: FxHashMap<Arc<str>, NameId>,
     names: Vec<Arc<str>>,
+}
+
+impl Names {
+    /// Those that have a number of their own.
+    fn new() -> Names {
+        let mut names: Vec<Arc<str>> = vec!["".into(), "[overflow]".into()];
+        let mut ids = FxHashMap::from_iter([(names[1].clone(), NameId::OVERFLOW)]);
+        for (place, phase) in PHASES.into_iter().enumerate() {
+            names.push(phase.into());
+            ids.insert(names[names.len() - 1].clone(), NameId::of_phase(place));
+        }
+        Names { ids, names }
+    }
 }
 
 thread_local! {
@@ -232,7 +306,8 @@ fn shared_name_id(name: &str) -> NameId {
     if let Some(id) = names.ids.get(name) {
         return *id;
     }
-    if names.ids.len() >= AGENT_TASK_NAMES_MAX {
+    // Beside those that have a number of their own.
+    if names.ids.len() > AGENT_TASK_NAMES_MAX + PHASES.len() {
         return NameId::OVERFLOW;
     }
     let id = NameId(u32::try_from(names.names.len()).expect("the limit keeps names few"));

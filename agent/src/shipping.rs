@@ -141,6 +141,8 @@ pub struct ShipReport {
     pub lost_queue_ns: u64,
     /// Rows of tasks that were lost, by any cause.
     pub lost_tasks: u64,
+    /// Transfers, samples of resources and the like that were lost, by any cause.
+    pub lost_records: u64,
     /// Whether the collector is connected.
     pub connected: bool,
     /// How often it was connected.
@@ -159,6 +161,7 @@ impl ShipReport {
             lost_forgotten_ns: tally.lost_forgotten_ns,
             lost_queue_ns: tally.lost_queue_ns,
             lost_tasks: tally.lost_tasks,
+            lost_records: tally.lost_records,
             connected: report.connected,
             connects: report.connects,
         }

@@ -6,20 +6,27 @@ mod future;
 mod handle;
 #[cfg(feature = "tracing-layer")]
 mod layer;
+mod phase;
 mod thread;
 
 use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant, SystemTime};
 
-use profiler_core::Outcome;
-use profiler_core::limits::{CAUSE_BYTES_MAX, bounded, bounded_name};
+use profiler_core::limits::{
+    CAUSE_BYTES_MAX, NAME_BYTES_MAX, TASK_LABELS_MAX, bounded, bounded_name,
+};
+use profiler_core::{Outcome, TaskId};
 
 pub use self::future::{TaskFuture, TaskFutureExt};
 pub use self::handle::{TaskHandle, TaskScope, current_task};
 #[cfg(feature = "tracing-layer")]
 pub use self::layer::TaskLayer;
-use self::thread::{Running, Scope, TaskRef};
+pub use self::phase::{Phase, PhaseFuture, PhaseFutureExt, PhaseGuard, phase};
+use self::thread::{Beginning, Queued, Running, Scope, TaskRef};
+use crate::clock;
+use crate::detail::Detail;
 use crate::registry::{self, NameId};
 
 /// Who wants to know of tasks, as bits; while nobody does, guards cost two loads and do nothing.
@@ -85,6 +92,20 @@ pub(crate) fn current_name() -> Option<Arc<str>> {
     (name != NameId::NONE).then(|| registry::name(name))
 }
 
+/// Whether an agent takes what is told: one load.
+pub(crate) fn is_recorded() -> bool {
+    WantedBy::now().agent()
+}
+
+/// The innermost task that this thread runs.
+pub(crate) fn current_id() -> Option<TaskId> {
+    thread::current().id
+}
+
+fn nanoseconds(length: Duration) -> u64 {
+    u64::try_from(length.as_nanos()).unwrap_or(u64::MAX)
+}
+
 fn bounded_cause(cause: impl Display) -> Arc<str> {
     bounded(&cause.to_string(), CAUSE_BYTES_MAX).into()
 }
@@ -101,7 +122,7 @@ fn bounded_cause(cause: impl Display) -> Arc<str> {
 /// ```
 pub fn task(name: impl AsRef<str>) -> TaskBuilder {
     let name = is_active().then(|| registry::name_id(name.as_ref()));
-    TaskBuilder { name, key: None, parent: None }
+    TaskBuilder { name, key: None, parent: None, queued: None, detail: None }
 }
 
 /// A task about to start.
@@ -111,6 +132,8 @@ pub struct TaskBuilder {
     name: Option<NameId>,
     key: Option<Arc<str>>,
     parent: Option<TaskRef>,
+    queued: Option<Queued>,
+    detail: Option<Box<Detail>>,
 }
 
 impl TaskBuilder {
@@ -122,6 +145,15 @@ impl TaskBuilder {
         self
     }
 
+    /// As [`TaskBuilder::key`], for a key that is used again: it is not copied unless it must be cut.
+    pub fn shared_key(mut self, key: Arc<str>) -> Self {
+        if self.name.is_some() {
+            let is_cut = key.len() > NAME_BYTES_MAX;
+            self.key = Some(if is_cut { bounded_name(&key).into() } else { key });
+        }
+        self
+    }
+
     /// The task on whose behalf this one runs. Unless given it is the one that is current where this
     /// one starts.
     pub fn parent(mut self, parent: &TaskHandle) -> Self {
@@ -129,20 +161,83 @@ impl TaskBuilder {
         self
     }
 
+    /// Which try this is, from 1, for work that is begun again after a failure.
+    pub fn attempt(mut self, attempt: u32) -> Self {
+        if let Some(detail) = self.detail() {
+            detail.attempt = attempt;
+        }
+        self
+    }
+
+    /// Adds a label that is shown with the task, such as `table` and `orders`. Keys are names as those
+    /// of tasks: keep them few. Of more than 16 labels the first are kept; a value longer than 4 KiB is
+    /// cut.
+    pub fn label(mut self, key: impl AsRef<str>, value: impl AsRef<str>) -> Self {
+        if let Some(detail) = self.detail().filter(|it| it.labels.len() < TASK_LABELS_MAX) {
+            let key = registry::name_id(key.as_ref());
+            detail.labels.push((key, bounded_name(value.as_ref()).into()));
+        }
+        self
+    }
+
+    /// Since when the work has waited to be started: it becomes the phase `queue`, up to the task's
+    /// start.
+    ///
+    /// ```
+    /// let queued = std::time::Instant::now();
+    /// std::thread::spawn(move || {
+    ///     let _task = emberline_agent::task("load").queued_since(queued).start();
+    /// });
+    /// ```
+    pub fn queued_since(self, since: Instant) -> Self {
+        self.queued_before(since.elapsed())
+    }
+
+    /// As [`TaskBuilder::queued_since`], by the clock of the day, which another process can tell; a time
+    /// to come is now.
+    pub fn queued_since_time(self, since: SystemTime) -> Self {
+        // By another machine's clock it may be still to come.
+        self.queued_before(since.elapsed().unwrap_or_default())
+    }
+
+    /// As [`TaskBuilder::queued_since`], by how long it was.
+    pub fn queued_for(mut self, length: Duration) -> Self {
+        self.queued = self.name.map(|_| Queued::ForNs(nanoseconds(length)));
+        self
+    }
+
+    fn queued_before(mut self, length: Duration) -> Self {
+        let length_ns = i64::try_from(nanoseconds(length)).unwrap_or(i64::MAX);
+        let since = || clock::now().shifted(length_ns.saturating_neg());
+        self.queued = self.name.map(|_| Queued::Since(since()));
+        self
+    }
+
+    /// `None` while nobody wants to know.
+    fn detail(&mut self) -> Option<&mut Detail> {
+        self.name.map(|_| &mut **self.detail.get_or_insert_default())
+    }
+
     /// Starts the task on this thread. It runs until the guard is dropped.
     pub fn start(mut self) -> TaskGuard {
-        let running = self.begin();
+        let running = self.begin(false);
         let scope = running.as_ref().map(|running| Scope::enter(running.task()));
         TaskGuard { scope: scope.unwrap_or_else(Scope::none), running, outcome: None }
     }
 
     /// `None` while nobody wants to know, and on a thread whose locals are already gone.
-    fn begin(&mut self) -> Option<Running> {
+    fn begin(&mut self, may_move: bool) -> Option<Running> {
         if !is_active() {
             return None;
         }
-        let key = self.key.take().unwrap_or_else(|| "".into());
-        Running::begin(self.name?, key, self.parent.unwrap_or_else(thread::current))
+        Running::begin(Beginning {
+            name: self.name?,
+            key: self.key.take(),
+            parent: self.parent,
+            detail: self.detail.take(),
+            queued: self.queued,
+            may_move,
+        })
     }
 }
 
@@ -162,30 +257,56 @@ impl TaskBuilder {
 pub struct TaskGuard {
     scope: Scope,
     running: Option<Running>,
-    outcome: Option<(Outcome, Arc<str>)>,
+    outcome: Option<(Outcome, Option<Arc<str>>)>,
 }
 
 impl TaskGuard {
+    /// Tells the size of the task's result.
+    ///
+    /// ```
+    /// let mut task = emberline_agent::task("load").start();
+    /// let rows = vec![0u8; 512];
+    /// task.result_bytes(rows.len() as u64);
+    /// task.result_of::<Vec<u8>>();
+    /// ```
+    pub fn result_bytes(&mut self, bytes: u64) {
+        if let Some(running) = &mut self.running {
+            running.detail().set_result(Some(bytes), NameId::NONE);
+        }
+    }
+
+    /// Tells the type of the task's result. It is a name as those of tasks: keep them few.
+    pub fn result_type(&mut self, name: impl AsRef<str>) {
+        if let Some(running) = &mut self.running {
+            running.detail().set_result(None, registry::name_id(name.as_ref()));
+        }
+    }
+
+    /// As [`TaskGuard::result_type`], with the name that the compiler has for `T`.
+    pub fn result_of<T: ?Sized>(&mut self) {
+        self.result_type(std::any::type_name::<T>());
+    }
+
     /// Ends the task as `erred`, and says why. Longer than 1 KiB is cut.
     pub fn fail(mut self, cause: impl Display) {
         if self.running.is_some() {
-            self.outcome = Some((Outcome::Erred, bounded_cause(cause)));
+            self.outcome = Some((Outcome::Erred, Some(bounded_cause(cause))));
         }
     }
 
     /// Ends the task as `cancelled`.
     pub fn cancel(mut self) {
-        self.outcome = Some((Outcome::Cancelled, "".into()));
+        self.outcome = Some((Outcome::Cancelled, None));
     }
 }
 
 impl Drop for TaskGuard {
     fn drop(&mut self) {
-        let Some(running) = self.running.take() else {
+        let Some(running) = &mut self.running else {
             return;
         };
         let by_itself = if std::thread::panicking() { Outcome::Panicked } else { Outcome::Ok };
-        let (outcome, cause) = self.outcome.take().unwrap_or((by_itself, "".into()));
+        let (outcome, cause) = self.outcome.take().unwrap_or((by_itself, None));
         self.scope = Scope::none();
         running.end(outcome, cause);
     }

@@ -8,13 +8,17 @@ use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
-use profiler_core::{Outcome, TaskRecord};
+use profiler_core::{Outcome, TaskId, TaskRecord};
+use rustc_hash::FxHashMap;
 
 use super::callback::Callback;
 use super::run::State;
+use crate::detail::{self, Detail, Interval, Phases};
 use crate::fork::{self, GENERATIONS_MAX};
+use crate::registry::NameId;
+use crate::sync::lock;
 use crate::task;
 
 /// A registered callback.
@@ -172,21 +176,68 @@ pub(crate) struct Observed {
     state: State,
 }
 
+/// Most tasks of which notes are taken at a time; callbacks do not see the phases of more.
+const NOTED_MAX: usize = 100_000;
+
+/// What was said of a running task since its start, for the callbacks that hear of its end.
+#[derive(Debug, Default)]
+struct Notes {
+    phases: Phases,
+    result_bytes: Option<u64>,
+    type_name: NameId,
+}
+
+/// The notes of this process, as [`registered`].
+fn notes() -> &'static Mutex<FxHashMap<TaskId, Notes>> {
+    static NOTES: [OnceLock<Mutex<FxHashMap<TaskId, Notes>>>; GENERATIONS_MAX] =
+        [const { OnceLock::new() }; GENERATIONS_MAX];
+    NOTES[fork::generation()].get_or_init(Mutex::default)
+}
+
+/// A task was in a phase.
+pub(crate) fn note_phase(task: TaskId, interval: Interval) {
+    if let Some(notes) = lock(notes()).get_mut(&task) {
+        notes.phases.add(interval);
+    }
+}
+
+/// A handle said something of a task's result.
+pub(crate) fn note_result(task: TaskId, bytes: Option<u64>, type_name: NameId) {
+    if let Some(notes) = lock(notes()).get_mut(&task) {
+        notes.result_bytes = bytes.or(notes.result_bytes);
+        notes.type_name = if type_name == NameId::NONE { notes.type_name } else { type_name };
+    }
+}
+
 /// Tells of a task's start.
 pub(crate) fn task_began(task: &TaskRecord) -> Option<Observed> {
     let calls = Calls::begin()?;
+    let mut notes = lock(notes());
+    if notes.len() < NOTED_MAX {
+        notes.insert(task.id, Notes::default());
+    }
+    drop(notes);
     let state = State::current();
     state.count_start(&task.name);
     calls.call("pretask", |callback| callback.pretask(task, &state));
     Some(Observed { seen: calls.seen(), state })
 }
 
-/// Tells of its end those who know of its start.
-pub(crate) fn task_ended(observed: Observed, task: &TaskRecord) {
+/// Tells of its end those who know of its start. `said` is what the task itself knows of its detail.
+pub(crate) fn task_ended(observed: Observed, mut task: TaskRecord, said: Option<&Detail>) {
     let Observed { seen, state } = observed;
     if !seen.is_here() {
         return;
     }
+    if let Some(noted) = lock(notes()).remove(&task.id) {
+        let phases = noted.phases.intervals(task.start, task.stop);
+        let mut all = said.cloned();
+        if noted.result_bytes.is_some() || noted.type_name != NameId::NONE {
+            all.get_or_insert_default().set_result(noted.result_bytes, noted.type_name);
+        }
+        task.detail = detail::told(all.as_ref(), phases);
+    }
+    let task = &task;
     state.count_end(&task.name, matches!(task.outcome, Outcome::Erred | Outcome::Panicked));
     if let Some(calls) = Calls::begin() {
         calls.call_seen(seen, "posttask", |callback| callback.posttask(task, &state));

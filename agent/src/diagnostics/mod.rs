@@ -33,6 +33,31 @@
 //! | how far it is, in the terminal | [`ProgressBar`] |
 //! | all of it in one picture | [`visualize`] |
 //!
+//! # A stream of task transitions
+//! Callbacks hear of every start and end of a task while an agent runs too, and of the same ones that
+//! it records, so they are the way to subscribe in process. One that only passes on what it is looking
+//! for keeps the task waiting least:
+//!
+//! ```
+//! use std::sync::mpsc::sync_channel;
+//!
+//! use emberline_agent::diagnostics::{self, Callbacks, Outcome};
+//! use emberline_agent::task;
+//!
+//! let (sender, failures) = sync_channel(1_000);
+//! let subscription = diagnostics::scope(Callbacks::new().posttask(move |task, _state| {
+//!     if &*task.name == "load" && task.outcome == Outcome::Erred {
+//!         // A full channel means that nobody listens: the task does not wait for it.
+//!         let _ = sender.try_send(task.clone());
+//!     }
+//! }));
+//! task("load").key("load-1").start().fail("no such file");
+//! task("sort").key("sort-1").start().fail("not of interest");
+//! drop(subscription);
+//! let failures: Vec<_> = failures.iter().collect();
+//! assert_eq!((failures.len(), &*failures[0].cause), (1, "no such file"));
+//! ```
+//!
 //! Times are the agent's clock: real time when the process first read it, steadily advanced. A forked
 //! child begins without callbacks, whatever its parent had.
 

@@ -4,14 +4,13 @@ use std::fs;
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
-use nix::time::{ClockId, clock_getcpuclockid, clock_gettime};
+use nix::time::{ClockId, clock_getcpuclockid};
 use nix::unistd::Pid;
+
+use crate::resources::{TICK_NS, cpu_clock_ns};
 
 /// Most descendants of the process that are looked at.
 const DESCENDANTS_MAX: usize = 4096;
-
-/// The unit of times in `/proc/PID/stat`: a hundredth of a second for every program on Linux.
-const TICK_NS: u64 = 10_000_000;
 
 /// Sums over the process and all that it started, directly or not.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -46,9 +45,7 @@ fn own_processor_ns() -> u64 {
 }
 
 fn clock_ns(clock: ClockId) -> u64 {
-    let Ok(time) = clock_gettime(clock) else { return 0 };
-    u64::try_from(time.tv_sec()).unwrap_or(0) * 1_000_000_000
-        + u64::try_from(time.tv_nsec()).unwrap_or(0)
+    cpu_clock_ns(clock).unwrap_or(0)
 }
 
 /// Of children that have ended and were waited for, and of theirs.

@@ -4,9 +4,10 @@
 use std::sync::Arc;
 
 use profiler_core::limits::AGENT_NODES_MAX;
-use profiler_core::{CallTrie, Delta, FrameId, NodeId, Weight};
+use profiler_core::{CallTrie, Delta, FrameId, Full, NodeId, Weight};
 use rustc_hash::FxHashMap;
 
+use super::budget::{Known, Place};
 use super::sys::modules::Module;
 use super::unwind::Stack;
 use crate::registry::NameId;
@@ -15,17 +16,32 @@ use crate::registry::NameId;
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum AddressFrame {
     Task(NameId),
+    /// Second level.
+    Phase(NameId),
     NoTask,
     Agent,
     Truncated,
     Overflow,
     /// The sampler's thread, which does not look at its own stack.
     Sampler,
+    /// A thread, by name and id; id 0 stands for all of that name that are counted together.
+    Thread {
+        name: Arc<str>,
+        id: u32,
+    },
     /// Code at an address; `None` outside every module.
     Code {
         address: u64,
         module: Option<Arc<CodeModule>>,
     },
+}
+
+/// The levels above a stack.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Top {
+    pub(super) first: AddressFrame,
+    /// [`NameId::NONE`]: no second level.
+    pub(super) phase: NameId,
 }
 
 /// The module that an address lay in when it was seen.
@@ -44,11 +60,14 @@ pub(crate) struct Growth {
     /// Parent and frame of each new node.
     pub(crate) nodes: Vec<(NodeId, FrameId)>,
     pub(crate) delta: Delta,
+    /// The same weights once more, at nodes of threads.
+    pub(crate) threads: Delta,
 }
 
 /// Counts stacks of addresses.
 pub(super) struct AddressTrie {
-    trie: CallTrie,
+    pub(super) trie: CallTrie,
+    pub(super) known: Known,
     frames: Vec<AddressFrame>,
     frame_ids: FxHashMap<AddressFrame, FrameId>,
     /// Ids of the addresses of the modules as they are now.
@@ -62,6 +81,7 @@ impl AddressTrie {
     pub(super) fn new(modules: &[Module]) -> Self {
         let mut addresses = AddressTrie {
             trie: CallTrie::new(AGENT_NODES_MAX),
+            known: Known::default(),
             frames: Vec::new(),
             frame_ids: FxHashMap::default(),
             code_ids: FxHashMap::default(),
@@ -87,15 +107,12 @@ impl AddressTrie {
         self.modules.sort_unstable_by_key(|(range, _)| range.start);
     }
 
-    /// The node of `stack` below the first-level frame `top`.
-    pub(super) fn node_of(&mut self, top: AddressFrame, stack: &Stack) -> NodeId {
-        let top = self.frame_id(top);
-        // Task names have a limit of their own, so first-level nodes need none.
-        let top = self.trie.insert_past_limit(NodeId::ROOT, top);
-        let mut node = Ok(top);
+    /// The node of `stack` below `top`.
+    pub(super) fn node_of(&mut self, top: &Top, stack: &Stack) -> NodeId {
+        let (first, mut node) = self.levels_of(top);
         if !stack.complete {
             let frame = self.frame_id(AddressFrame::Truncated);
-            node = self.trie.insert(top, frame);
+            node = node.and_then(|node| self.trie.insert(node, frame));
         }
         for address in stack.addresses.iter().rev() {
             let frame = self.code_id(*address);
@@ -103,20 +120,35 @@ impl AddressTrie {
         }
         node.unwrap_or_else(|_| {
             let frame = self.frame_id(AddressFrame::Overflow);
-            self.trie.insert_past_limit(top, frame)
+            self.trie.insert_past_limit(first, frame)
         })
     }
 
-    /// The node of the sampler's own thread.
-    pub(super) fn sampler_node(&mut self) -> NodeId {
-        let frames = [AddressFrame::Agent, AddressFrame::Sampler].map(|frame| self.frame_id(frame));
-        frames
-            .into_iter()
-            .fold(NodeId::ROOT, |node, frame| self.trie.insert_past_limit(node, frame))
+    /// The nodes of the first level and of the last one above a stack.
+    pub(super) fn levels_of(&mut self, top: &Top) -> (NodeId, Result<NodeId, Full>) {
+        let first = self.frame_id(top.first.clone());
+        // Task names have a limit of their own, so first-level nodes need none.
+        let first = self.trie.insert_past_limit(NodeId::ROOT, first);
+        if top.phase == NameId::NONE {
+            return (first, Ok(first));
+        }
+        let phase = self.frame_id(AddressFrame::Phase(top.phase));
+        (first, self.trie.insert(first, phase))
     }
 
-    pub(super) fn add(&mut self, node: NodeId, weight: Weight) {
-        self.trie.add_weight(node, weight);
+    /// The place of the sampler's own thread, whose frame is `thread`.
+    pub(super) fn sampler_place(&mut self, thread: FrameId) -> Place {
+        let top = Top { first: AddressFrame::Agent, phase: NameId::NONE };
+        let (agent, _) = self.levels_of(&top);
+        let sampler = self.frame_id(AddressFrame::Sampler);
+        let node = self.trie.insert_past_limit(agent, sampler);
+        Place { node, thread: self.thread_node(&top, thread) }
+    }
+
+    /// Counts a weight at its stack and at its thread.
+    pub(super) fn add(&mut self, place: Place, weight: Weight) {
+        self.trie.add_weight(place.node, weight);
+        self.trie.add_weight(place.thread, weight);
     }
 
     /// Shows what is new since the last seal to `send`. If it has no room, everything is kept and
@@ -124,10 +156,21 @@ impl AddressTrie {
     pub(super) fn seal(&mut self, send: impl FnOnce(Growth) -> Result<(), Growth>) -> bool {
         let end = self.trie.node_count();
         let new_nodes = (self.sealed_nodes..end).filter_map(|id| self.trie.node(NodeId(id)));
+        let nodes = new_nodes.collect();
+        let both = self.trie.take_delta();
+        let is_thread = |node: NodeId| {
+            let frame = self.trie.node(node).map(|(_, frame)| &self.frames[frame.0 as usize]);
+            matches!(frame, Some(AddressFrame::Thread { .. }))
+        };
+        let part = |threads: bool| {
+            let entries = both.entries().iter().copied();
+            entries.filter(|(node, ..)| is_thread(*node) == threads).collect()
+        };
         let growth = Growth {
             frames: self.frames[self.sealed_frames..].to_vec(),
-            nodes: new_nodes.collect(),
-            delta: self.trie.take_delta(),
+            nodes,
+            delta: part(false),
+            threads: part(true),
         };
         match send(growth) {
             Ok(()) => {
@@ -136,7 +179,9 @@ impl AddressTrie {
                 true
             }
             Err(back) => {
-                for (node, state, nanoseconds) in back.delta.entries() {
+                for (node, state, nanoseconds) in
+                    back.delta.entries().iter().chain(back.threads.entries())
+                {
                     self.trie.add(*node, *state, *nanoseconds);
                 }
                 false
@@ -144,7 +189,17 @@ impl AddressTrie {
         }
     }
 
-    fn frame_id(&mut self, frame: AddressFrame) -> FrameId {
+    /// Whether the frame is known already.
+    pub(super) fn has_frame(&self, frame: &AddressFrame) -> bool {
+        self.frame_ids.contains_key(frame)
+    }
+
+    #[cfg(test)]
+    pub(super) fn frame(&self, id: FrameId) -> &AddressFrame {
+        &self.frames[id.0 as usize]
+    }
+
+    pub(super) fn frame_id(&mut self, frame: AddressFrame) -> FrameId {
         if let Some(id) = self.frame_ids.get(&frame) {
             return *id;
         }
@@ -176,14 +231,21 @@ mod tests {
 
     use super::*;
 
+    fn top(first: AddressFrame) -> Top {
+        Top { first, phase: NameId::NONE }
+    }
+
     #[test]
     fn a_seal_without_room_keeps_everything_for_the_next() {
         let mut addresses = AddressTrie::new(&[]);
         let stack = Stack { addresses: vec![10, 20], complete: true };
-        let node = addresses.node_of(AddressFrame::NoTask, &stack);
-        addresses.add(node, Weight::of(State::Cpu, 5));
+        let top = top(AddressFrame::NoTask);
+        let node = addresses.node_of(&top, &stack);
+        let frame = addresses.thread_frame("main".into(), 7, false);
+        let place = Place { node, thread: addresses.thread_node(&top, frame) };
+        addresses.add(place, Weight::of(State::Cpu, 5));
         assert!(!addresses.seal(Err));
-        addresses.add(node, Weight::of(State::Cpu, 2));
+        addresses.add(place, Weight::of(State::Cpu, 2));
         let mut seen = None;
         assert!(addresses.seal(|growth| {
             seen = Some(growth);
@@ -191,10 +253,12 @@ mod tests {
         }));
         let growth = seen.take().unwrap();
         assert_eq!(growth.delta.total(), Weight::of(State::Cpu, 7));
+        assert_eq!(growth.threads.total(), Weight::of(State::Cpu, 7));
         let outer = AddressFrame::Code { address: 20, module: None };
         let inner = AddressFrame::Code { address: 10, module: None };
-        assert_eq!(growth.frames, [AddressFrame::NoTask, outer, inner]);
-        assert_eq!(growth.nodes.len(), 3);
+        let thread = AddressFrame::Thread { name: "main".into(), id: 7 };
+        assert_eq!(growth.frames, [AddressFrame::NoTask, outer, inner, thread]);
+        assert_eq!(growth.nodes.len(), 4);
         assert!(addresses.seal(|growth| {
             seen = Some(growth);
             Ok(())
@@ -207,7 +271,7 @@ mod tests {
     fn an_incomplete_stack_hangs_below_truncated() {
         let mut addresses = AddressTrie::new(&[]);
         let stack = Stack { addresses: vec![10], complete: false };
-        addresses.node_of(AddressFrame::Task(NameId(5)), &stack);
+        addresses.node_of(&top(AddressFrame::Task(NameId(5))), &stack);
         addresses.seal(|growth| {
             assert_eq!(growth.frames[1], AddressFrame::Truncated);
             assert_eq!(growth.nodes[1].0, NodeId(1));

@@ -194,17 +194,22 @@ fn parse_activity(text: &str) -> Option<Activity> {
 
 /// An open file that is known by more than its number.
 #[derive(Debug)]
-struct KeptFile {
+pub(crate) struct KeptFile {
     file: ManuallyDrop<File>,
     device: u64,
     inode: u64,
 }
 
 impl KeptFile {
-    fn new(file: File) -> Option<KeptFile> {
+    pub(crate) fn new(file: File) -> Option<KeptFile> {
         let metadata = file.metadata().ok()?;
         let (device, inode) = (metadata.dev(), metadata.ino());
         Some(KeptFile { file: ManuallyDrop::new(file), device, inode })
+    }
+
+    /// The file, if the descriptor still stands for it.
+    pub(crate) fn if_same(&self) -> Option<&File> {
+        self.links_if_same().map(|_| &*self.file)
     }
 
     /// The number of its links, if the descriptor still stands for this file.

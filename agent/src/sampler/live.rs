@@ -5,9 +5,10 @@
 //! none is looked at and no time counts; on again begins as at the start.
 
 use profiler_core::limits::STACK_THREADS_MAX;
-use profiler_core::{NodeId, Settings, State, Ticks};
+use profiler_core::{Settings, State, Ticks};
 
 use super::Sampler;
+use super::budget::Place;
 use super::process;
 use super::thread::Thread;
 use crate::clock::monotonic_ns;
@@ -55,7 +56,7 @@ pub(crate) struct RawThread {
 /// How a thread was when it was last counted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LastSeen {
-    pub(crate) node: NodeId,
+    pub(crate) place: Place,
     pub(crate) state: State,
     /// Up to when it was counted so.
     at_ns: u64,
@@ -67,13 +68,14 @@ pub(crate) struct LastSeen {
 
 impl Thread {
     /// Notes how the thread was counted up to now.
-    pub(super) fn note(&mut self, node: NodeId, state: State) {
+    pub(super) fn note(&mut self, place: Place, state: State) {
         let (at_ns, cpu_ns) = (self.time.reckoned_to_ns(), self.time.cpu_ns());
         let stayed = |last: &LastSeen| {
-            state.is_wait() && (last.node, last.state, last.cpu_ns) == (node, state, cpu_ns)
+            let same = last.place.node == place.node;
+            same && state.is_wait() && (last.state, last.cpu_ns) == (state, cpu_ns)
         };
         let since_ns = self.last.filter(stayed).map_or(at_ns, |last| last.since_ns);
-        self.last = Some(LastSeen { node, state, at_ns, since_ns, cpu_ns });
+        self.last = Some(LastSeen { place, state, at_ns, since_ns, cpu_ns });
     }
 }
 
@@ -215,8 +217,9 @@ mod tests {
     use std::sync::{Arc, mpsc};
     use std::thread;
 
-    use profiler_core::{SettingsChange, StateSet};
+    use profiler_core::{NodeId, SettingsChange, StateSet};
 
+    use super::super::addresses::Growth;
     use super::super::{RawCycle, SamplerOptions};
     use super::*;
     use crate::control::Control;
@@ -226,7 +229,7 @@ mod tests {
         let mut thread = Thread::new(1, 0);
         let mut note = |cpu_ns, node, state, at_ns| {
             thread.time.advance(at_ns, cpu_ns);
-            thread.note(NodeId(node), state);
+            thread.note(Place { node: NodeId(node), thread: NodeId(9) }, state);
             thread.last.map(|last| last.since_ns)
         };
         assert_eq!(note(5, 1, State::Lock, 10), Some(10));
@@ -263,6 +266,8 @@ mod tests {
                 interval_ns: 10_000_000,
                 cycle_ns: 50_000_000,
                 cpu_limit: 1_000_000_000,
+                resource_interval: None,
+                task_rows_per_second: 1,
             };
             let control = Arc::new(Control::new(options.settings()));
             let stop = Arc::new(AtomicBool::new(false));
@@ -280,6 +285,8 @@ mod tests {
                 let cycle = self.cycles.recv().unwrap();
                 let mut entries = cycle.growth.delta.entries().iter();
                 assert!(entries.all(|(.., time)| time.is_multiple_of(cycle.quantum_ns)));
+                let Growth { delta, threads, .. } = &cycle.growth;
+                assert_eq!(delta.total(), threads.total(), "each thread's time once");
                 assert!(cycle.ticks.made <= cycle.ticks.expected);
                 if wanted(&cycle) {
                     return cycle;

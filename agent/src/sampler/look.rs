@@ -1,9 +1,10 @@
 //! One look at one thread, and what its answers become.
 
-use profiler_core::{NodeId, State, Weight};
+use profiler_core::{State, Weight};
 use rustc_hash::FxHashMap;
 
 use super::addresses::AddressTrie;
+use super::budget::Place;
 use super::cost::Meter;
 use super::files::{Activity, Files, Unseen};
 use super::memory::{self, RemoteStack};
@@ -188,20 +189,27 @@ impl Look {
                 thread.contended = delayed > (now - since) / CONTENDED_PART;
             }
         }
-        let node = self.addresses.node_of(thread.top(sample.task_word.unwrap_or(0)), &self.stack);
+        let place = self.place(thread, sample.task_word.unwrap_or(0));
         let weight = thread.time.take_sampled(self.meter.time_of(sample.stamp), self.quantum_ns);
-        self.count(thread, node, State::Cpu, weight);
+        self.count(thread, place, State::Cpu, weight);
     }
 
-    /// Counts what the thread owes of being blocked, at `node`.
-    fn count_blocked(&mut self, thread: &mut Thread, node: NodeId, state: State) {
+    /// Counts what the thread owes of being blocked, at `place`.
+    fn count_blocked(&mut self, thread: &mut Thread, place: Place, state: State) {
         let weight = thread.time.take_off(state, self.quantum_ns);
-        self.count(thread, node, state, weight);
+        self.count(thread, place, state, weight);
     }
 
-    fn count(&mut self, thread: &mut Thread, node: NodeId, state: State, weight: Weight) {
-        self.addresses.add(node, weight);
-        thread.note(node, state);
+    fn count(&mut self, thread: &mut Thread, place: Place, state: State, weight: Weight) {
+        self.addresses.add(place, weight);
+        thread.note(place, state);
+    }
+
+    /// The place of the stack that was unwound last, of a thread under `task_word`.
+    fn place(&mut self, thread: &mut Thread, task_word: u64) -> Place {
+        let top = thread.top(task_word);
+        let node = self.addresses.node_of(&top, &self.stack);
+        self.addresses.place(node, &top, thread)
     }
 
     /// Looks at a thread at the tick `now`.
@@ -255,13 +263,13 @@ impl Look {
     }
 
     fn settle_running(&mut self, thread: &mut Thread, where_last_seen: bool) {
-        let node = self.last_node(thread, where_last_seen);
+        let place = self.last_place(thread, where_last_seen);
         let weight = thread.time.take_running(self.quantum_ns);
-        self.addresses.add(node, weight);
+        self.addresses.add(place, weight);
     }
 
     fn settle_off(&mut self, thread: &mut Thread, where_last_seen: bool) {
-        let node = self.last_node(thread, where_last_seen);
+        let place = self.last_place(thread, where_last_seen);
         let state = match thread.seen {
             Seen::Blocked { state, .. } => state,
             // Never seen blocked, neither on a processor nor in the kernel's count of waiting for
@@ -270,24 +278,24 @@ impl Look {
             Seen::Ready => State::Other,
         };
         let weight = thread.time.take_off(state, self.quantum_ns);
-        self.addresses.add(node, weight);
+        self.addresses.add(place, weight);
     }
 
     /// Where the thread was last counted, or `[truncated]`.
-    fn last_node(&mut self, thread: &Thread, where_last_seen: bool) -> NodeId {
+    fn last_place(&mut self, thread: &mut Thread, where_last_seen: bool) -> Place {
         match thread.last.filter(|_| where_last_seen) {
-            Some(last) => last.node,
+            Some(last) => last.place,
             None => {
                 self.stack.addresses.clear();
                 self.stack.complete = false;
-                self.addresses.node_of(thread.top(thread.task_word()), &self.stack)
+                self.place(thread, thread.task_word())
             }
         }
     }
 
     /// Counts a thread again that has not run since it was last seen blocked.
     fn still_blocked(&mut self, thread: &mut Thread, cpu_ns: u64, now: u64) -> bool {
-        let Seen::Blocked { site, state, node, task_word, ticks } = thread.seen else {
+        let Seen::Blocked { site, state, mut place, task_word, ticks } = thread.seen else {
             return false;
         };
         if thread.time.ran_ns(cpu_ns) > IDLE_CPU_NS || task_word != thread.task_word() {
@@ -297,8 +305,12 @@ impl Look {
         if verify && !self.is_still_at(thread, site) {
             return false;
         }
+        if verify {
+            // It may no longer be young.
+            place = self.addresses.place(place.node, &thread.top(task_word), thread);
+        }
         let ticks = if verify { 0 } else { ticks + 1 };
-        thread.seen = Seen::Blocked { site, state, node, task_word, ticks };
+        thread.seen = Seen::Blocked { site, state, place, task_word, ticks };
         thread.idle_to_ns = now;
         if verify {
             // It has been asleep for a while: what it owes, it owes here.
@@ -313,11 +325,11 @@ impl Look {
     /// nothing changes in between.
     pub(super) fn count_idle(&mut self, thread: &mut Thread) {
         let idle_to_ns = std::mem::take(&mut thread.idle_to_ns);
-        if let Seen::Blocked { state, node, .. } = thread.seen
+        if let Seen::Blocked { state, place, .. } = thread.seen
             && idle_to_ns > 0
         {
             thread.time.advance_idle(idle_to_ns);
-            self.count_blocked(thread, node, state);
+            self.count_blocked(thread, place, state);
         }
     }
 
@@ -375,9 +387,9 @@ impl Look {
                 return self.lose(thread);
             };
             if cpu_after == cpu_ns {
-                let node = self.addresses.node_of(thread.top(task_word), &self.stack);
-                thread.seen = Seen::Blocked { site, state, node, task_word, ticks: 0 };
-                self.count_blocked(thread, node, state);
+                let place = self.place(thread, task_word);
+                thread.seen = Seen::Blocked { site, state, place, task_word, ticks: 0 };
+                self.count_blocked(thread, place, state);
                 return;
             }
             cpu_ns = cpu_after;

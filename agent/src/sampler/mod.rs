@@ -10,6 +10,7 @@
 //! samples only say where ([`thread`]).
 
 pub(crate) mod addresses;
+mod budget;
 mod cost;
 mod files;
 mod live;
@@ -26,14 +27,17 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SendError, SyncSender, TrySendError};
+use std::time::Duration;
 
-use profiler_core::{Settings, State, StateSet, Ticks};
+use profiler_core::{FrameId, Settings, State, StateSet, Ticks};
 use rustc_hash::FxHashMap;
 
 use self::addresses::Growth;
+pub(crate) use self::budget::OTHER_THREADS;
 pub use self::cost::Cost;
 pub(crate) use self::cost::Costs;
 use self::cost::Meter;
+pub(crate) use self::files::KeptFile;
 use self::live::Live;
 pub(crate) use self::live::{RawStacks, RawThread};
 use self::look::Look;
@@ -63,6 +67,10 @@ pub(crate) struct SamplerOptions {
     pub(crate) cycle_ns: u64,
     /// Part of one processor that sampling may use, in billionths.
     pub(crate) cpu_limit: u64,
+    /// Time between two samples of resources, if they are wanted; they are the folder's.
+    pub(crate) resource_interval: Option<Duration>,
+    /// For the folder: most rows of ended tasks that are kept for one second.
+    pub(crate) task_rows_per_second: u32,
 }
 
 impl SamplerOptions {
@@ -103,6 +111,8 @@ pub(crate) struct Sampler {
     look: Look,
     own_id: u32,
     own_time: TimeAccount,
+    /// What its own thread is counted as.
+    own_frame: FrameId,
     known_count: Option<u64>,
     cells_version: u64,
     agent_version: u64,
@@ -138,6 +148,8 @@ impl Sampler {
         let now = monotonic_ns();
         let meter = Meter::new(costs, options.cpu_limit, (process::time_stamp(), now));
         let mut look = Look::new(mode, slots, meter, options.quantum_ns());
+        let own_name = process::thread_name(own_id).into();
+        let own_frame = look.addresses.thread_frame(own_name, own_id, false);
         let mut own_time = TimeAccount::new(now);
         let cpu_ns = process::thread_cpu_ns(own_id).unwrap_or(0);
         own_time.forgive(now, cpu_ns);
@@ -151,6 +163,7 @@ impl Sampler {
             look,
             own_id,
             own_time,
+            own_frame,
             known_count: None,
             cells_version: 0,
             agent_version: 0,
@@ -291,12 +304,12 @@ impl Sampler {
             return;
         };
         self.look.meter.count_sampler(cpu_ns);
-        let node = self.look.addresses.sampler_node();
+        let place = self.look.addresses.sampler_place(self.own_frame);
         let quantum = self.options.quantum_ns();
         self.own_time.advance(now, cpu_ns);
         let ran = self.own_time.take_running(quantum);
         let slept = self.own_time.take_off(State::Sleep, quantum);
-        self.look.addresses.add(node, ran + slept);
+        self.look.addresses.add(place, ran + slept);
     }
 
     /// Brings the list of threads up to date, if it has changed.

@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use profiler_core::{NodeId, State, Weight};
+use profiler_core::{State, Weight};
 
-use super::addresses::AddressFrame;
+use super::addresses::{AddressFrame, Top};
+use super::budget::{Place, ThreadFrame};
 use super::files::ThreadFiles;
 use super::live::LastSeen;
 use super::sys::request::Request;
 use super::sys::slots::StackSpan;
 use super::wait::WaitSite;
-use crate::registry::{NameId, ThreadCell};
+use crate::registry::{Doing, NameId, ThreadCell};
 
 /// A thread of this process.
 #[derive(Debug)]
@@ -22,6 +23,10 @@ pub(super) struct Thread {
     pub(super) of_agent: bool,
     pub(super) cell: Option<Arc<ThreadCell>>,
     pub(super) time: TimeAccount,
+    /// When it was first seen.
+    since_ns: u64,
+    /// What it is counted as, once that was needed.
+    pub(super) frame: Option<ThreadFrame>,
     pub(super) seen: Seen,
     /// Up to when it is known to have stayed where it was seen blocked; 0 unless that is to be counted.
     pub(super) idle_to_ns: u64,
@@ -47,7 +52,7 @@ pub(super) enum Seen {
     Blocked {
         site: WaitSite,
         state: State,
-        node: NodeId,
+        place: Place,
         task_word: u64,
         /// Ticks since the site was last verified.
         ticks: u32,
@@ -63,6 +68,8 @@ impl Thread {
             of_agent: false,
             cell: None,
             time: TimeAccount::new(since_ns),
+            since_ns,
+            frame: None,
             seen: Seen::Ready,
             idle_to_ns: 0,
             last: None,
@@ -75,17 +82,23 @@ impl Thread {
         }
     }
 
+    /// For how long it has been known.
+    pub(super) fn age_ns(&self) -> u64 {
+        self.time.reckoned_to_ns().saturating_sub(self.since_ns)
+    }
+
     /// The task word now; 0 without a cell.
     pub(super) fn task_word(&self) -> u64 {
         self.cell.as_ref().map_or(0, |cell| cell.task_word().load(Ordering::Acquire))
     }
 
-    /// The first-level frame for a sample taken under `task_word`.
-    pub(super) fn top(&self, task_word: u64) -> AddressFrame {
-        match NameId::from_word(task_word) {
-            _ if self.of_agent => AddressFrame::Agent,
-            NameId::NONE => AddressFrame::NoTask,
-            name => AddressFrame::Task(name),
+    /// The first levels of a sample taken under `task_word`: the task, and the phase if it is in one.
+    pub(super) fn top(&self, task_word: u64) -> Top {
+        let Doing { task, phase } = Doing::from_word(task_word);
+        match task {
+            _ if self.of_agent => Top { first: AddressFrame::Agent, phase: NameId::NONE },
+            NameId::NONE => Top { first: AddressFrame::NoTask, phase },
+            name => Top { first: AddressFrame::Task(name), phase },
         }
     }
 }

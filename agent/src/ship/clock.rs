@@ -4,9 +4,14 @@ use std::collections::VecDeque;
 
 use profiler_core::Timestamp;
 
-/// Exchanges that are remembered. At one a second that is about a minute: long enough to hold a
-/// quick one, short enough that drift stays small.
+/// Exchanges that are remembered, about a minute at one a second. What is older has lost its worth
+/// to drift.
 const EXCHANGES_MAX: usize = 64;
+
+/// Most by which the two clocks are taken to run apart, in millionths: crystals are good to 100, and
+/// there are two. So a quick exchange is worth as much as one that is slower by 0.4 ms and came a
+/// second later. Clocks that run apart faster are noticed as those that were set are.
+const DRIFT_PPM_MAX: u64 = 200;
 
 /// One message and its answer.
 #[derive(Clone, Copy, Debug)]
@@ -21,8 +26,8 @@ pub(crate) struct Exchange {
     pub(crate) returned: Timestamp,
 }
 
-/// Collector's clock - agent's clock: within `error_ns` of `offset_ns`, as long as no clock was
-/// set in between.
+/// Collector's clock - agent's clock: within `error_ns` of `offset_ns`, unless a clock was set since
+/// the newest exchange.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Offset {
     pub(crate) offset_ns: i64,
@@ -54,11 +59,27 @@ impl Offset {
     }
 }
 
-/// The estimate over the last exchanges: the quickest of them wins, for a slow one says little.
+/// What an exchange proved, and when it began.
+#[derive(Clone, Copy, Debug)]
+struct Measured {
+    offset: Offset,
+    at: Timestamp,
+}
+
+impl Measured {
+    /// What it still proves: since then the clocks have run apart.
+    fn by(self, now: Timestamp) -> Offset {
+        let drift_ns = now.since_ns(self.at).saturating_mul(DRIFT_PPM_MAX).div_ceil(1_000_000);
+        Offset { error_ns: self.offset.error_ns.saturating_add(drift_ns), ..self.offset }
+    }
+}
+
+/// The estimate over the last exchanges: the one that proves most by now wins, for a slow one says
+/// little, and an old one little more.
 #[derive(Debug, Default)]
 pub(crate) struct OffsetEstimator {
     /// Oldest first.
-    recent: VecDeque<Offset>,
+    recent: VecDeque<Measured>,
 }
 
 impl OffsetEstimator {
@@ -67,18 +88,20 @@ impl OffsetEstimator {
         let Some(newest) = Offset::of(exchange) else {
             return;
         };
+        let now = exchange.returned;
         // What contradicts the newest exchange is from before a clock was set or drifted away, or
         // from another collector: it would win for its short round trip, and be wrong.
-        self.recent.retain(|offset| offset.agrees_with(newest));
+        self.recent.retain(|earlier| earlier.by(now).agrees_with(newest));
         if self.recent.len() == EXCHANGES_MAX {
             self.recent.pop_front();
         }
-        self.recent.push_back(newest);
+        self.recent.push_back(Measured { offset: newest, at: exchange.sent });
     }
 
-    /// The estimate, or `None` before the first exchange. Of equally good ones the newest.
-    pub(crate) fn best(&self) -> Option<Offset> {
-        self.recent.iter().rev().min_by_key(|offset| offset.error_ns).copied()
+    /// The estimate by now, or `None` before the first exchange. Of equally good ones the newest.
+    pub(crate) fn best(&self, now: Timestamp) -> Option<Offset> {
+        let by_now = self.recent.iter().rev().map(|measured| measured.by(now));
+        by_now.min_by_key(|offset| offset.error_ns)
     }
 }
 
@@ -104,17 +127,22 @@ mod tests {
         }
     }
 
+    /// What is estimated when the last exchange has returned.
     fn check(exchanges: impl IntoIterator<Item = Exchange>, expected: Option<(i64, u64)>) {
         let mut estimator = OffsetEstimator::default();
-        exchanges.into_iter().for_each(|exchange| estimator.add(exchange));
-        let best = estimator.best().map(|best| (best.offset_ns, best.error_ns));
+        let mut now = Timestamp::MIN;
+        for exchange in exchanges {
+            estimator.add(exchange);
+            now = exchange.returned;
+        }
+        let best = estimator.best(now).map(|best| (best.offset_ns, best.error_ns));
         assert_eq!(best, expected);
     }
 
     #[test]
     fn equal_ways_give_the_exact_offset() {
         for offset in [0, 6 * HOUR, -6 * HOUR, 1, -1] {
-            check([exchange(5, offset, [MS, 40 * MS, MS])], Some((offset, 1_000_000)));
+            check([exchange(5, offset, [MS, 40 * MS, MS])], Some((offset, 1_008_400)));
         }
         check([exchange(5, 7, [0, 0, 0])], Some((7, 0)));
         check([], None);
@@ -122,26 +150,48 @@ mod tests {
 
     #[test]
     fn unequal_ways_shift_the_estimate_by_half_the_difference() {
-        check([exchange(5, 6 * HOUR, [3 * MS, 0, MS])], Some((6 * HOUR + MS, 2_000_000)));
-        check([exchange(5, -6 * HOUR, [0, 0, 3])], Some((-6 * HOUR - 2, 2)));
+        check([exchange(5, 6 * HOUR, [3 * MS, 0, MS])], Some((6 * HOUR + MS, 2_000_800)));
+        check([exchange(5, -6 * HOUR, [0, 0, 3])], Some((-6 * HOUR - 2, 3)));
     }
 
+    /// All at one moment, so that no drift comes in.
     #[test]
     fn the_quickest_of_the_last_64_wins() {
-        let quick = || exchange(0, 100, [10, 0, 10]);
-        let slow = |sent| exchange(sent, 100, [90, 0, 10]);
-        check([slow(1), quick(), slow(2)], Some((100, 10)));
-        let up_to_limit = (0..63).map(slow);
-        check(std::iter::once(quick()).chain(up_to_limit), Some((100, 10)));
-        let past_limit = (0..64).map(slow);
-        check(std::iter::once(quick()).chain(past_limit), Some((140, 50)));
+        let quick = exchange(0, 100, [10, 0, 10]);
+        let slow = exchange(-80, 100, [90, 0, 10]);
+        check([slow, quick, slow], Some((100, 11)));
+        let with = |slow_ones| std::iter::once(quick).chain(std::iter::repeat_n(slow, slow_ones));
+        check(with(63), Some((100, 11)));
+        check(with(64), Some((140, 51)));
+    }
+
+    /// 200 millionths: 0.2 ms for each second.
+    #[test]
+    fn what_an_exchange_proves_wears_off() {
+        let quick = exchange(0, 100, [MS, 0, 0]);
+        let slow = |second: i64| exchange(second * 1_000 * MS, 100, [4 * MS, 0, 0]);
+        let mut estimator = OffsetEstimator::default();
+        estimator.add(quick);
+        for second in 1..9 {
+            estimator.add(slow(second));
+        }
+        let best_at = |second: i64| {
+            let now = Timestamp::from_unix_ns(second * 1_000 * MS + 4 * MS);
+            estimator.best(now).map(|best| (best.offset_ns, best.error_ns))
+        };
+        let by_quick = |error_ns: u64| Some((MS / 2 + 100, error_ns));
+        assert_eq!(best_at(0), by_quick(500_800));
+        assert_eq!(best_at(7), by_quick(1_900_800));
+        let by_slow = |error_ns: u64| Some((2 * MS + 100, error_ns));
+        assert_eq!(best_at(8), by_slow(2_000_800));
+        assert_eq!(best_at(18), by_slow(4_000_800));
     }
 
     #[test]
     fn a_clock_that_was_set_is_followed_at_once() {
         let before = exchange(0, 100, [1, 0, 1]);
         let after = exchange(9, 6 * HOUR, [50, 0, 50]);
-        check([before, after], Some((6 * HOUR, 50)));
+        check([before, after], Some((6 * HOUR, 51)));
     }
 
     #[test]
@@ -158,39 +208,96 @@ mod tests {
         for bad in [clock_set_back, answered_before, extremes] {
             check([bad], None);
         }
-        check([good, clock_set_back, good], Some((100, 1)));
+        check([good, clock_set_back, good], Some((100, 2)));
+    }
+
+    /// Two clocks and one exchange a second, with nothing lost.
+    struct Simulated {
+        estimator: OffsetEstimator,
+        /// By the agent's clock.
+        now: i64,
+        offset: i64,
+        drift_ppm: i64,
+    }
+
+    impl Simulated {
+        fn new(offset: i64, drift_ppm: i64) -> Simulated {
+            Simulated { estimator: OffsetEstimator::default(), now: 0, offset, drift_ppm }
+        }
+
+        /// The collector's clock - the agent's.
+        fn truth(&self, at: i64) -> i64 {
+            self.offset + (at * self.drift_ppm).div_euclid(1_000_000)
+        }
+
+        /// The collector's clock is set, which is as if the agent's were.
+        fn step(&mut self, by: i64) {
+            self.offset += by;
+        }
+
+        fn exchange(&mut self, [there, work, back]: [i64; 3]) {
+            let at = Timestamp::from_unix_ns;
+            let (sent, received) = (self.now, self.now + there);
+            let (answered, returned) = (received + work, received + work + back);
+            self.estimator.add(Exchange {
+                sent: at(sent),
+                received: at(received + self.truth(received)),
+                answered: at(answered + self.truth(answered)),
+                returned: at(returned),
+            });
+            self.now = returned.max(self.now + 1_000 * MS);
+        }
+
+        /// So long after the last exchange.
+        fn best_and_truth(&self, later: i64) -> (Offset, i64) {
+            let now = self.now + later;
+            (self.estimator.best(Timestamp::from_unix_ns(now)).unwrap(), self.truth(now))
+        }
+    }
+
+    /// How far a clock is set: by more than a slow exchange leaves open.
+    fn far() -> impl Strategy<Value = i64> {
+        prop_oneof![1_000 * MS..10 * HOUR, -10 * HOUR..-1_000 * MS]
     }
 
     proptest! {
+        /// However the clocks drift, as long as they do so no faster than they may.
         #[test]
         fn the_true_offset_is_within_the_error(
             offset in -6 * HOUR..6 * HOUR,
+            drift_ppm in -200..=200i64,
             ways in prop::collection::vec([0..50 * MS, 0..50 * MS, 0..50 * MS], 1..200),
+            later in 0..3_600i64,
         ) {
-            let mut estimator = OffsetEstimator::default();
-            for (index, way) in (0..).zip(ways) {
-                estimator.add(exchange(index * 1_000 * MS, offset, way));
-                let best = estimator.best().unwrap();
-                prop_assert!(best.offset_ns.abs_diff(offset) <= best.error_ns);
+            let mut simulated = Simulated::new(offset, drift_ppm);
+            for way in ways {
+                simulated.exchange(way);
+                let (best, truth) = simulated.best_and_truth(later * 1_000 * MS);
+                prop_assert!(best.offset_ns.abs_diff(truth) <= best.error_ns);
             }
         }
 
-        // With drift an old estimate may be off by more than it claims, but never by more than the
-        // newest exchange allows.
+        /// Whichever clock was set, and however far: after one whole exchange since.
         #[test]
-        fn drift_is_followed(
-            drift_ppm in -200..200i64,
-            ways in prop::collection::vec([0..5 * MS, 0..5 * MS, 0..5 * MS], 1..300),
+        fn a_set_clock_and_drift_leave_less_than_5_ms(
+            offset in prop::sample::select(vec![10_000 * MS, -10_000 * MS, 6 * HOUR, -6 * HOUR]),
+            drift_ppm in -200..=200i64,
+            steps in prop::collection::vec((0..80usize, far()), 0..4),
+            ways in prop::collection::vec([0..60 * MS, 0..60 * MS, 0..60 * MS], 40..90),
         ) {
-            let mut estimator = OffsetEstimator::default();
-            for (second, way) in (0..).zip(ways) {
-                let offset = 6 * HOUR + second * drift_ppm * 1_000;
-                let newest = exchange(second * 1_000 * MS, offset, way);
-                estimator.add(newest);
-                let best = estimator.best().unwrap();
-                let newest_error = Offset::of(newest).unwrap().error_ns;
-                let allowed = best.error_ns + 2 * newest_error;
-                prop_assert!(best.offset_ns.abs_diff(offset) <= allowed);
+            let mut simulated = Simulated::new(offset, drift_ppm);
+            for (index, way) in ways.into_iter().enumerate() {
+                for (_, by) in steps.iter().filter(|(at, _)| *at == index) {
+                    simulated.step(*by);
+                }
+                // One exchange in ten is quick, as on a link that is not always full.
+                let quick = [way[0] / 60, way[1], way[2] / 60];
+                simulated.exchange(if index % 10 == 0 { quick } else { way });
+                let (best, truth) = simulated.best_and_truth(0);
+                let residual = best.offset_ns.abs_diff(truth);
+                prop_assert!(residual <= best.error_ns);
+                let stepped = steps.iter().any(|(at, _)| *at / 10 == index / 10);
+                prop_assert!(stepped || residual < 5 * MS as u64, "{residual} ns at {index}");
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Ships sealed cycles to the collector, on one thread of its own.
 //!
-//! Reading order: [`parcel`] (what waits), [`outbox`] (how much, and in what order), [`running`],
+//! Reading order: [`parcel`] and [`extras`] (what waits), [`outbox`] (how much, and in what order), [`running`],
 //! [`clock`] and [`backoff`] (three small laws), [`live`] (what is asked of the running agent),
 //! [`session`] (what is said), [`stream`] (over which connection).
 //! Only the last knows tokio and tonic, and nothing here knows a signal.
@@ -10,6 +10,7 @@ mod backoff;
 #[rustfmt::skip]
 mod client;
 mod clock;
+mod extras;
 mod live;
 mod outbox;
 mod parcel;

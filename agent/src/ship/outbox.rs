@@ -27,6 +27,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use profiler_core::Records;
 use profiler_core::limits::MESSAGE_BYTES_TARGET;
 use profiler_core::wire::v1;
 
@@ -36,7 +37,7 @@ use crate::cycle::SealedCycle;
 
 /// Most memory of all parcels, by [`Parcel::bytes`]: about an hour of a small worker's cycles. Only
 /// the weights of the one parcel that everything was merged into, at most a pair for each node of
-/// the tree, may go beyond.
+/// the tree, and its sums of tasks, one for each name and outcome, may go beyond.
 pub(crate) const OUTBOX_BYTES_MAX: usize = 8 << 20;
 
 /// Most parcels that wait: an hour of seconds. Keeps the search for what to merge short.
@@ -85,6 +86,10 @@ pub(crate) struct Tally {
     pub(crate) lost_queue_ns: u64,
     /// Rows of tasks that had no room, here or before, or were refused.
     pub(crate) lost_tasks: u64,
+    /// The same of transfers and what else is told.
+    pub(crate) lost_records: u64,
+    /// Tasks that ended and are in sums only.
+    pub(crate) thinned_tasks: u64,
     /// Running tasks that had no room among those to be sent again to a collector that forgot.
     pub(crate) untracked_tasks: u64,
 }
@@ -119,6 +124,8 @@ pub(crate) struct Outbox {
     /// Only what came with flushes that are settled.
     queue_ns: u64,
     lost_tasks: u64,
+    lost_records: u64,
+    thinned_tasks: u64,
 }
 
 #[derive(Debug)]
@@ -148,12 +155,17 @@ impl Outbox {
             forgotten_ns: 0,
             queue_ns: 0,
             lost_tasks: 0,
+            lost_records: 0,
+            thinned_tasks: 0,
         }
     }
 
-    /// Takes in a cycle; what is too much is merged, and of rows dropped and counted.
+    /// Takes in a cycle; what is too much is merged, and of rows and records dropped and counted.
     pub(crate) fn push(&mut self, cycle: SealedCycle) {
         self.lost_tasks = self.lost_tasks.saturating_add(cycle.lost_tasks);
+        self.lost_records = self.lost_records.saturating_add(cycle.lost_records);
+        self.running.update_records(&cycle.records);
+        self.thinned_tasks = self.thinned_tasks.saturating_add(cycle.thinned_tasks);
         for task in &cycle.tasks {
             self.running.update(task, self.limits.running_bytes_max);
         }
@@ -197,6 +209,8 @@ impl Outbox {
             lost_forgotten_ns: self.forgotten_ns,
             lost_tasks: self.lost_tasks,
             lost_queue_ns: queue_ns,
+            lost_records: self.lost_records,
+            thinned_tasks: self.thinned_tasks,
         })
     }
 
@@ -212,7 +226,9 @@ impl Outbox {
     pub(crate) fn refuse(&mut self, seq: u64) {
         if let Some(flush) = self.settle(seq) {
             self.refused_ns = self.refused_ns.saturating_add(flush.weight_ns);
-            self.lost_tasks = self.lost_tasks.saturating_add(flush.parcel.tasks.len() as u64);
+            let Parcel { records, .. } = &*flush.parcel;
+            self.lost_records = self.lost_records.saturating_add(records.count() as u64);
+            self.lost_tasks = self.lost_tasks.saturating_add(flush.parcel.task_count());
         }
     }
 
@@ -268,6 +284,8 @@ impl Outbox {
             lost_forgotten_ns: self.forgotten_ns,
             lost_queue_ns: sum(&mut unsettled.chain([self.queue_ns])),
             lost_tasks: self.lost_tasks,
+            lost_records: self.lost_records,
+            thinned_tasks: self.thinned_tasks,
             untracked_tasks: self.running.untracked,
         }
     }
@@ -312,13 +330,15 @@ impl Outbox {
         Some(flush)
     }
 
-    /// Puts the rows of running tasks before everything that waits, so that later states replace
-    /// them.
+    /// Puts the rows of running tasks, and what else still holds, before everything that waits, so
+    /// that later states replace them.
     fn send_running_again(&mut self) {
-        if self.running.records.is_empty() {
+        let tasks: Vec<_> = self.running.records.values().cloned().collect();
+        let records = self.running.records_again();
+        if tasks.is_empty() && records.is_empty() {
             return;
         }
-        let rows = Parcel::of_tasks(self.running.records.values().cloned().collect());
+        let rows = Parcel::of_records(tasks, records);
         // A collector that restarts again and again must not fill the outbox with the same rows.
         let parcel = match self.waiting.pop_front_if(|front| front.span.is_none()) {
             Some(front) => {
@@ -344,9 +364,15 @@ impl Outbox {
         if excess > 0
             && let Some(only) = self.waiting.front_mut()
         {
-            self.waiting_bytes -= only.bytes();
+            let before = only.bytes();
+            self.lost_records = self.lost_records.saturating_add(only.shed_records(excess));
+            let excess = excess.saturating_sub(before - only.bytes());
+            let without_records = only.bytes();
             self.lost_tasks = self.lost_tasks.saturating_add(only.shed_tasks(excess));
-            self.waiting_bytes += only.bytes();
+            if without_records - only.bytes() < excess {
+                only.coarsen_totals();
+            }
+            self.waiting_bytes = self.waiting_bytes - before + only.bytes();
         }
     }
 
@@ -360,7 +386,8 @@ impl Outbox {
         let Some(later) = self.waiting.remove(index + 1) else {
             return;
         };
-        let earlier = std::mem::replace(&mut self.waiting[index], Parcel::of_tasks(Vec::new()));
+        let nothing = Parcel::of_records(Vec::new(), Records::default());
+        let earlier = std::mem::replace(&mut self.waiting[index], nothing);
         self.waiting_bytes -= earlier.bytes() + later.bytes();
         self.waiting[index] = earlier.merge(later);
         self.waiting_bytes += self.waiting[index].bytes();

@@ -3,10 +3,12 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use profiler_core::Timestamp;
 use profiler_core::limits::{CAUSE_BYTES_MAX, MESSAGE_BYTES_TARGET, bounded};
 use profiler_core::wire::v1::{self, agent_message, collector_message};
-use profiler_core::wire::{Marks, WireError, dictionary_since, encode_cycle, encode_task};
+use profiler_core::wire::{
+    Marks, WireError, dictionary_since, encode_cycle, encode_records, encode_task, encode_threads,
+};
+use profiler_core::{Records, Timestamp};
 
 use super::clock::{Exchange, OffsetEstimator};
 use super::live::Live;
@@ -68,9 +70,17 @@ pub(crate) struct Held<'a> {
 }
 
 #[derive(Debug)]
-struct Ready {
+pub(super) struct Ready {
     kind: agent_message::Kind,
     needs: Marks,
+}
+
+#[cfg(test)]
+impl Ready {
+    /// Bytes of the message.
+    pub(super) fn encoded_len(self) -> usize {
+        prost::Message::encoded_len(&message(self.kind))
+    }
 }
 
 impl<'a> Session<'a> {
@@ -126,8 +136,8 @@ impl<'a> Session<'a> {
     }
 
     /// The next message: a piece of the dictionary, or what needed it: an answer, or a flush. When it is sent is
-    /// left 0. `None` if there is nothing to say.
-    pub(crate) fn next_message(&mut self) -> Option<v1::AgentMessage> {
+    /// left 0; it is about `now`. `None` if there is nothing to say.
+    pub(crate) fn next_message(&mut self, now: Timestamp) -> Option<v1::AgentMessage> {
         if self.ready.is_none() {
             self.ready = self.next_live().or_else(|| self.next_flush());
         }
@@ -138,7 +148,9 @@ impl<'a> Session<'a> {
             return Some(message(agent_message::Kind::Dictionary(dictionary)));
         }
         Some(message(match self.ready.take()?.kind {
-            agent_message::Kind::Flush(flush) => agent_message::Kind::Flush(self.complete(flush)),
+            agent_message::Kind::Flush(flush) => {
+                agent_message::Kind::Flush(self.complete(flush, now))
+            }
             other => other,
         }))
     }
@@ -235,8 +247,8 @@ impl<'a> Session<'a> {
     }
 
     /// Adds what is true only at the time of sending.
-    fn complete(&self, flush: v1::Flush) -> v1::Flush {
-        let clock = self.offsets.best();
+    fn complete(&self, flush: v1::Flush, now: Timestamp) -> v1::Flush {
+        let clock = self.offsets.best(now);
         v1::Flush {
             clock: clock
                 .map(|best| v1::Clock { offset_ns: best.offset_ns, error_ns: best.error_ns }),
@@ -266,21 +278,25 @@ fn marks_of(tables: &Tables) -> Marks {
 
 /// Encodes what a flush holds whenever it is sent. The same parcel gives the same bytes, for an id
 /// of the tables never changes.
-fn encode(seq: u64, parcel: &Parcel, tables: &Mutex<Tables>) -> Ready {
+pub(super) fn encode(seq: u64, parcel: &Parcel, tables: &Mutex<Tables>) -> Ready {
     let cycle = parcel.span.map(|span| v1::Cycle {
         ticks: span.ticks.made,
         ticks_expected: span.ticks.expected,
         ticks_saved: span.ticks.saved,
+        threads: encode_threads(&parcel.threads, span.quantum_ns),
         ..encode_cycle(&parcel.delta, span.range, span.quantum_ns)
     });
     let mut tables = lock(tables);
-    let name = |task: &str| tables.symbols.intern_string(task).0;
-    let names: Vec<u32> = parcel.tasks.iter().map(|task| &*task.name).map(name).collect();
+    let mut index = |text: &str| tables.symbols.intern_string(text).0;
+    let tasks = parcel.tasks.iter().map(|task| encode_task(task, &mut index)).collect();
+    let mut flush = v1::Flush { seq, cycle, tasks, ..Default::default() };
+    encode_records(&parcel.records, &mut flush, &mut index);
+    let mut of_tasks = v1::Flush::default();
+    let totals = Records { totals: parcel.totals.clone(), ..Records::default() };
+    encode_records(&totals, &mut of_tasks, &mut index);
+    flush.totals = of_tasks.totals;
     let needs = marks_of(&tables);
     drop(tables);
-    let tasks =
-        parcel.tasks.iter().zip(names).map(|(task, name)| encode_task(task, name)).collect();
-    let flush = v1::Flush { seq, cycle, tasks, ..Default::default() };
     Ready { kind: agent_message::Kind::Flush(flush), needs }
 }
 

@@ -214,7 +214,7 @@ impl Stream<'_> {
                     let answer = answer?.ok_or(StreamError::Ended)?;
                     self.session.receive(answer, clock.now())?;
                 }
-                Event::Room(permit) => match self.session.next_message() {
+                Event::Room(permit) => match self.session.next_message(clock.now()) {
                     Some(next) => permit.send(next),
                     None if over => {
                         permit.send(message(agent_message::Kind::Goodbye(v1::Goodbye {})));

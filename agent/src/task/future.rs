@@ -10,6 +10,7 @@ use profiler_core::Outcome;
 
 use super::thread::{Running, Scope, TaskRef};
 use super::{TaskBuilder, bounded_cause, is_active};
+use crate::registry;
 
 impl TaskBuilder {
     /// Makes `future` a task. The task starts at the first poll and ends as `ok` when the future is
@@ -36,7 +37,7 @@ impl TaskBuilder {
     /// # });
     /// ```
     pub fn future<F: Future>(self, future: F) -> TaskFuture<F> {
-        TaskFuture { state: State::of(self), future: Some(future), cause: |_| None }
+        TaskFuture { state: State::of(self), future: Some(future), cause: |_| None, result: None }
     }
 
     /// As [`TaskBuilder::future`], for a future of a [`Result`]: `Err` ends the task as `erred`, with
@@ -56,7 +57,24 @@ impl TaskBuilder {
         E: Display,
     {
         let cause = |output: &Result<T, E>| output.as_ref().err().map(bounded_cause);
-        TaskFuture { state: State::of(self), future: Some(future), cause }
+        TaskFuture { state: State::of(self), future: Some(future), cause, result: None }
+    }
+}
+
+impl<F: Future> TaskFuture<F> {
+    /// Tells the size of the task's result, as `bytes` has it from the output, and its type.
+    ///
+    /// ```
+    /// use emberline_agent::task;
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let load = task("load").future(async { vec![0u8; 512] });
+    /// assert_eq!(load.result_bytes(|rows| rows.len() as u64).await.len(), 512);
+    /// # });
+    /// ```
+    pub fn result_bytes(mut self, bytes: fn(&F::Output) -> u64) -> Self {
+        self.result = Some(bytes);
+        self
     }
 }
 
@@ -97,6 +115,8 @@ pin_project! {
         state: State,
         // Why an output is a failure.
         cause: fn(&F::Output) -> Option<Arc<str>>,
+        // How large an output is.
+        result: Option<fn(&F::Output) -> u64>,
     }
 
     impl<F: Future> PinnedDrop for TaskFuture<F> {
@@ -122,16 +142,20 @@ impl<F: Future> Future for TaskFuture<F> {
         let cause = match &polled {
             Poll::Ready(output) => {
                 this.future.set(None);
+                if let (Some(bytes), Some(State::Running(running))) =
+                    (*this.result, &mut if_panicking.1)
+                {
+                    let type_name = registry::name_id(std::any::type_name::<F::Output>());
+                    running.detail().set_result(Some(bytes(output)), type_name);
+                }
                 (this.cause)(output)
             }
             Poll::Pending => None,
         };
         let state = if_panicking.1.take();
         if let (Some(state), Poll::Ready(_)) = (state, &polled) {
-            match cause {
-                Some(cause) => state.end(Outcome::Erred, cause),
-                None => state.end(Outcome::Ok, "".into()),
-            }
+            let outcome = if cause.is_some() { Outcome::Erred } else { Outcome::Ok };
+            state.end(outcome, cause);
         }
         polled
     }
@@ -159,7 +183,7 @@ impl State {
 
     fn start(&mut self) {
         if let State::Waiting(task) = self
-            && let Some(running) = task.begin()
+            && let Some(running) = task.begin(true)
         {
             *self = State::Running(running);
         }
@@ -175,12 +199,10 @@ impl State {
     }
 
     /// Ends what runs, once.
-    fn end(&mut self, outcome: Outcome, cause: Arc<str>) {
+    fn end(&mut self, outcome: Outcome, cause: Option<Arc<str>>) {
         if let State::Running(running) = self {
-            let ended = State::Ended(running.task());
-            if let State::Running(running) = std::mem::replace(self, ended) {
-                running.end(outcome, cause);
-            }
+            running.end(outcome, cause);
+            *self = State::Ended(running.task());
         }
     }
 }
@@ -191,7 +213,7 @@ struct EndAs<'a>(Outcome, Option<&'a mut State>);
 impl Drop for EndAs<'_> {
     fn drop(&mut self) {
         if let Some(state) = self.1.take() {
-            state.end(self.0, "".into());
+            state.end(self.0, None);
         }
     }
 }

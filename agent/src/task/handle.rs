@@ -1,7 +1,10 @@
 //! A task by reference, for work that its thread hands to others.
 
+use profiler_core::TaskId;
+
 use super::thread::{self, Scope, TaskRef};
 use super::{TaskGuard, is_active};
+use crate::registry::{self, NameId};
 
 /// The task that this thread runs now, to carry it to other threads; the handle of no task if it
 /// runs none, or no agent is running.
@@ -40,11 +43,48 @@ pub fn current_task() -> TaskHandle {
 pub struct TaskHandle(pub(super) TaskRef);
 
 impl TaskHandle {
+    /// The task's number, if it is one.
+    pub(crate) fn id(&self) -> Option<TaskId> {
+        self.0.id
+    }
+
     /// Lets this thread's samples belong to the task while the scope lives; after it, they belong to
     /// what they belonged to before. The ledger gets no row. The handle of no task puts the thread's
     /// samples outside any task.
     pub fn enter(&self) -> TaskScope {
         TaskScope { _scope: if is_active() { Scope::enter(self.0) } else { Scope::none() } }
+    }
+
+    /// Tells the size of the task's result, while the task runs; the last word holds. Inside a future
+    /// that is a task, [`current_task`] gives the handle.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// emberline_agent::task("load").future(async {
+    ///     let rows = vec![0u8; 512];
+    ///     emberline_agent::current_task().result_bytes(rows.len() as u64);
+    /// }).await;
+    /// # });
+    /// ```
+    pub fn result_bytes(&self, bytes: u64) {
+        self.tell_result(Some(bytes), None);
+    }
+
+    /// Tells the type of the task's result, as [`TaskHandle::result_bytes`].
+    pub fn result_type(&self, name: impl AsRef<str>) {
+        self.tell_result(None, Some(name.as_ref()));
+    }
+
+    /// As [`TaskHandle::result_type`], with the name that the compiler has for `T`.
+    pub fn result_of<T: ?Sized>(&self) {
+        self.result_type(std::any::type_name::<T>());
+    }
+
+    fn tell_result(&self, bytes: Option<u64>, type_name: Option<&str>) {
+        if let Some(id) = self.0.id.filter(|_| is_active()) {
+            let type_name = type_name.map_or(NameId::NONE, registry::name_id);
+            thread::tell_result(id, bytes, type_name);
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Layer};
 use tracing_subscriber::registry::{LookupSpan, SpanRef};
 
-use super::thread::{self, Running, TaskRef, span};
+use super::thread::{self, Beginning, Running, TaskRef, span};
 use super::{bounded_cause, is_active};
 use crate::{registry, threads};
 
@@ -167,9 +167,10 @@ where
             None if attributes.is_root() => None,
             None => Some(thread::current()),
         };
-        let key = fields.key.unwrap_or_default().into();
-        let parent = parent.unwrap_or(TaskRef::NONE);
-        if let Some(running) = Running::begin(name, key, parent) {
+        let key = fields.key.map(Arc::from);
+        let parent = Some(parent.unwrap_or(TaskRef::NONE));
+        let beginning = Beginning { name, key, parent, detail: None, queued: None, may_move: true };
+        if let Some(running) = Running::begin(beginning) {
             let task = SpanTask { running, error: None, panicked: false };
             span.extensions_mut().replace(task);
         }
@@ -184,7 +185,7 @@ where
         let mut fields = TaskFields::default();
         values.record(&mut fields);
         if let (Some(key), Some(task)) = (fields.key, span.extensions_mut().get_mut::<SpanTask>()) {
-            task.running.key = key.into();
+            task.running.key = Some(key.into());
         }
     }
 
@@ -222,11 +223,11 @@ where
 
     fn on_close(&self, id: Id, context: Context<'_, S>) {
         let Some(span) = context.span(&id) else { return };
-        let Some(task) = span.extensions_mut().remove::<SpanTask>() else { return };
-        let (outcome, cause) = match task {
-            SpanTask { panicked: true, .. } => (Outcome::Panicked, "".into()),
-            SpanTask { error: Some(cause), .. } => (Outcome::Erred, cause),
-            _ => (Outcome::Ok, "".into()),
+        let Some(mut task) = span.extensions_mut().remove::<SpanTask>() else { return };
+        let (outcome, cause) = match task.error.take() {
+            _ if task.panicked => (Outcome::Panicked, None),
+            Some(cause) => (Outcome::Erred, Some(cause)),
+            None => (Outcome::Ok, None),
         };
         task.running.end(outcome, cause);
     }

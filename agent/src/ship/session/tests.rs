@@ -1,10 +1,13 @@
 //! A conversation with a small collector that checks and decodes everything as a real one must.
 
 use profiler_core::limits::{MESSAGE_BYTES_MAX, NAME_BYTES_MAX};
-use profiler_core::wire::{Stacks, Translation, decode_cycle, decode_stacks, decode_task};
+use profiler_core::wire::{
+    Stacks, Translation, decode_cycle, decode_records, decode_stacks, decode_task, decode_threads,
+};
 use profiler_core::{
-    CallTrie, Delta, Frame, NodeId, Outcome, Settings, State, StateSet, SymbolTable, TaskId,
-    TaskRecord, ThreadNow, Ticks, TimeRange, Weight,
+    CallTrie, Delta, Direction, Expected, Frame, NodeId, Outcome, PhaseInterval, Records, Settings,
+    State, StateSet, SymbolTable, TaskDetail, TaskId, TaskRecord, TaskTotals, ThreadNow, Ticks,
+    TimeRange, TransferId, TransferRecord, Weight,
 };
 use prost::Message;
 
@@ -27,6 +30,7 @@ struct Collector {
     dictionaries: Vec<v1::Dictionary>,
     flushes: Vec<v1::Flush>,
     tasks: Vec<TaskRecord>,
+    records: Records,
 }
 
 impl Collector {
@@ -40,6 +44,7 @@ impl Collector {
             dictionaries: Vec::new(),
             flushes: Vec::new(),
             tasks: Vec::new(),
+            records: Records::default(),
         }
     }
 
@@ -71,17 +76,18 @@ impl Collector {
 
     fn store(&mut self, flush: v1::Flush) {
         assert!(flush.encoded_len() <= MESSAGE_BYTES_TARGET);
-        assert_eq!(flush.seq, self.mark + 1);
+        // One that knows nothing takes any.
+        assert!(flush.seq == self.mark + 1 || self.mark == 0);
         self.mark = flush.seq;
         if let Some(cycle) = &flush.cycle {
             let (_, delta) = decode_cycle(cycle, self.translation.marks().nodes).unwrap();
             self.stored_ns += delta.total().total_ns();
         }
+        let text = |index| Some(self.symbols.string(self.translation.string(index)?).clone());
         for task in &flush.tasks {
-            let name = self.translation.string(task.name).unwrap();
-            let name = self.symbols.string(name).clone();
-            self.tasks.push(decode_task(task, name).unwrap());
+            self.tasks.push(decode_task(task, &text).unwrap());
         }
+        self.records.append(decode_records(&flush, &text).unwrap());
         self.flushes.push(flush);
     }
 }
@@ -142,11 +148,11 @@ impl Agent {
     fn talk(&mut self, collector: &mut Collector) {
         let mut session = self.open(collector.welcome()).unwrap();
         while session.has_next() {
-            collector.take(session.next_message().unwrap());
+            collector.take(session.next_message(at(0)).unwrap());
             let ack = v1::Ack { seq: collector.mark, receipt: None };
             session.receive(answer(collector_message::Kind::Ack(ack)), at(0)).unwrap();
         }
-        assert_eq!(session.next_message(), None);
+        assert_eq!(session.next_message(at(0)), None);
     }
 
     /// Samples `functions` in task `name` for a second, one quantum each.
@@ -162,19 +168,34 @@ impl Agent {
         self.push(delta, vec![task_record(name)]);
     }
 
+    fn push_records(&mut self, records: Records) {
+        let cycle = SealedCycle { records, ..self.sealed(Delta::default(), Vec::new()) };
+        self.outbox.get_mut().unwrap().push(cycle);
+    }
+
     fn push(&mut self, delta: Delta, tasks: Vec<TaskRecord>) {
+        let cycle = self.sealed(delta, tasks);
+        self.outbox.get_mut().unwrap().push(cycle);
+    }
+
+    fn sealed(&mut self, delta: Delta, tasks: Vec<TaskRecord>) -> SealedCycle {
         self.seconds += 1;
         let range = TimeRange::new(at(self.seconds - 1), at(self.seconds)).unwrap();
         let (quantum_ns, lost_tasks, lost_queue_ns) = (10, 0, 0);
-        self.outbox.get_mut().unwrap().push(SealedCycle {
+        SealedCycle {
             range,
             delta,
             quantum_ns,
             ticks: Ticks { made: 7, expected: 10, saved: 2 },
             tasks,
+            records: Records::default(),
+            threads: Delta::default(),
+            totals: Vec::new(),
+            thinned_tasks: 0,
             lost_tasks,
+            lost_records: 0,
             lost_queue_ns,
-        });
+        }
     }
 }
 
@@ -190,6 +211,7 @@ fn task_record(name: &str) -> TaskRecord {
         stop: Some(at(2)),
         outcome: Outcome::Ok,
         cause: "".into(),
+        detail: None,
     }
 }
 
@@ -223,7 +245,7 @@ fn a_collector_without_memory_gets_all_of_the_tables() {
     // Its sequence numbers go on, but it holds nothing, and says so with zeros.
     let zeros = answer(collector_message::Kind::Welcome(v1::Welcome::default()));
     let mut session = agent.open(zeros).unwrap();
-    while let Some(message) = session.next_message() {
+    while let Some(message) = session.next_message(at(0)) {
         collector.take(message);
     }
     assert_eq!(collector.stored_ns, 10);
@@ -268,6 +290,55 @@ fn large_tables_cross_in_several_messages_and_large_cycles_in_several_flushes() 
     assert_eq!((sizes.len(), full), (6, 4), "{sizes:?}");
 }
 
+/// What a collector decodes is what the folder sealed: details, time by thread, and sums.
+#[test]
+fn details_threads_and_sums_of_tasks_reach_the_collector() {
+    let mut agent = Agent::new();
+    let mut collector = Collector::new();
+    let phase = PhaseInterval { name: "decode".into(), start_ns: 5, duration_ns: 7, count: 1 };
+    let row = TaskRecord {
+        detail: Some(Box::new(TaskDetail {
+            attempt: 2,
+            result_bytes: Some(9),
+            type_name: "Vec".into(),
+            labels: vec![("table".into(), "orders".into())],
+            phases: vec![phase.clone()],
+        })),
+        ..task_record("load")
+    };
+    let totals = TaskTotals {
+        name: "sum".into(),
+        outcome: Outcome::Cancelled,
+        second: at(5_000_000_000),
+        duration_ns: 60,
+        buckets: vec![(10, 1), (25, 2)],
+        phases: vec![PhaseInterval { start_ns: 0, ..phase }],
+    };
+    let tables = agent.tables.get_mut().unwrap();
+    let mut node = NodeId::ROOT;
+    for frame in [Frame::task("load"), Frame::phase("decode"), Frame::thread("pool", 77)] {
+        let frame = tables.symbols.intern(&frame);
+        node = tables.trie.insert(node, frame).unwrap();
+    }
+    let threads: Delta = [(node, Weight::of(State::Lock, 30))].into_iter().collect();
+    let cycle = SealedCycle {
+        threads: threads.clone(),
+        totals: vec![totals.clone()],
+        thinned_tasks: 3,
+        ..agent.sealed(Delta::default(), vec![row.clone()])
+    };
+    agent.outbox.get_mut().unwrap().push(cycle);
+    agent.talk(&mut collector);
+    assert_eq!(collector.tasks, [row]);
+    let flush = &collector.flushes[0];
+    let text = |index| Some(collector.symbols.string(collector.translation.string(index)?).clone());
+    assert_eq!(decode_records(flush, &text).unwrap().totals, [totals]);
+    assert_eq!(flush.account.unwrap().thinned_tasks, 3);
+    let cycle = flush.cycle.as_ref().unwrap();
+    let count = collector.translation.marks().nodes;
+    assert_eq!(decode_threads(cycle, count).unwrap(), threads);
+}
+
 #[test]
 fn a_flush_is_the_same_when_it_is_sent_again() {
     let mut agent = Agent::new();
@@ -276,7 +347,7 @@ fn a_flush_is_the_same_when_it_is_sent_again() {
     for _ in 0..2 {
         let welcome = Collector::new().welcome();
         let mut session = agent.open(welcome).unwrap();
-        while let Some(v1::AgentMessage { kind: Some(kind) }) = session.next_message() {
+        while let Some(v1::AgentMessage { kind: Some(kind) }) = session.next_message(at(0)) {
             if let agent_message::Kind::Flush(flush) = kind {
                 flushes.push(flush);
             }
@@ -294,11 +365,11 @@ fn a_refused_flush_is_counted_and_the_dictionary_goes_on_from_what_is_held() {
     agent.sample("load", &["read"]);
     agent.sample("load", &["read"]);
     let mut session = agent.open(Collector::new().welcome()).unwrap();
-    session.next_message().unwrap();
-    session.next_message().unwrap();
+    session.next_message(at(0)).unwrap();
+    session.next_message(at(0)).unwrap();
     session.receive(refusal(1, [1, 0, 1]), at(0)).unwrap();
     let mut collector = Collector { mark: 1, ..Collector::new() };
-    while let Some(message) = session.next_message() {
+    while let Some(message) = session.next_message(at(0)) {
         collector.take(message);
     }
     assert_eq!(collector.dictionaries[0].strings, ["load", "read", "main.rs"]);
@@ -312,7 +383,7 @@ fn a_dictionary_that_is_refused_too_often_ends_the_stream() {
     agent.sample("load", &["read"]);
     let mut session = agent.open(Collector::new().welcome()).unwrap();
     for _ in 1..DICTIONARY_REFUSALS_MAX {
-        let kind = session.next_message().unwrap().kind;
+        let kind = session.next_message(at(0)).unwrap().kind;
         assert!(matches!(kind, Some(agent_message::Kind::Dictionary(_))), "{kind:?}");
         session.receive(refusal(0, [0, 0, 0]), at(0)).unwrap();
     }
@@ -330,11 +401,46 @@ fn a_collector_cannot_hold_more_than_there_is() {
     let mut session = agent.open(Collector::new().welcome()).unwrap();
     session.receive(refusal(0, [u32::MAX; 3]), at(0)).unwrap();
     let held = marks_of(&lock(session.tables));
-    let kind = session.next_message().unwrap().kind;
+    let kind = session.next_message(at(0)).unwrap().kind;
     assert!(matches!(kind, Some(agent_message::Kind::Flush(_))), "{kind:?}");
-    assert_eq!(session.next_message(), None);
+    assert_eq!(session.next_message(at(0)), None);
     // What is new after that is still sent.
     assert_eq!(session.marks, held);
+}
+
+/// Names of peers and types are in the dictionary before the flush that needs them, also on a stream
+/// to a collector that knows nothing yet.
+#[test]
+fn records_cross_the_wire_with_the_names_that_they_need() {
+    let (mut agent, mut collector) = (Agent::new(), Collector::new());
+    let transfer = TransferRecord {
+        id: TransferId(4),
+        direction: Direction::Outgoing,
+        peer: "worker-2".into(),
+        keys: vec!["x-1".into()],
+        more_keys: 0,
+        type_name: "Matrix".into(),
+        bytes: 9,
+        compressed_bytes: None,
+        start: at(1),
+        stop: at(2),
+        task: None,
+        thread_id: 1,
+        outcome: Outcome::Ok,
+        cause: "".into(),
+    };
+    let records = Records {
+        transfers: vec![transfer],
+        expected: vec![Expected { name: "load".into(), total: 5, since: at(0) }],
+        ..Records::default()
+    };
+    agent.push_records(records.clone());
+    agent.talk(&mut collector);
+    assert_eq!(collector.records, records);
+    // Another collector knows none of it, and is told what still holds.
+    let mut collector = Collector::new();
+    agent.talk(&mut collector);
+    assert_eq!(collector.records, Records { transfers: Vec::new(), ..records });
 }
 
 #[test]
@@ -349,17 +455,17 @@ fn receipts_set_the_clock_of_the_flushes_that_follow() {
     let welcome =
         v1::Welcome { acked_seq, stored_ns, strings, frames, nodes, receipt: receipt(960) };
     let mut session = agent.open(answer(collector_message::Kind::Welcome(welcome))).unwrap();
-    session.next_message().unwrap();
-    let next_clock = |session: &mut Session<'_>| match session.next_message().unwrap().kind {
+    session.next_message(at(0)).unwrap();
+    let next_clock = |session: &mut Session<'_>| match session.next_message(at(0)).unwrap().kind {
         Some(agent_message::Kind::Flush(flush)) => flush.clock.unwrap(),
         other => panic!("unexpected {other:?}"),
     };
-    let expected = v1::Clock { offset_ns: 1_010, error_ns: 50 };
+    let expected = v1::Clock { offset_ns: 1_010, error_ns: 51 };
     assert_eq!(next_clock(&mut session), expected);
     // A quicker exchange is better.
     let ack = v1::Ack { seq: 1, receipt: receipt(910) };
     session.receive(answer(collector_message::Kind::Ack(ack)), at(-80)).unwrap();
-    assert_eq!(next_clock(&mut session), v1::Clock { offset_ns: 1_000, error_ns: 10 });
+    assert_eq!(next_clock(&mut session), v1::Clock { offset_ns: 1_000, error_ns: 11 });
 }
 
 #[test]
@@ -398,7 +504,7 @@ fn an_answer_goes_out_before_flushes_and_after_the_names_that_it_needs() {
     let request = collector_message::Kind::StacksRequest(v1::StacksRequest { id: 40 });
     session.receive(answer(request), at(0)).unwrap();
     let mut kinds = Vec::new();
-    while let Some(message) = session.next_message() {
+    while let Some(message) = session.next_message(at(0)) {
         match message.kind {
             Some(agent_message::Kind::Stacks(message)) => {
                 kinds.push("stacks");

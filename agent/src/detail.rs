@@ -1,0 +1,257 @@
+//! What a program says of a task beside when it ran: on its way to the ledger and to callbacks, both
+//! of which take names by number.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use profiler_core::limits::TASK_PHASES_MAX;
+use profiler_core::{PhaseInterval, TaskDetail, Timestamp};
+
+use crate::registry::{self, NameId};
+
+/// What was said of a task, but for its phases.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Detail {
+    pub(crate) attempt: u32,
+    pub(crate) result_bytes: Option<u64>,
+    pub(crate) type_name: NameId,
+    pub(crate) labels: Vec<(NameId, Arc<str>)>,
+}
+
+impl Detail {
+    /// Takes what was said of the result later; what was not said then stays.
+    pub(crate) fn set_result(&mut self, bytes: Option<u64>, type_name: NameId) {
+        self.result_bytes = bytes.or(self.result_bytes);
+        if type_name != NameId::NONE {
+            self.type_name = type_name;
+        }
+    }
+}
+
+/// The detail of a record; `None` if nothing was said.
+pub(crate) fn told(detail: Option<&Detail>, phases: Vec<PhaseInterval>) -> Option<Box<TaskDetail>> {
+    if detail.is_none() && phases.is_empty() {
+        return None;
+    }
+    let none = Detail::default();
+    let Detail { attempt, result_bytes, type_name, labels } = detail.unwrap_or(&none);
+    let label = |(key, value): &(NameId, Arc<str>)| (registry::name(*key), value.clone());
+    Some(Box::new(TaskDetail {
+        attempt: *attempt,
+        result_bytes: *result_bytes,
+        type_name: registry::name(*type_name),
+        labels: labels.iter().map(label).collect(),
+        phases,
+    }))
+}
+
+/// Most phases of a task that are summed under their own names; more are `[overflow]`.
+const SUMS_MAX: usize = 16;
+/// Most intervals of a task that are listed one by one.
+const LISTED_MAX: usize = TASK_PHASES_MAX - SUMS_MAX;
+
+/// The phases that a task was in.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Phases {
+    /// In the order in which they ended.
+    listed: Vec<Interval>,
+    sums: Vec<Sum>,
+}
+
+/// One stay in a phase.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Interval {
+    pub(crate) phase: NameId,
+    pub(crate) start: Timestamp,
+    pub(crate) stop: Timestamp,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Sum {
+    phase: NameId,
+    start: Timestamp,
+    duration_ns: u64,
+    count: u32,
+}
+
+impl Phases {
+    pub(crate) fn add(&mut self, interval: Interval) {
+        if self.listed.len() < LISTED_MAX {
+            self.listed.push(interval);
+        } else {
+            add_to_sums(&mut self.sums, interval);
+        }
+    }
+
+    /// What a record says of them: in the order of their starts, within the task's time but for its
+    /// queueing, and without overlaps.
+    pub(crate) fn intervals(
+        &self,
+        start: Timestamp,
+        stop: Option<Timestamp>,
+    ) -> Vec<PhaseInterval> {
+        let within = |interval: &Interval| {
+            let end = stop.map_or(interval.stop, |stop| stop.min(interval.stop));
+            Interval { start: interval.start.min(end), stop: end, ..*interval }
+        };
+        let mut pieces = without_overlaps(self.listed.iter().map(within).collect());
+        let mut sums = self.sums.clone();
+        for piece in pieces.drain(LISTED_MAX.min(pieces.len())..) {
+            add_to_sums(&mut sums, piece);
+        }
+        let listed = pieces.iter().map(|piece| Sum {
+            phase: piece.phase,
+            start: piece.start,
+            duration_ns: piece.stop.since_ns(piece.start),
+            count: 1,
+        });
+        let interval = |sum: Sum| PhaseInterval {
+            name: registry::name(sum.phase),
+            start_ns: sum.start.unix_ns().saturating_sub(start.unix_ns()),
+            duration_ns: sum.duration_ns,
+            count: sum.count,
+        };
+        let mut all: Vec<PhaseInterval> = listed.chain(sums).map(interval).collect();
+        all.sort_by_key(|interval| interval.start_ns);
+        all
+    }
+}
+
+/// Adds a phase of one of several tasks to their sums, of which there are at most
+/// [`TASK_PHASES_MAX`].
+pub(crate) fn add_to_totals(totals: &mut Vec<PhaseInterval>, phase: &PhaseInterval) {
+    let mut place = totals.iter().position(|sum| sum.name == phase.name);
+    if place.is_none() && totals.len() >= TASK_PHASES_MAX {
+        place = Some(TASK_PHASES_MAX - 1);
+        totals[TASK_PHASES_MAX - 1].name = registry::name(NameId::OVERFLOW);
+    }
+    match place {
+        Some(place) => {
+            let sum = &mut totals[place];
+            sum.duration_ns = sum.duration_ns.saturating_add(phase.duration_ns);
+            sum.count = sum.count.saturating_add(phase.count);
+        }
+        None => totals.push(PhaseInterval { start_ns: 0, ..phase.clone() }),
+    }
+}
+
+fn add_to_sums(sums: &mut Vec<Sum>, interval: Interval) {
+    let Interval { phase, start, stop } = interval;
+    let place = sums.iter().position(|sum| sum.phase == phase).or_else(|| {
+        let full = sums.len() >= SUMS_MAX;
+        full.then_some(SUMS_MAX - 1)
+    });
+    let duration_ns = stop.since_ns(start);
+    let Some(place) = place else {
+        sums.push(Sum { phase, start, duration_ns, count: 1 });
+        return;
+    };
+    let sum = &mut sums[place];
+    if sum.phase != phase {
+        sum.phase = NameId::OVERFLOW;
+    }
+    sum.start = sum.start.min(start);
+    sum.duration_ns = sum.duration_ns.saturating_add(duration_ns);
+    sum.count = sum.count.saturating_add(1);
+}
+
+/// The same time once: of intervals that overlap, as those of several threads or joined futures do,
+/// the one that began last has the time while it lasts, and the one before goes on after it.
+fn without_overlaps(mut intervals: Vec<Interval>) -> Vec<Interval> {
+    intervals.sort_by_key(|interval| (interval.start, Reverse(interval.stop)));
+    let mut pieces = Vec::with_capacity(intervals.len());
+    // Each one interrupts those before it.
+    let mut under_way: Vec<Interval> = Vec::new();
+    let mut given_to = Timestamp::from_unix_ns(i64::MIN);
+    for next in intervals.into_iter().map(Some).chain([None]) {
+        let until = next.map_or(Timestamp::from_unix_ns(i64::MAX), |next| next.start);
+        while let Some(last) = under_way.last() {
+            let (start, stop) = (last.start.max(given_to), last.stop.min(until));
+            if start < stop || last.start == last.stop {
+                pieces.push(Interval { start, stop, ..*last });
+                given_to = stop;
+            }
+            if last.stop > until {
+                break;
+            }
+            under_way.pop();
+        }
+        under_way.extend(next);
+    }
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(nanoseconds: i64) -> Timestamp {
+        Timestamp::from_unix_ns(nanoseconds)
+    }
+
+    fn phases(intervals: &[(u32, i64, i64)]) -> Phases {
+        let mut phases = Phases::default();
+        for (phase, start, stop) in intervals {
+            phases.add(Interval { phase: NameId(*phase), start: at(*start), stop: at(*stop) });
+        }
+        phases
+    }
+
+    fn check(intervals: &[(u32, i64, i64)], expected: &[(&str, i64, u64)]) {
+        let got = phases(intervals).intervals(at(100), Some(at(200)));
+        let got: Vec<_> = got.iter().map(|it| (&*it.name, it.start_ns, it.duration_ns)).collect();
+        assert_eq!(got, expected, "{intervals:?}");
+    }
+
+    /// 2 is queue, 3 transfer, 4 disk-read.
+    #[test]
+    fn intervals_lie_in_the_task_and_do_not_overlap() {
+        check(&[], &[]);
+        check(&[(2, 60, 100), (3, 110, 120)], &[("queue", -40, 40), ("transfer", 10, 10)]);
+        check(&[(3, 190, 230)], &[("transfer", 90, 10)]);
+        check(&[(3, 150, 150)], &[("transfer", 50, 0)]);
+        // The inner one ends first, as guards do; the outer goes on afterwards.
+        let nested = [("transfer", 10, 10), ("disk-read", 20, 10), ("transfer", 30, 20)];
+        check(&[(4, 120, 130), (3, 110, 150)], &nested);
+        // Side by side, as joined futures.
+        check(&[(3, 110, 130), (4, 120, 150)], &[("transfer", 10, 10), ("disk-read", 20, 30)]);
+        check(&[(3, 110, 130), (4, 110, 130)], &[("disk-read", 10, 20)]);
+    }
+
+    #[test]
+    fn past_the_limit_intervals_are_summed_by_phase() {
+        let many: Vec<_> = (0..100).map(|n| (3 + n % 2, i64::from(n), i64::from(n) + 1)).collect();
+        let intervals = phases(&many).intervals(at(0), None);
+        assert_eq!(intervals.len(), LISTED_MAX + 2);
+        let sums: Vec<_> = intervals.iter().filter(|it| it.count > 1).collect();
+        assert_eq!(sums.iter().map(|sum| sum.count).sum::<u32>(), 100 - LISTED_MAX as u32);
+        assert_eq!((sums[0].start_ns, sums[0].duration_ns), (48, 26));
+        let names: Vec<_> = (0..200).map(|n| (n, 0, 1)).collect();
+        let intervals = phases(&names).intervals(at(0), None);
+        assert!(intervals.len() <= TASK_PHASES_MAX);
+        assert_eq!(intervals.iter().map(|it| it.count).sum::<u32>(), 152 + 1);
+    }
+
+    proptest! {
+        /// A model that asks for each nanosecond which interval began last.
+        #[test]
+        fn every_moment_has_the_phase_that_began_last(
+            all in prop::collection::vec((2..9u32, 0..40i64, 1..30i64), 0..20),
+        ) {
+            let mut all: Vec<_> = all.iter().map(|(phase, start, len)| (*phase, *start, start + len)).collect();
+            all.sort_by_key(|(_, start, stop)| (*start, Reverse(*stop)));
+            let got = phases(&all).intervals(at(0), None);
+            prop_assert!(got.is_sorted_by(|a, b| a.start_ns + a.duration_ns as i64 <= b.start_ns));
+            for moment in 0..80 {
+                let holds = |it: &&PhaseInterval| {
+                    (it.start_ns..it.start_ns + it.duration_ns as i64).contains(&moment)
+                };
+                let of_model = all.iter().rfind(|(_, start, stop)| (*start..*stop).contains(&moment));
+                let of_model = of_model.map(|(phase, ..)| registry::name(NameId(*phase)));
+                prop_assert_eq!(got.iter().find(holds).map(|it| it.name.clone()), of_model);
+            }
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! What the process's control group uses and may use, in both versions of control groups.
+
+use std::path::Path;
+
+use profiler_core::Resource;
+
+use super::Look;
+use super::file::SystemFile;
+use super::process::line_number;
+
+const MOUNT: &str = "/sys/fs/cgroup";
+
+/// Groups above the process's own whose limits are read too.
+const LEVELS_MAX: usize = 16;
+
+/// Looks after which it is asked again in which group the process is: ten seconds of half seconds.
+const PLACE_LOOKS: u32 = 20;
+
+/// The first version writes a number near this where there is no limit.
+const UNLIMITED_FROM: u64 = 1 << 62;
+
+#[derive(Debug)]
+pub(super) struct Cgroup {
+    place: SystemFile,
+    /// What `place` said when the files were chosen.
+    chosen_for: String,
+    looks: u32,
+    files: Files,
+}
+
+#[derive(Debug, Default)]
+struct Files {
+    memory: Option<SystemFile>,
+    memory_limits: Vec<SystemFile>,
+    cpu_limits: Vec<CpuLimit>,
+    cpu_stat: Option<SystemFile>,
+}
+
+/// Time in a period of time.
+#[derive(Debug)]
+enum CpuLimit {
+    /// Both in one file.
+    Two(SystemFile),
+    /// A file each.
+    One { quota: SystemFile, period: SystemFile },
+}
+
+impl Default for Cgroup {
+    fn default() -> Cgroup {
+        Cgroup {
+            place: SystemFile::new("/proc/self/cgroup"),
+            chosen_for: String::new(),
+            looks: 0,
+            files: Files::default(),
+        }
+    }
+}
+
+impl Cgroup {
+    pub(super) fn look(&mut self, look: &mut Look) {
+        if self.looks.is_multiple_of(PLACE_LOOKS)
+            && let Some(place) = self.place.read()
+            && place != self.chosen_for
+        {
+            self.files = Files::choose(place, MOUNT);
+            self.chosen_for = place.to_owned();
+        }
+        self.looks = self.looks.wrapping_add(1);
+        self.files.look(look);
+    }
+}
+
+impl Files {
+    /// The files of the groups that `place`, the text of `/proc/self/cgroup`, tells of.
+    fn choose(place: &str, mount: &str) -> Files {
+        let memory = Controller::find(place, mount, "memory");
+        let cpu = Controller::find(place, mount, "cpu");
+        let mut files = Files::default();
+        if let Some(memory) = memory {
+            let (usage, limit) = match memory.first_version {
+                true => ("memory.usage_in_bytes", "memory.limit_in_bytes"),
+                false => ("memory.current", "memory.max"),
+            };
+            files.memory = memory.folders.first().and_then(|own| existing(own, usage));
+            files.memory_limits =
+                memory.folders.iter().filter_map(|folder| existing(folder, limit)).collect();
+        }
+        if let Some(cpu) = cpu {
+            files.cpu_stat = cpu.folders.first().and_then(|own| existing(own, "cpu.stat"));
+            let limit = |folder: &String| match cpu.first_version {
+                true => Some(CpuLimit::One {
+                    quota: existing(folder, "cpu.cfs_quota_us")?,
+                    period: existing(folder, "cpu.cfs_period_us")?,
+                }),
+                false => Some(CpuLimit::Two(existing(folder, "cpu.max")?)),
+            };
+            files.cpu_limits = cpu.folders.iter().filter_map(limit).collect();
+        }
+        files
+    }
+
+    fn look(&mut self, look: &mut Look) {
+        look.set(Resource::CgroupMemory, self.memory.as_mut().and_then(SystemFile::read_number));
+        // `max` is no number, and no limit.
+        let limits = self.memory_limits.iter_mut().filter_map(SystemFile::read_number);
+        look.set(Resource::CgroupMemoryMax, limits.filter(|limit| *limit < UNLIMITED_FROM).min());
+        let limits = self.cpu_limits.iter_mut().filter_map(CpuLimit::thousandths);
+        look.set(Resource::CgroupCpuMax, limits.min());
+        let throttled = self.cpu_stat.as_mut().and_then(SystemFile::read).and_then(throttled_ns);
+        look.set(Resource::CgroupThrottled, throttled);
+    }
+}
+
+/// The folders of a controller's groups: the process's own, and those above it.
+#[derive(Debug, PartialEq, Eq)]
+struct Controller {
+    first_version: bool,
+    folders: Vec<String>,
+}
+
+impl Controller {
+    fn find(place: &str, mount: &str, name: &str) -> Option<Controller> {
+        // Lines are `number:controllers:path`; the second version has 0 and no controllers.
+        let lines = place.lines().filter_map(|line| {
+            let mut parts = line.splitn(3, ':');
+            Some((parts.next()?, parts.next()?, parts.next()?))
+        });
+        let of_first = lines.clone().find(|(_, controllers, _)| {
+            controllers.split(',').any(|controller| controller == name)
+        });
+        let (roots, path) = match of_first {
+            Some((_, controllers, path)) => {
+                (vec![format!("{mount}/{name}"), format!("{mount}/{controllers}")], path)
+            }
+            None => {
+                let (_, _, path) = lines
+                    .clone()
+                    .find(|(number, controllers, _)| *number == "0" && controllers.is_empty())?;
+                (vec![mount.to_owned(), format!("{mount}/unified")], path)
+            }
+        };
+        let first_version = of_first.is_some();
+        let probe = if first_version { "tasks" } else { "cgroup.procs" };
+        let root = roots.into_iter().find(|root| Path::new(root).join(probe).exists())?;
+        Some(Controller { first_version, folders: folders(&root, path) })
+    }
+}
+
+/// The folder of `path` below `root` and all above it, the root last. In a container the path may be
+/// that of the machine, which is not there; then the root is the container's own group.
+fn folders(root: &str, path: &str) -> Vec<String> {
+    let mut path = path.trim_matches('/');
+    let is_there = |path: &str| Path::new(root).join(path).is_dir();
+    if path.split('/').any(|part| part == "..") || !is_there(path) {
+        path = "";
+    }
+    let mut folders = Vec::new();
+    while !path.is_empty() && folders.len() < LEVELS_MAX {
+        folders.push(format!("{root}/{path}"));
+        path = path.rsplit_once('/').map_or("", |(above, _)| above);
+    }
+    folders.push(root.to_owned());
+    folders
+}
+
+fn existing(folder: &str, name: &str) -> Option<SystemFile> {
+    let path = format!("{folder}/{name}");
+    Path::new(&path).exists().then(|| SystemFile::new(path))
+}
+
+impl CpuLimit {
+    /// In thousandths of a processor; `None` if there is no limit.
+    fn thousandths(&mut self) -> Option<u64> {
+        let (quota, period): (u64, u64) = match self {
+            CpuLimit::Two(file) => {
+                let (quota, period) = file.read()?.trim_end().split_once(' ')?;
+                (quota.parse().ok()?, period.parse().ok()?)
+            }
+            // Without a limit the quota is -1, which is no number here.
+            CpuLimit::One { quota, period } => (quota.read_number()?, period.read_number()?),
+        };
+        quota.saturating_mul(1_000).checked_div(period)
+    }
+}
+
+fn throttled_ns(cpu_stat: &str) -> Option<u64> {
+    let microseconds = line_number(cpu_stat, "throttled_usec ");
+    let nanoseconds = microseconds.and_then(|time| time.checked_mul(1_000));
+    nanoseconds.or_else(|| line_number(cpu_stat, "throttled_time "))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// A tree of files as the kernel shows it, and what a look at it sees.
+    fn check(place: &str, files: &[(&str, &str)], expected: &[(Resource, u64)]) {
+        let mount = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = mount.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let mut look = Look::default();
+        Files::choose(place, mount.path().to_str().unwrap()).look(&mut look);
+        let seen = Resource::ALL.into_iter().zip(look.0);
+        let seen: Vec<_> = seen.filter_map(|(of, value)| Some((of, value?))).collect();
+        assert_eq!(seen, expected, "{place}");
+    }
+
+    #[test]
+    fn limits_of_all_groups_above_count_and_the_least_holds() {
+        use Resource::{CgroupCpuMax, CgroupMemory, CgroupMemoryMax, CgroupThrottled};
+        let second = [
+            ("cgroup.procs", ""),
+            ("a/memory.max", "5000\n"),
+            ("a/cpu.max", "max 100000\n"),
+            ("a/b/memory.current", "4000\n"),
+            ("a/b/memory.max", "max\n"),
+            ("a/b/cpu.max", "150000 100000\n"),
+            ("a/b/cpu.stat", "usage_usec 9\nnr_throttled 2\nthrottled_usec 70\n"),
+        ];
+        let expected = [
+            (CgroupMemory, 4_000),
+            (CgroupMemoryMax, 5_000),
+            (CgroupCpuMax, 1_500),
+            (CgroupThrottled, 70_000),
+        ];
+        check("0::/a/b\n", &second, &expected);
+        let first = [
+            ("memory/tasks", ""),
+            ("memory/a/memory.usage_in_bytes", "4000\n"),
+            ("memory/a/memory.limit_in_bytes", "9223372036854771712\n"),
+            ("memory/memory.limit_in_bytes", "6000\n"),
+            ("cpu,cpuacct/tasks", ""),
+            ("cpu,cpuacct/cpu.cfs_quota_us", "-1\n"),
+            ("cpu,cpuacct/cpu.cfs_period_us", "100000\n"),
+            ("cpu,cpuacct/c/cpu.cfs_quota_us", "50000\n"),
+            ("cpu,cpuacct/c/cpu.cfs_period_us", "100000\n"),
+            ("cpu,cpuacct/c/cpu.stat", "nr_periods 1\nthrottled_time 70\n"),
+        ];
+        let expected = [
+            (CgroupMemory, 4_000),
+            (CgroupMemoryMax, 6_000),
+            (CgroupCpuMax, 500),
+            (CgroupThrottled, 70),
+        ];
+        check("4:memory:/a\n3:cpu,cpuacct:/c\n0::/\n", &first, &expected);
+    }
+
+    /// In a container the root is the container's group, whatever path the machine knows it by.
+    #[test]
+    fn a_path_that_is_not_there_is_the_root() {
+        let files = [("cgroup.procs", ""), ("memory.current", "1\n"), ("memory.max", "2\n")];
+        let expected = [(Resource::CgroupMemory, 1), (Resource::CgroupMemoryMax, 2)];
+        for place in ["0::/", "0::/docker/0123", "0::/../other", "0::/../../etc"] {
+            check(place, &files, &expected);
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_left_out() {
+        let files = [
+            ("cgroup.procs", ""),
+            ("memory.current", "-1\n"),
+            ("memory.max", "\n"),
+            ("cpu.max", "100000 0\n"),
+            ("cpu.stat", "throttled_usec 18446744073709551615\n"),
+        ];
+        check("0::/", &files, &[]);
+        for place in ["", "0", "0:", "::", "x:y:z", "4:memory:/"] {
+            check(place, &files, &[]);
+        }
+    }
+}

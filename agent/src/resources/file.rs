@@ -1,0 +1,130 @@
+//! A file of the system's that is read again and again.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::OnceLock;
+
+use nix::sys::resource::{Resource, getrlimit};
+
+use crate::sampler::KeptFile;
+
+/// Most that is read of one file; the lines of 500 processors take as much.
+const TEXT_BYTES_MAX: usize = 64 << 10;
+
+/// A read that gives less than this is the whole of a small file: the kernel fills a page of lines
+/// before it asks for another read.
+const WHOLE_BELOW: usize = 2_048;
+
+/// Looks for which a file that could not be read is left alone: ten seconds of half seconds.
+const ABSENT_LOOKS: u32 = 20;
+
+/// A process that may open fewer than so many files gets none of them taken for long.
+const DESCRIPTORS_TO_KEEP_OPEN: u64 = 256;
+
+#[derive(Debug)]
+pub(super) struct SystemFile {
+    path: String,
+    kept: Option<KeptFile>,
+    /// Looks to come for which it counts as absent.
+    absent: u32,
+    text: Vec<u8>,
+}
+
+impl SystemFile {
+    pub(super) fn new(path: impl Into<String>) -> SystemFile {
+        SystemFile { path: path.into(), kept: None, absent: 0, text: Vec::new() }
+    }
+
+    /// What it says now; `None` if it cannot be read.
+    pub(super) fn read(&mut self) -> Option<&str> {
+        if self.absent > 0 {
+            self.absent -= 1;
+            return None;
+        }
+        if !self.read_text() {
+            self.kept = None;
+            self.absent = ABSENT_LOOKS;
+            return None;
+        }
+        str::from_utf8(&self.text).ok()
+    }
+
+    /// A whole number and nothing else.
+    pub(super) fn read_number(&mut self) -> Option<u64> {
+        self.read()?.trim_end().parse().ok()
+    }
+
+    fn read_text(&mut self) -> bool {
+        if let Some(file) = self.kept.as_ref().and_then(KeptFile::if_same)
+            && read_whole(file, &mut self.text)
+        {
+            return true;
+        }
+        let Ok(file) = File::open(&self.path) else { return false };
+        let is_read = read_whole(&file, &mut self.text);
+        self.kept = if is_read && may_keep_open() { KeptFile::new(file) } else { None };
+        is_read
+    }
+}
+
+fn may_keep_open() -> bool {
+    static MAY: OnceLock<bool> = OnceLock::new();
+    *MAY.get_or_init(|| {
+        let limit = getrlimit(Resource::RLIMIT_NOFILE);
+        limit.is_ok_and(|(soft, _)| soft >= DESCRIPTORS_TO_KEEP_OPEN)
+    })
+}
+
+/// Reads from the start, at offsets, up to the limit.
+fn read_whole(file: &File, text: &mut Vec<u8>) -> bool {
+    let mut length = 0;
+    loop {
+        // Doubling, and kept from look to look.
+        if text.len() - length < WHOLE_BELOW {
+            text.resize((text.len() * 2).clamp(2 * WHOLE_BELOW, TEXT_BYTES_MAX), 0);
+        }
+        let Ok(read) = file.read_at(&mut text[length..], length as u64) else { return false };
+        length += read;
+        if read < WHOLE_BELOW || length == TEXT_BYTES_MAX {
+            text.truncate(length);
+            return true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_read_anew_each_time_whatever_its_length() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        let mut system = SystemFile::new(file.path().to_str().unwrap());
+        let mut expected = String::new();
+        assert_eq!(system.read(), Some(""));
+        for length in [1, 2_047, 2_048, 9_000, 40_000, 70_000] {
+            let more = "x".repeat(length - expected.len());
+            file.write_all(more.as_bytes()).unwrap();
+            expected += &more;
+            let whole = &expected[..expected.len().min(TEXT_BYTES_MAX)];
+            assert_eq!(system.read(), Some(whole), "{length}");
+        }
+        file.as_file().set_len(2).unwrap();
+        assert_eq!(system.read(), Some("xx"));
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_left_alone_for_a_while() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("late");
+        let mut system = SystemFile::new(path.to_str().unwrap());
+        assert_eq!(system.read(), None);
+        std::fs::write(&path, "7\n").unwrap();
+        for _ in 0..ABSENT_LOOKS {
+            assert_eq!(system.read(), None);
+        }
+        assert_eq!(system.read_number(), Some(7));
+    }
+}

@@ -1,0 +1,244 @@
+//! The records of a parcel beside its weights and rows: how much room they take, how they merge, and
+//! what goes first when there is too much of them.
+
+use std::mem::size_of;
+use std::sync::Arc;
+
+use profiler_core::{Expected, Records, ResourceSample, Run, RunId, TransferRecord};
+use rustc_hash::FxHashSet;
+
+/// Room that something takes, in memory and on the wire.
+pub(super) trait Room {
+    /// In memory, as if no text were shared.
+    fn memory_bytes(&self) -> usize;
+
+    /// At most, in a flush; texts of the dictionary are not in it.
+    fn wire_bytes_max(&self) -> usize;
+}
+
+impl Room for TransferRecord {
+    fn memory_bytes(&self) -> usize {
+        let texts = self.peer.len() + self.type_name.len() + self.cause.len();
+        let keys: usize = self.keys.iter().map(|key| size_of::<Arc<str>>() + key.len()).sum();
+        size_of::<TransferRecord>() + texts + keys
+    }
+
+    fn wire_bytes_max(&self) -> usize {
+        // Fourteen fields, of which seven are long numbers.
+        let keys: usize = self.keys.iter().map(|key| 3 + key.len()).sum();
+        120 + keys + self.cause.len()
+    }
+}
+
+impl Room for ResourceSample {
+    fn memory_bytes(&self) -> usize {
+        size_of::<ResourceSample>() + size_of_val(&self.values[..])
+    }
+
+    fn wire_bytes_max(&self) -> usize {
+        40 + 11 * self.values.len()
+    }
+}
+
+impl Room for Expected {
+    fn memory_bytes(&self) -> usize {
+        size_of::<Expected>() + self.name.len()
+    }
+
+    fn wire_bytes_max(&self) -> usize {
+        34
+    }
+}
+
+impl Room for Run {
+    fn memory_bytes(&self) -> usize {
+        size_of::<Run>() + self.name.len()
+    }
+
+    fn wire_bytes_max(&self) -> usize {
+        46 + self.name.len()
+    }
+}
+
+/// Memory that all of them take.
+pub(super) fn memory_bytes(records: &Records) -> usize {
+    fn sum<T: Room>(records: &[T]) -> usize {
+        records.iter().map(Room::memory_bytes).sum()
+    }
+    // Sums of tasks are a parcel's own, not its extras'.
+    let Records { totals: _, transfers, resources, expected, runs } = records;
+    sum(transfers) + sum(resources) + sum(expected) + sum(runs)
+}
+
+/// Appends what was told later; of names that are expected and of runs the later stays.
+pub(super) fn merge(earlier: &mut Records, later: Records) {
+    let expected: FxHashSet<&str> = later.expected.iter().map(|new| &*new.name).collect();
+    earlier.expected.retain(|known| !expected.contains(&*known.name));
+    let runs: FxHashSet<RunId> = later.runs.iter().map(|new| new.id).collect();
+    earlier.runs.retain(|known| !runs.contains(&known.id));
+    earlier.append(later);
+}
+
+/// Splits off what does not fit into `room` bytes of a flush. With `at_least_one`, one record stays
+/// even if it does not. What must not come late goes first.
+pub(super) fn split_off(records: &mut Records, room: usize, at_least_one: bool) -> Records {
+    let mut space = Space { room, must_take: at_least_one, is_full: false };
+    Records {
+        expected: space.split_off(&mut records.expected),
+        runs: space.split_off(&mut records.runs),
+        totals: Vec::new(),
+        resources: space.split_off(&mut records.resources),
+        transfers: space.split_off(&mut records.transfers),
+    }
+}
+
+/// What is left of a flush.
+struct Space {
+    room: usize,
+    must_take: bool,
+    is_full: bool,
+}
+
+impl Space {
+    fn split_off<T: Room>(&mut self, records: &mut Vec<T>) -> Vec<T> {
+        let fits = |record: &&T| {
+            let bytes = record.wire_bytes_max();
+            let fits = !self.is_full && (bytes <= self.room || self.must_take);
+            self.is_full |= !fits;
+            self.must_take = false;
+            self.room = self.room.saturating_sub(if fits { bytes } else { 0 });
+            fits
+        };
+        let taken = records.iter().take_while(fits).count();
+        records.split_off(taken)
+    }
+}
+
+/// Drops the oldest samples of resources and then transfers until `bytes` are freed or none is left.
+/// Gives how many.
+pub(super) fn shed(records: &mut Records, bytes: usize) -> u64 {
+    let mut freed = 0;
+    shed_oldest(&mut records.resources, bytes, &mut freed)
+        + shed_oldest(&mut records.transfers, bytes, &mut freed)
+}
+
+fn shed_oldest<T: Room>(records: &mut Vec<T>, bytes: usize, freed: &mut usize) -> u64 {
+    let too_many = |record: &&T| {
+        let goes = *freed < bytes;
+        *freed += if goes { record.memory_bytes() } else { 0 };
+        goes
+    };
+    let count = records.iter().take_while(too_many).count();
+    records.drain(..count);
+    count as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use profiler_core::wire::{encode_records, v1};
+    use profiler_core::{Direction, Outcome, Resource, Timestamp, TransferId};
+    use proptest::prelude::*;
+    use prost::Message;
+
+    use super::*;
+
+    const LATEST: Timestamp = Timestamp::from_unix_ns(i64::MIN);
+
+    fn transfer(id: u64, text: usize) -> TransferRecord {
+        TransferRecord {
+            id: TransferId(id),
+            direction: Direction::Outgoing,
+            peer: "worker-2".into(),
+            keys: vec!["k".repeat(text).into(); text % 5],
+            more_keys: u64::MAX,
+            type_name: "Matrix".into(),
+            bytes: u64::MAX,
+            compressed_bytes: Some(u64::MAX),
+            start: LATEST,
+            stop: LATEST,
+            task: Some(profiler_core::TaskId(u64::MAX)),
+            thread_id: u32::MAX,
+            outcome: Outcome::Panicked,
+            cause: "c".repeat(text).into(),
+        }
+    }
+
+    fn sample(at: i64) -> ResourceSample {
+        let values = Resource::ALL.map(|resource| (resource, u64::MAX)).to_vec();
+        ResourceSample { at: Timestamp::from_unix_ns(at), period_ns: u64::MAX, values }
+    }
+
+    fn expected(name: &str, total: u64) -> Expected {
+        Expected { name: name.into(), total, since: LATEST }
+    }
+
+    fn run(id: u64, stop: Option<i64>) -> Run {
+        let stop = stop.map(Timestamp::from_unix_ns);
+        Run { id: RunId(id), name: "nightly".into(), start: LATEST, stop }
+    }
+
+    fn all(many: usize, text: usize) -> Records {
+        let ids = 1..=many as u64;
+        Records {
+            transfers: ids.clone().map(|id| transfer(id, text)).collect(),
+            resources: ids.clone().map(|id| sample(id as i64)).collect(),
+            expected: ids.clone().map(|id| expected(&format!("task-{id}"), id)).collect(),
+            runs: ids.map(|id| run(id, None)).collect(),
+            ..Records::default()
+        }
+    }
+
+    fn encoded_bytes(records: &Records) -> usize {
+        let mut flush = v1::Flush::default();
+        encode_records(records, &mut flush, &mut |_| u32::MAX);
+        flush.encoded_len()
+    }
+
+    #[test]
+    fn the_latest_of_a_name_and_of_a_run_holds() {
+        let mut earlier = Records {
+            expected: vec![expected("load", 1), expected("sort", 2)],
+            runs: vec![run(1, None), run(2, None)],
+            ..Records::default()
+        };
+        let later = Records {
+            expected: vec![expected("load", 9)],
+            runs: vec![run(1, Some(7))],
+            ..Records::default()
+        };
+        merge(&mut earlier, later);
+        assert_eq!(earlier.expected, [expected("sort", 2), expected("load", 9)]);
+        assert_eq!(earlier.runs, [run(2, None), run(1, Some(7))]);
+    }
+
+    #[test]
+    fn the_oldest_are_shed() {
+        let mut records = all(3, 4);
+        let before = memory_bytes(&records);
+        let of_samples = 3 * sample(1).memory_bytes();
+        assert_eq!(shed(&mut records, of_samples + 1), 4);
+        assert_eq!(memory_bytes(&records), before - of_samples - transfer(1, 4).memory_bytes());
+        assert_eq!(records.transfers, [transfer(2, 4), transfer(3, 4)]);
+        assert_eq!(
+            (records.resources.len(), records.expected.len(), records.runs.len()),
+            (0, 3, 3)
+        );
+    }
+
+    proptest! {
+        /// Nothing is lost or doubled, every part fits, and splitting ends.
+        #[test]
+        fn parts_fit_and_make_up_the_whole(many in 0..12usize, text in 0..60usize, room in 0..3_000usize) {
+            let mut rest = all(many, text);
+            let whole = rest.clone();
+            let mut parts = Records::default();
+            while !rest.is_empty() {
+                let later = split_off(&mut rest, room, true);
+                prop_assert!(rest.count() == 1 || encoded_bytes(&rest) <= room, "{:?}", rest);
+                parts.append(rest);
+                rest = later;
+            }
+            prop_assert_eq!(parts, whole);
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! What tasks say of themselves beside their start and stop, from outside: phases by guards and
+//! futures, attempt, result and labels, in the ledger and in samples. One process has one agent, so
+//! these tests take turns.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
+
+#[allow(unused, reason = "other tests use the rest")]
+mod common;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant, SystemTime};
+
+use allocation_counter::measure;
+use emberline_agent::diagnostics::{self, Callbacks};
+use emberline_agent::{
+    Phase, PhaseFutureExt as _, Recording, TaskFutureExt as _, current_task, phase, task,
+};
+use profiler_core::limits::{TASK_LABELS_MAX, TASK_PHASES_MAX};
+use profiler_core::{FrameKind, NodeId, TaskDetail, TaskRecord};
+
+use common::{lock, start, work, work_function};
+
+work_function!(work_reading, 1);
+work_function!(work_executing, 2);
+
+/// The phases of a task, one after the other, as names.
+fn names(task: &TaskRecord) -> Vec<&str> {
+    let phases = task.detail.iter().flat_map(|detail| &detail.phases);
+    phases.map(|phase| &*phase.name).collect()
+}
+
+/// Phases lie in the task's time, one after the other, and last longer than nothing.
+fn check_order(task: &TaskRecord) {
+    let mut end = i64::MIN;
+    let length = task.stop.unwrap().since_ns(task.start);
+    for phase in task.detail.iter().flat_map(|detail| &detail.phases) {
+        assert!(phase.start_ns >= end, "{task:?}");
+        end = phase.start_ns + i64::try_from(phase.duration_ns).unwrap();
+        assert!(end <= i64::try_from(length).unwrap(), "{task:?}");
+        assert!(phase.duration_ns > 0 && phase.count == 1, "{task:?}");
+    }
+}
+
+/// What a task did, and the names of the phases that it has for it.
+fn check(what: impl FnOnce(), expected: &[&str]) {
+    let (agent, _turn) = start();
+    let load = task("load").start();
+    what();
+    drop(load);
+    let recording = agent.finish();
+    let load = recording.tasks.iter().find(|task| &*task.name == "load").unwrap();
+    assert_eq!(names(load), expected);
+    check_order(load);
+}
+
+#[test]
+fn guards_put_their_task_into_phases() {
+    check(|| {}, &[]);
+    check(|| drop(phase(Phase::DiskRead)), &["disk-read"]);
+    check(|| drop(phase("decode")), &["decode"]);
+    check(|| drop(phase(Phase::Execute)), &[]);
+    let all = || {
+        for name in profiler_core::PHASES {
+            drop(phase(name));
+        }
+    };
+    let without_execute =
+        ["queue", "transfer", "disk-read", "deserialize", "serialize", "disk-write"];
+    check(all, &without_execute);
+}
+
+#[test]
+fn an_inner_phase_interrupts_the_outer() {
+    let nested = || {
+        let _outer = phase(Phase::Transfer);
+        drop(phase(Phase::Deserialize));
+        let _inner = phase(Phase::DiskWrite);
+        drop(phase(Phase::Execute));
+    };
+    let expected = ["transfer", "deserialize", "transfer", "disk-write", "disk-write", "transfer"];
+    check(nested, &expected);
+    let crossed = || {
+        let first = phase(Phase::Transfer);
+        let second = phase(Phase::DiskRead);
+        drop(first);
+        drop(second);
+    };
+    check(crossed, &["transfer", "disk-read"]);
+    let panics = || {
+        let _outer = phase(Phase::Transfer);
+        catch_unwind(AssertUnwindSafe(|| {
+            let _inner = phase(Phase::DiskRead);
+            std::panic::resume_unwind(Box::new(()));
+        }))
+        .unwrap_err();
+    };
+    check(panics, &["transfer", "disk-read", "transfer"]);
+}
+
+/// A task of its own does not end the phase of the one around it; its phases are its own.
+#[test]
+fn each_task_has_its_own_phases() {
+    let (agent, _turn) = start();
+    let outer = task("outer").start();
+    let sending = phase(Phase::Transfer);
+    let inner = task("inner").start();
+    drop(phase(Phase::DiskRead));
+    drop(inner);
+    drop(sending);
+    drop(phase("no more"));
+    drop(outer);
+    drop(phase("nobody's"));
+    let recording = agent.finish();
+    let [outer, inner] = &recording.tasks[..] else { panic!("{:?}", recording.tasks) };
+    assert_eq!((names(outer), names(inner)), (vec!["transfer", "no more"], vec!["disk-read"]));
+}
+
+#[test]
+fn a_phase_ends_with_its_task_and_waiting_comes_before_it() {
+    let (agent, _turn) = start();
+    let queued = Instant::now();
+    let load = task("load").queued_since(queued).start();
+    let reading = phase(Phase::DiskRead);
+    drop(load);
+    drop(reading);
+    drop(task("exact").queued_for(Duration::from_secs(3)).start());
+    drop(task("told").queued_since_time(SystemTime::now() - Duration::from_secs(60)).start());
+    drop(task("skewed").queued_since_time(SystemTime::now() + Duration::from_secs(60)).start());
+    let recording = agent.finish();
+    let [load, exact, told, skewed] = &recording.tasks[..] else { panic!("{recording:?}") };
+    assert_eq!(names(load), ["queue", "disk-read"]);
+    check_order(load);
+    let queue = |task: &TaskRecord| task.detail.as_ref().unwrap().phases[0].clone();
+    let end = |task| queue(task).start_ns + i64::try_from(queue(task).duration_ns).unwrap();
+    assert_eq!((queue(exact).start_ns, queue(exact).duration_ns), (-3_000_000_000, 3_000_000_000));
+    assert!(
+        queue(told).duration_ns >= 60_000_000_000 && queue(skewed).duration_ns < 60_000_000_000
+    );
+    assert!([load, exact, told, skewed].into_iter().all(|task| end(task) == 0));
+}
+
+#[test]
+fn past_the_limit_phases_are_summed() {
+    let (agent, _turn) = start();
+    let load = task("load").start();
+    let sending = phase(Phase::Transfer);
+    (0..1_000).for_each(|_| drop(phase(Phase::Deserialize)));
+    drop(sending);
+    drop(load);
+    let recording = agent.finish();
+    let load = &recording.tasks[0];
+    let phases = &load.detail.as_ref().unwrap().phases;
+    assert!(phases.len() <= TASK_PHASES_MAX);
+    let of = |name| phases.iter().filter(move |phase| &*phase.name == name);
+    assert_eq!(of("deserialize").map(|phase| phase.count).sum::<u32>(), 1_000);
+    assert_eq!(of("transfer").map(|phase| phase.count).sum::<u32>(), 1_001);
+    let sum: u64 = phases.iter().map(|phase| phase.duration_ns).sum();
+    assert!(sum <= load.stop.unwrap().since_ns(load.start), "no time is counted twice");
+}
+
+/// Threads that work for a task say its phases too, and also when they end before it.
+#[test]
+fn other_threads_say_phases_of_the_task_that_they_work_for() {
+    let here = || {
+        let here = current_task();
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                let _in = here.enter();
+                drop(phase(Phase::DiskRead));
+            });
+        });
+        drop(phase(Phase::DiskWrite));
+    };
+    check(here, &["disk-read", "disk-write"]);
+}
+
+fn poll<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// Gives control back once.
+async fn pause() {
+    let mut paused = false;
+    std::future::poll_fn(|_| {
+        if std::mem::replace(&mut paused, true) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
+
+#[test]
+fn futures_are_in_phases_from_their_first_poll_to_their_end() {
+    let (agent, _turn) = start();
+    let inner = async {
+        pause().await;
+        drop(phase(Phase::Deserialize));
+        pause().await;
+    };
+    let body = async {
+        pause().await;
+        async {
+            inner.in_phase(Phase::DiskRead).await;
+            pause().await;
+        }
+        .in_phase(Phase::Transfer)
+        .await;
+        current_task().result_bytes(5);
+    };
+    let mut load = pin!(body.in_task(task("load")));
+    let mut dropped = Box::pin(pause().in_phase("dropped").in_task(task("dropped")));
+    assert!(poll(dropped.as_mut()).is_pending());
+    while poll(load.as_mut()).is_pending() {
+        drop(task("between").start());
+    }
+    drop(dropped);
+    let recording = agent.finish();
+    let of = |name| recording.tasks.iter().find(|task| &*task.name == name).unwrap();
+    let expected = ["transfer", "disk-read", "deserialize", "disk-read", "transfer"];
+    assert_eq!(names(of("load")), expected);
+    assert_eq!(of("load").detail.as_ref().unwrap().result_bytes, Some(5));
+    check_order(of("load"));
+    assert_eq!((names(of("dropped")), names(of("between"))), (vec!["dropped"], vec![]));
+}
+
+/// Nanoseconds by task and phase of the stacks that contain `function`.
+fn phases_of(recording: &Recording, function: &str) -> Vec<(String, String)> {
+    let profile = &recording.profile;
+    let label = |node: NodeId| profile.frame(profile.nodes()[node.index() - 1].frame).label();
+    let mut found = Vec::new();
+    let mut paths: Vec<Vec<NodeId>> = vec![Vec::new()];
+    for (place, node) in profile.nodes().iter().enumerate() {
+        let mut path = paths[node.parent.index()].clone();
+        path.push(NodeId(u32::try_from(place + 1).unwrap()));
+        if !node.own.is_zero() && path.iter().any(|node| label(*node).contains(function)) {
+            let second = path.get(1).map(|node| profile.nodes()[node.index() - 1].frame);
+            let phase = second.map(|frame| profile.frame(frame));
+            let phase = phase.filter(|frame| frame.kind == FrameKind::Phase);
+            let phase = phase.map_or(String::new(), |frame| frame.label());
+            found.push((label(path[0]), phase));
+        }
+        paths.push(path);
+    }
+    found.sort();
+    found.dedup();
+    found
+}
+
+#[test]
+fn samples_carry_the_phase() {
+    const SLICE: Duration = Duration::from_millis(300);
+    let (agent, _turn) = start();
+    let load = task("load").start();
+    let reading = phase(Phase::DiskRead);
+    work_reading(SLICE);
+    drop(reading);
+    work_executing(SLICE);
+    drop(load);
+    let cleaning = phase("cleaning");
+    work(SLICE);
+    drop(cleaning);
+    let recording = agent.finish();
+    let pair = |task: &str, phase: &str| (task.to_owned(), phase.to_owned());
+    assert_eq!(phases_of(&recording, "work_reading"), [pair("load", "disk-read")]);
+    assert_eq!(phases_of(&recording, "work_executing"), [pair("load", "")]);
+    let outside = phases_of(&recording, "samples_carry_the_phase");
+    assert!(outside.contains(&pair("[no task]", "cleaning")), "{outside:?}");
+}
+
+#[test]
+fn details_are_in_the_record() {
+    let (agent, _turn) = start();
+    let mut load = task("load").attempt(2).label("table", "orders");
+    for number in 0..TASK_LABELS_MAX {
+        load = load.label(format!("key-{number}"), "x".repeat(5_000));
+    }
+    let mut load = load.start();
+    load.result_bytes(512);
+    load.result_of::<Vec<u8>>();
+    drop(load);
+    let save = task("save").start();
+    save.handle().result_bytes(7);
+    save.handle().result_type("Row");
+    save.handle().result_bytes(8);
+    drop(save);
+    let sized = task("sized").future(async { "four" }).result_bytes(|text| text.len() as u64);
+    assert!(poll(pin!(sized)).is_ready());
+    drop(task("silent").start());
+    let recording = agent.finish();
+    let [load, save, sized, silent] = &recording.tasks[..] else { panic!("{recording:?}") };
+    let detail = |task: &TaskRecord| *task.detail.clone().unwrap();
+    let TaskDetail { attempt, result_bytes, type_name, labels, phases } = detail(load);
+    assert_eq!((attempt, result_bytes), (2, Some(512)));
+    assert!(type_name.contains("Vec<u8>") && phases.is_empty());
+    assert_eq!((labels.len(), &*labels[0].0, &*labels[0].1), (TASK_LABELS_MAX, "table", "orders"));
+    assert!(labels[1].1.ends_with('…'));
+    assert_eq!((detail(save).result_bytes, &*detail(save).type_name), (Some(8), "Row"));
+    assert_eq!((detail(sized).result_bytes, &*detail(sized).type_name), (Some(4), "&str"));
+    assert_eq!(silent.detail, None);
+}
+
+/// Callbacks hang on the same guards and see the same record.
+#[test]
+fn callbacks_see_details_and_phases() {
+    let _turn = lock(&common::TURN);
+    let seen: Arc<Mutex<Vec<TaskRecord>>> = Arc::default();
+    let keep = seen.clone();
+    let callbacks = Callbacks::new().posttask(move |task, _| lock(&keep).push(task.clone()));
+    let scope = diagnostics::scope(callbacks);
+    let mut load = task("load").attempt(3).queued_for(Duration::from_secs(1)).start();
+    drop(phase(Phase::DiskRead));
+    let reading = phase("decode");
+    load.result_bytes(4);
+    load.handle().result_type("Row");
+    drop(load);
+    drop(reading);
+    drop(scope);
+    let seen = lock(&seen);
+    let [load] = &seen[..] else { panic!("{seen:?}") };
+    assert_eq!(names(load), ["queue", "disk-read", "decode"]);
+    let detail = load.detail.as_ref().unwrap();
+    assert_eq!((detail.attempt, detail.result_bytes, &*detail.type_name), (3, Some(4), "Row"));
+}
+
+/// On a thread that has done both before.
+#[test]
+fn tasks_and_phases_allocate_nothing() {
+    let (agent, _turn) = start();
+    let key: Arc<str> = "one".into();
+    let once = || {
+        let _task = task("cheap").shared_key(key.clone()).start();
+        drop(phase(Phase::DiskRead));
+        let _phase = phase("mine");
+    };
+    once();
+    // Ten drains' worth of rows at most, so that none is waited for.
+    let measured = measure(|| (0..100).for_each(|_| once()));
+    assert_eq!(measured.count_total, 0);
+    drop(agent.finish());
+}

@@ -1,0 +1,330 @@
+//! What a program tells beside its tasks, and what is measured, as a local agent records it.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
+
+#[allow(dead_code, unused_imports, unused_macros, reason = "other tests use the rest")]
+mod common;
+
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::thread;
+use std::time::Duration;
+
+use emberline_agent::{
+    AgentBuilder, Direction, Recording, TransferGuard, current_task, expect, report_memory, run,
+    task, transfer,
+};
+use profiler_core::{Outcome, Resource, TransferRecord};
+
+use crate::common::{lock, start};
+
+fn transfers(recording: &Recording) -> Vec<&TransferRecord> {
+    let mut transfers: Vec<_> = recording.records.transfers.iter().collect();
+    transfers.sort_by_key(|transfer| transfer.id);
+    transfers
+}
+
+/// How each ended, how many bytes it had, and why it erred.
+fn ends(recording: &Recording) -> Vec<(Outcome, u64, Option<u64>, &str)> {
+    let end = |it: &&TransferRecord| (it.outcome, it.bytes, it.compressed_bytes);
+    let transfers = transfers(recording).into_iter();
+    transfers.map(|it| (end(&it).0, it.bytes, it.compressed_bytes, &*it.cause)).collect()
+}
+
+fn incoming() -> TransferGuard {
+    transfer(Direction::Incoming, "worker-2").start()
+}
+
+/// The one who told it says who, what, for which task and on which thread. Start, stop and the task's
+/// own times are of one clock.
+#[test]
+fn a_transfer_is_told_whole() {
+    let (agent, _turn) = start();
+    let of_task = task("load").key("load-1").start();
+    let names = transfer(Direction::Outgoing, "worker-2").key("x-1").key("x-2").type_name("Matrix");
+    let mut guard = names.start();
+    guard.add_bytes(100);
+    guard.add_bytes(20);
+    guard.set_compressed_bytes(7);
+    guard.add_compressed_bytes(1);
+    // It ends elsewhere; the thread that it began on is told.
+    thread::spawn(move || drop(guard)).join().unwrap();
+    drop(of_task);
+    drop(transfer(Direction::Incoming, "worker-3").start());
+
+    let recording = agent.finish();
+    let [first, second] = transfers(&recording)[..] else { panic!("{recording:?}") };
+    let [of_task] = &recording.tasks[..] else { panic!("{recording:?}") };
+    assert_eq!((first.direction, &*first.peer), (Direction::Outgoing, "worker-2"));
+    assert_eq!(first.keys.iter().map(|key| &**key).collect::<Vec<_>>(), ["x-1", "x-2"]);
+    assert_eq!((first.more_keys, &*first.type_name), (0, "Matrix"));
+    assert_eq!((first.bytes, first.compressed_bytes), (120, Some(8)));
+    assert_eq!((first.task, first.thread_id), (Some(of_task.id), of_task.thread_id));
+    assert!(of_task.start <= first.start && first.start <= first.stop);
+    assert!(first.stop <= of_task.stop.unwrap());
+    assert_eq!(
+        (second.direction, second.task, second.outcome),
+        (Direction::Incoming, None, Outcome::Ok)
+    );
+    assert_eq!(recording.lost_records, 0);
+}
+
+#[test]
+fn a_transfer_ends_as_it_is_said_and_once() {
+    let (agent, _turn) = start();
+    drop(incoming());
+    incoming().fail("no route");
+    incoming().fail("x".repeat(2_000));
+    incoming().cancel();
+    let panicked = thread::spawn(|| {
+        let _guard = incoming();
+        panic!("on purpose");
+    });
+    panicked.join().unwrap_err();
+    let recording = agent.finish();
+    let cut = format!("{}…", "x".repeat(1_021));
+    let expected = [
+        (Outcome::Ok, 0, None, ""),
+        (Outcome::Erred, 0, None, "no route"),
+        (Outcome::Erred, 0, None, &cut),
+        (Outcome::Cancelled, 0, None, ""),
+        (Outcome::Panicked, 0, None, ""),
+    ];
+    assert_eq!(ends(&recording), expected);
+}
+
+#[test]
+fn nothing_is_told_without_an_agent() {
+    let turn = lock(&common::TURN);
+    let (guard, nightly) = (incoming(), run("nightly"));
+    expect("load", 5);
+    let agent = AgentBuilder::default().resource_interval(None).start_local().unwrap();
+    // What began before nobody knows.
+    drop((guard, nightly));
+    let later = (incoming(), run("later"));
+    let recording = agent.finish();
+    drop(later);
+    let agent = AgentBuilder::default().resource_interval(None).start_local().unwrap();
+    assert_eq!(recording.records.runs.len(), 1);
+    assert_eq!(recording.records.count(), 1, "{:?}", recording.records);
+    let next = agent.finish();
+    assert!(next.records.is_empty(), "what ended in between is of neither: {:?}", next.records);
+    drop(turn);
+}
+
+#[test]
+fn keys_are_bounded_and_counted() {
+    let (agent, _turn) = start();
+    let keys = |number: usize, bytes: usize| {
+        let empty = transfer(Direction::Incoming, "p");
+        let key = "k".repeat(bytes);
+        drop((0..number).fold(empty, |named, _| named.key(&key)).start());
+    };
+    keys(70, 1);
+    keys(5, 1_000);
+    keys(2, 5_000);
+    let recording = agent.finish();
+    let counts: Vec<_> =
+        transfers(&recording).iter().map(|it| (it.keys.len(), it.more_keys)).collect();
+    assert_eq!(counts, [(64, 6), (4, 1), (0, 2)]);
+}
+
+/// More than a ring holds, faster than it is emptied: each is either there or counted, and what must
+/// not be lost is not.
+#[test]
+fn what_has_no_room_is_counted() {
+    const MANY: u64 = 30_000;
+    let (agent, _turn) = start();
+    (0..MANY).for_each(|_| drop(incoming()));
+    expect("load", 5);
+    drop(run("nightly"));
+    let recording = agent.finish();
+    assert_eq!(recording.records.transfers.len() as u64 + recording.lost_records, MANY);
+    assert!(recording.lost_records > 0, "the loop is no faster than the folder");
+    assert_eq!(recording.records.expected[0].total, 5);
+    assert!(recording.records.runs[0].stop.is_some());
+}
+
+/// Reads and writes in these steps; an error once they are used up.
+struct Steps(Vec<io::Result<usize>>);
+
+impl Steps {
+    fn next(&mut self) -> io::Result<usize> {
+        if self.0.is_empty() { Ok(0) } else { self.0.remove(0) }
+    }
+}
+
+impl Read for Steps {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        self.next()
+    }
+}
+
+impl Write for Steps {
+    fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+        self.next()
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.next().map(drop)
+    }
+}
+
+fn steps() -> Steps {
+    let (again, later) = (ErrorKind::Interrupted.into(), ErrorKind::WouldBlock.into());
+    Steps(vec![Ok(3), Err(again), Ok(4), Err(later), Err(io::Error::other("gone")), Ok(50)])
+}
+
+#[test]
+fn readers_and_writers_count_by_themselves() {
+    let (agent, _turn) = start();
+    let named = || transfer(Direction::Incoming, "worker-2");
+    // To the end, after which it has ended though the reader lives.
+    let mut reader = named().reader(&b"0123456789"[..]);
+    assert_eq!(reader.read(&mut []).unwrap(), 0, "no room is no end");
+    reader.transfer().unwrap().add_compressed_bytes(6);
+    io::copy(&mut reader, &mut io::sink()).unwrap();
+    assert!(reader.transfer().is_none());
+    // Not to the end.
+    let mut reader = named().reader(&b"0123456789"[..]);
+    reader.read_exact(&mut [0; 4]).unwrap();
+    assert_eq!(reader.finish(), b"456789");
+    // An error ends it, but not one that says "again".
+    let mut reader = named().reader(steps());
+    while reader.transfer().is_some() {
+        let _ = reader.read(&mut [0; 9]);
+    }
+    assert_eq!(reader.read(&mut [0; 9]).unwrap(), 50);
+    let mut writer = named().writer(steps());
+    while writer.transfer().is_some() {
+        let _ = writer.write(&[0; 9]);
+    }
+    let mut writer = named().writer(Vec::new());
+    writer.write_all(b"0123").unwrap();
+    let parts = [IoSlice::new(b"45"), IoSlice::new(b"6")];
+    assert_eq!(writer.write_vectored(&parts).unwrap(), 3);
+    assert_eq!(writer.finish(), b"0123456");
+    let recording = agent.finish();
+    let expected = [
+        (Outcome::Ok, 10, Some(6), ""),
+        (Outcome::Ok, 4, None, ""),
+        (Outcome::Erred, 7, None, "gone"),
+        (Outcome::Erred, 7, None, "gone"),
+        (Outcome::Ok, 7, None, ""),
+    ];
+    assert_eq!(ends(&recording), expected);
+}
+
+/// Both ends of a link in memory, as both of them count it.
+#[cfg(feature = "tokio-io")]
+#[test]
+fn async_readers_and_writers_count_by_themselves() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    let (agent, _turn) = start();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let (near, far) = tokio::io::duplex(100);
+        let mut writer = transfer(Direction::Outgoing, "worker-2").writer(near);
+        let mut reader = transfer(Direction::Incoming, "worker-1").reader(far);
+        let send = async {
+            writer.write_all(&[7; 1_000]).await.unwrap();
+            writer.shutdown().await.unwrap();
+            assert!(writer.transfer().is_none());
+        };
+        let mut received = Vec::new();
+        let (_, read) = tokio::join!(send, reader.read_to_end(&mut received));
+        assert_eq!(read.unwrap(), 1_000);
+        assert!(reader.transfer().is_none());
+        // The other end is gone.
+        drop(reader.finish());
+        let mut writer = transfer(Direction::Outgoing, "worker-3").writer(writer.finish());
+        writer.write_all(&[7; 10]).await.unwrap_err();
+    });
+    let recording = agent.finish();
+    let ends = ends(&recording);
+    assert_eq!(ends[..2], [(Outcome::Ok, 1_000, None, ""), (Outcome::Ok, 1_000, None, "")]);
+    assert_eq!((ends[2].0, ends[2].1), (Outcome::Erred, 0));
+    assert!(!ends[2].3.is_empty());
+}
+
+/// A thread that works for a task of another tells so with the task's handle.
+#[test]
+fn a_transfer_is_of_the_task_that_it_is_given() {
+    let (agent, _turn) = start();
+    let of_task = task("load").start();
+    let handle = current_task();
+    drop(of_task);
+    thread::spawn(move || drop(transfer(Direction::Incoming, "p").task(&handle).start()))
+        .join()
+        .unwrap();
+    let recording = agent.finish();
+    assert_eq!(transfers(&recording)[0].task, Some(recording.tasks[0].id));
+}
+
+#[test]
+fn what_is_expected_adds_up_since_it_was_first_said() {
+    let (agent, _turn) = start();
+    drop(task("before").start());
+    expect("load", 5);
+    drop(task("between").start());
+    thread::spawn(|| expect("load", 3)).join().unwrap();
+    expect("sort", u64::MAX);
+    expect("sort", 1);
+    let recording = agent.finish();
+    let mut expected = recording.records.expected;
+    expected.sort_by(|a, b| a.name.cmp(&b.name));
+    let totals: Vec<_> = expected.iter().map(|it| (&*it.name, it.total)).collect();
+    assert_eq!(totals, [("load", 8), ("sort", u64::MAX)]);
+    let between = recording.tasks.iter().find(|task| &*task.name == "between").unwrap();
+    assert!(expected[0].since <= between.start);
+}
+
+/// Also one that ends on another thread than it began on, whose end may be read before its start.
+#[test]
+fn runs_have_names_and_may_overlap_and_move() {
+    let (agent, _turn) = start();
+    let open = run("open");
+    let runs: Vec<_> = (0..200).map(|_| run("nightly")).collect();
+    thread::spawn(move || drop(runs)).join().unwrap();
+    let recording = agent.finish();
+    drop(open);
+    let runs = &recording.records.runs;
+    assert_eq!(runs.len(), 201);
+    let ended =
+        |name: &str| runs.iter().filter(|run| &*run.name == name && run.stop.is_some()).count();
+    assert_eq!((ended("nightly"), ended("open")), (200, 0));
+    assert!(runs.iter().all(|run| run.stop.is_none_or(|stop| stop >= run.start)));
+}
+
+#[test]
+fn resources_are_measured_by_themselves() {
+    let _turn = lock(&common::TURN);
+    let agent =
+        AgentBuilder::default().resource_interval(Duration::from_millis(10)).start_local().unwrap();
+    report_memory(1 << 20, 1 << 10);
+    common::work(Duration::from_millis(1_200));
+    let recording = agent.finish();
+    let samples = &recording.records.resources;
+    assert!(samples.len() >= 5, "{} samples", samples.len());
+    assert!(samples.is_sorted_by_key(|sample| sample.at));
+    // Each begins where the one before ended, so counts add up to the process's own.
+    for pair in samples.windows(2) {
+        assert_eq!(pair[1].at.since_ns(pair[0].at), pair[1].period_ns);
+    }
+    let cpu_ns: u64 = samples.iter().filter_map(|sample| sample.get(Resource::ProcessCpu)).sum();
+    assert!(cpu_ns >= 1_000_000_000, "{cpu_ns}");
+    let last = samples.last().unwrap();
+    assert_eq!(last.get(Resource::ManagedMemory), Some(1 << 20));
+    assert_eq!(last.get(Resource::SpilledMemory), Some(1 << 10));
+    assert!(last.get(Resource::ProcessMemory).unwrap() > 1 << 20);
+}
+
+#[test]
+fn an_interval_of_resources_that_cannot_be_is_refused() {
+    let _turn = lock(&common::TURN);
+    for interval in [Duration::ZERO, Duration::from_millis(9), Duration::from_secs(3_601)] {
+        let refused = AgentBuilder::default().resource_interval(interval).start_local();
+        let text = refused.err().unwrap().to_string();
+        assert!(text.contains("must be from 10ms to 3600s, or none"), "{text}");
+    }
+}

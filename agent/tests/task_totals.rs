@@ -1,0 +1,136 @@
+//! More tasks than rows: what has no row is summed, to the last one. One process has one agent, so
+//! these tests take turns.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
+
+#[allow(unused, reason = "other tests use the rest")]
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use emberline_agent::diagnostics::{self, Callbacks};
+use emberline_agent::{AgentBuilder, Phase, Recording, phase, task};
+use profiler_core::bucket::{bucket, bucket_middle_ns};
+use profiler_core::{NodeId, Outcome, Profile, Weight};
+
+use common::{lock, start, work};
+
+/// Tasks of that name and outcome: with rows, and in sums; and the nanoseconds of all.
+fn counts(recording: &Recording, name: &str, outcome: Outcome) -> (u64, u64, u64) {
+    let rows = recording.tasks.iter().filter(|it| &*it.name == name && it.outcome == outcome);
+    let sums = recording.totals.iter().filter(|it| &*it.name == name && it.outcome == outcome);
+    let of_rows: u64 = rows.clone().map(|it| it.stop.unwrap().since_ns(it.start)).sum();
+    let of_sums: u64 = sums.clone().map(|it| it.duration_ns).sum();
+    (rows.count() as u64, sums.map(|it| it.count()).sum(), of_rows + of_sums)
+}
+
+#[test]
+fn tasks_beyond_the_rows_of_a_second_are_summed() {
+    const TASKS: u64 = 2_000;
+    let _turn = lock(&common::TURN);
+    // A second witness of every duration.
+    let seen: Arc<AtomicU64> = Arc::default();
+    let add = seen.clone();
+    let callbacks = Callbacks::new().posttask(move |task, _| {
+        let duration = task.stop.unwrap().since_ns(task.start);
+        add.fetch_add(duration, Ordering::Relaxed);
+    });
+    let scope = diagnostics::scope(callbacks);
+    let agent = AgentBuilder::default().task_rows_per_second(100).start_local().unwrap();
+    let long = task("long").start();
+    for number in 0..TASKS {
+        let short = task("short").key(format!("short-{number}")).start();
+        drop(phase(Phase::DiskRead));
+        if number % 100 == 0 { short.fail("no") } else { drop(short) }
+    }
+    // Who was told that it runs is told that it ended.
+    while !agent.recording().tasks.iter().any(|told| *told.name == *"long") {
+        std::thread::park_timeout(Duration::from_millis(20));
+    }
+    drop(long);
+    drop(scope);
+    let recording = agent.finish();
+    let (rows, sums, ok_ns) = counts(&recording, "short", Outcome::Ok);
+    assert_eq!(rows + sums, TASKS - TASKS / 100);
+    let (erred_rows, erred_sums, erred_ns) = counts(&recording, "short", Outcome::Erred);
+    assert_eq!(erred_rows + erred_sums, TASKS / 100);
+    assert!(erred_rows >= 10, "some room is kept for what went wrong");
+    assert!((80..=200).contains(&rows) && sums > 0, "{rows} rows");
+    assert_eq!((recording.thinned_tasks, recording.lost_tasks), (sums + erred_sums, 0));
+    let (long_rows, _, long_ns) = counts(&recording, "long", Outcome::Ok);
+    assert_eq!(long_rows, 1);
+    assert_eq!(ok_ns + erred_ns + long_ns, seen.load(Ordering::Relaxed));
+    let phases = recording.totals.iter().flat_map(|it| &it.phases);
+    assert_eq!(phases.map(|it| u64::from(it.count)).sum::<u64>(), sums + erred_sums);
+    for totals in &recording.totals {
+        assert!(totals.buckets.is_sorted_by(|a, b| a.0 < b.0));
+        let middles = totals.buckets.iter().map(|(it, count)| bucket_middle_ns(*it) * count);
+        let error = middles.sum::<u64>().abs_diff(totals.duration_ns);
+        assert!(error <= totals.duration_ns / 8 + 10 * totals.count(), "{totals:?}");
+        assert!(totals.buckets.iter().all(|(it, _)| *it < bucket(u64::MAX)));
+    }
+}
+
+/// A thread that writes faster than anybody reads: its ring is full most of the time.
+#[test]
+fn a_full_ring_loses_no_task_and_no_phase() {
+    const TASKS: u64 = 200_000;
+    let (agent, _turn) = start();
+    let outer = task("outer").start();
+    for _ in 0..TASKS {
+        let _task = task("fast").start();
+        drop(phase(Phase::Serialize));
+    }
+    drop(outer);
+    let recording = agent.finish();
+    let (rows, sums, _) = counts(&recording, "fast", Outcome::Ok);
+    assert_eq!((rows + sums, recording.lost_tasks), (TASKS, 0));
+    assert!(sums > 0, "or nothing was shown");
+    assert_eq!(counts(&recording, "outer", Outcome::Ok).0, 1);
+    let of_sums = recording.totals.iter().flat_map(|it| &it.phases);
+    let details = recording.tasks.iter().flat_map(|it| &it.detail);
+    let all = of_sums.chain(details.flat_map(|it| &it.phases));
+    assert_eq!(all.map(|it| u64::from(it.count)).sum::<u64>(), TASKS);
+}
+
+/// Each second's time once by stack and once by thread.
+#[test]
+fn the_time_of_threads_is_the_time_of_stacks() {
+    let (agent, _turn) = start();
+    std::thread::scope(|threads| {
+        for number in 0..2 {
+            let named = std::thread::Builder::new().name(format!("pool-{number}"));
+            let body = || {
+                let _task = task("load").start();
+                let reading = phase(Phase::DiskRead);
+                work(Duration::from_millis(200));
+                drop(reading);
+                work(Duration::from_millis(200));
+            };
+            named.spawn_scoped(threads, body).unwrap();
+        }
+    });
+    let recording = agent.finish();
+    let (stacks, threads) = (&recording.profile, &recording.threads);
+    let total = |profile: &Profile| {
+        profile.nodes().iter().map(|node| node.own).fold(Weight::ZERO, |sum, own| sum + own)
+    };
+    assert_eq!(total(stacks), total(threads));
+    let mut found = Vec::new();
+    let mut paths = vec![String::new()];
+    for node in threads.nodes() {
+        let label = threads.frame(node.frame).label();
+        let path = format!("{}/{label}", paths[node.parent.index()]);
+        if node.own.total_ns() >= 100_000_000 && path.starts_with("/load") {
+            assert_ne!(node.parent, NodeId::ROOT);
+            found.push(path.clone());
+        }
+        paths.push(path);
+    }
+    found.sort();
+    let expected =
+        ["/load/disk-read/pool-0", "/load/disk-read/pool-1", "/load/pool-0", "/load/pool-1"];
+    assert_eq!(found, expected);
+}
