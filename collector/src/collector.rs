@@ -1,27 +1,32 @@
 //! The collector itself: sessions, tree, hot window and ledger, and what each message does to them.
 //!
-//! Locks are taken in one order, log → registry → session → (tree | hot | ledger | wishes, one at a
-//! time), and none is held across an await. A flush is applied under its own session's lock, so that
+//! Locks are taken in one order, log → registry → session → (tree | hot | ledger | records | wishes,
+//! one at a time), and none is held across an await. A flush is applied under its own session's lock, so that
 //! it is whole as far as its agent can see; the shared ones are taken only for the moment of each
 //! change. From its check until it is applied a flush has its session's *turn*, which is awaited: no
 //! other flush and no other stream comes between, however long the log takes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::Duration;
 
 use profiler_core::wire::v1::{self, collector_message::Kind};
-use profiler_core::{Timestamp, WorkerId};
+use profiler_core::{Outcome, TaskRecord, Timestamp, WorkerId};
 use tokio::sync::{oneshot, watch};
 
 use crate::clock::Clock;
 use crate::commit::{Accepted, Log};
+use crate::events::{Events, Happening};
 use crate::hot::HotWindow;
+use crate::late::{Hours, LateHours, late_hours};
 use crate::ledger::{Ledger, TaskRow};
 use crate::limits::{
-    GRACE, Limits, MEMORY_TABLES_BYTES_MAX, TRANSLATION_KEPT, UNSEALED_BYTES_FULL, nanoseconds,
+    GRACE, LATE_HOURS_MAX, Limits, MEMORY_TABLES_BYTES_MAX, RUNS_MAX, TRANSLATION_KEPT,
+    UNSEALED_BYTES_FULL, nanoseconds,
 };
 use crate::live::{Orders, Wishes};
+use crate::records::{RecordBook, RunRow};
 use crate::session::{
     Checked, Checks, Greeting, HelloError, NoRoom, Presence, Registry, Session, SessionCell, Turn,
 };
@@ -42,7 +47,13 @@ pub struct Collector {
     pub(crate) tree: RwLock<Tree>,
     pub(crate) hot: RwLock<HotWindow>,
     pub(crate) ledger: RwLock<Ledger>,
+    pub(crate) records: RwLock<RecordBook>,
+    pub(crate) events: Events,
     pub(crate) registry: Mutex<Registry>,
+    /// How many flushes were applied since the start.
+    pub(crate) flushes: AtomicU64,
+    /// Taken alone.
+    pub(crate) late: Mutex<LateHours>,
     pub(crate) wishes: Mutex<Wishes>,
     /// Each time an agent says what it works by.
     pub(crate) news: watch::Sender<()>,
@@ -90,11 +101,20 @@ pub(crate) enum NotTaken {
     NotLogged(#[from] NotLogged),
 }
 
-/// What the check of a flush leads to.
+/// A flush, and when it came.
+#[derive(Debug)]
+pub(crate) struct Received {
+    pub(crate) flush: v1::Flush,
+    pub(crate) at: Timestamp,
+}
+
+/// What the check of the first flushes of a queue leads to.
 enum Verdict {
+    /// Of the first one, which changes nothing.
     Answer(Kind),
-    /// To be stored, and the record to be logged before, if there is a log.
-    Store(Checked, Vec<u8>),
+    /// As many of the first ones are to be stored as there are here, at least one; and the record of
+    /// each to be logged before, if there is a log.
+    Store(Vec<Checked>, Vec<Vec<u8>>),
 }
 
 /// A stream's hold on its session.
@@ -147,8 +167,12 @@ impl Collector {
             sealing: Mutex::default(),
             tree: RwLock::new(tree),
             hot: RwLock::new(HotWindow::new(manifest.clone())),
-            ledger: RwLock::new(Ledger::new(manifest, limits.ledger_rows_max)),
-            registry: Mutex::new(Registry::new(limits.sessions_max)),
+            ledger: RwLock::new(Ledger::new(manifest.clone(), limits.ledger_rows_max)),
+            records: RwLock::new(RecordBook::new(manifest, RUNS_MAX)),
+            events: Events::new(),
+            registry: Mutex::new(Registry::new(limits.sessions_max, limits.label_bytes_max)),
+            late: Mutex::default(),
+            flushes: AtomicU64::new(0),
             wishes: Mutex::new(Wishes::default()),
             news: watch::Sender::new(()),
             log: None,
@@ -199,10 +223,12 @@ impl Collector {
         let others = registry.of_worker(worker);
         // Taken before the registry is let go, so that it cannot be forgotten in between.
         let mut session = lock(&cell.state);
+        registry.greet(&mut session, greeting);
         drop(registry);
-        let (generation, taken_over) = session.take(greeting, received_at);
+        let (generation, taken_over) = session.take(received_at);
         let orders = self.give_orders(&cell, &mut session);
         write(&self.ledger).run_again(worker, epoch);
+        self.events.worker(Happening::WorkerConnected, &cell, &session, received_at);
         let marks = session.translation.marks();
         let welcome = v1::Welcome {
             acked_seq: session.acked_seq,
@@ -248,74 +274,129 @@ impl Collector {
         self.log.as_ref().map_or(Ok(()), Log::check_room)
     }
 
-    /// Takes in a flush, once: one at or below the mark is acked again and changes nothing. Acked
-    /// only when it is logged, if there is a log, and applied.
+    /// Takes the first of the waiting flushes in, once: one at or below the mark is acked again and
+    /// changes nothing. Acked only when it is logged, if there is a log, and applied. Those behind it
+    /// come along if they can be stored as well: they are safe together or not at all. Gives the
+    /// answers to those that it took out of `waiting`, at least one.
+    pub(crate) async fn flushes(
+        &self,
+        attachment: &Attachment,
+        waiting: &mut VecDeque<Received>,
+    ) -> Result<Vec<Kind>, NotTaken> {
+        let turn = attachment.cell.turn.clone().lock_owned().await;
+        let waiting_now = &*waiting.make_contiguous();
+        let (mut checked, mut records) = match self.check(attachment, waiting_now)? {
+            Verdict::Answer(kind) => {
+                waiting.pop_front();
+                return Ok(vec![kind]);
+            }
+            Verdict::Store(checked, records) => (checked, records),
+        };
+        self.check_room()?;
+        // Together they may be about more late hours than are ever taken in, where none is by itself.
+        let (mut hours, mut count) = (Hours::new(), 0);
+        for (checked, received) in checked.iter().zip(waiting.iter()) {
+            let more = late_hours(checked, received.at);
+            if count > 0 && hours.union(&more).count() > LATE_HOURS_MAX {
+                break;
+            }
+            hours.extend(more);
+            count += 1;
+        }
+        checked.truncate(count);
+        records.truncate(count);
+        if !lock(&self.late).admit(&hours) {
+            return Err(NotLogged::Late.into());
+        }
+        let cell = attachment.cell.clone();
+        let accepted = Accepted { cell, checked, turn };
+        match &self.log {
+            Some(log) => log.commit(accepted, records).await?,
+            None => self.apply(accepted),
+        }
+        let ack = |Received { flush, at }: Received| {
+            let receipt = Some(self.receipt(flush.sent_at_ns, at));
+            Kind::Ack(v1::Ack { seq: flush.seq, receipt })
+        };
+        Ok(waiting.drain(..count).map(ack).collect())
+    }
+
+    /// Takes in one flush.
+    #[cfg(test)]
     pub(crate) async fn flush(
         &self,
         attachment: &Attachment,
         flush: &v1::Flush,
-        received_at: Timestamp,
+        at: Timestamp,
     ) -> Result<Kind, NotTaken> {
-        let turn = attachment.cell.turn.clone().lock_owned().await;
-        let (checked, record) = match self.check(attachment, flush, received_at)? {
-            Verdict::Answer(kind) => return Ok(kind),
-            Verdict::Store(checked, record) => (checked, record),
-        };
-        let cell = attachment.cell.clone();
-        self.check_room()?;
-        let accepted = Accepted { cell, checked, turn };
-        match &self.log {
-            Some(log) => log.commit(accepted, record).await?,
-            None => self.apply(accepted),
-        }
-        let receipt = Some(self.receipt(flush.sent_at_ns, received_at));
-        Ok(Kind::Ack(v1::Ack { seq: flush.seq, receipt }))
+        let mut waiting = VecDeque::from([Received { flush: flush.clone(), at }]);
+        let mut answers = self.flushes(attachment, &mut waiting).await?;
+        assert_eq!((answers.len(), waiting.len()), (1, 0));
+        Ok(answers.remove(0))
     }
 
-    fn check(
-        &self,
-        attachment: &Attachment,
-        flush: &v1::Flush,
-        received_at: Timestamp,
-    ) -> Result<Verdict, TakenOver> {
-        let mut session = self.held(attachment, received_at)?;
-        let seq = flush.seq;
-        if seq != 0 && seq <= session.acked_seq {
-            let receipt = Some(self.receipt(flush.sent_at_ns, received_at));
-            return Ok(Verdict::Answer(Kind::Ack(v1::Ack { seq, receipt })));
+    /// Checks the first of the waiting flushes, and those behind it while they can be stored: any
+    /// other one is looked at again when it is the first, for what it leads to depends on whether
+    /// these become safe.
+    fn check(&self, attachment: &Attachment, waiting: &[Received]) -> Result<Verdict, TakenOver> {
+        let last = waiting.last().expect("the caller has a flush");
+        let mut session = self.held(attachment, last.at)?;
+        let (mut all, mut records) = (Vec::new(), Vec::new());
+        for Received { flush, at } in waiting {
+            let mark = all.last().map_or(session.acked_seq, |checked: &Checked| checked.seq);
+            let seq = flush.seq;
+            let receipt = || Some(self.receipt(flush.sent_at_ns, *at));
+            if seq != 0 && seq <= mark {
+                if all.is_empty() {
+                    return Ok(Verdict::Answer(Kind::Ack(v1::Ack { seq, receipt: receipt() })));
+                }
+                break;
+            }
+            let checks = Checks {
+                cell: &attachment.cell,
+                translation: &session.translation,
+                tree: &self.tree,
+                now: *at,
+                tasks_max: self.limits.flush_tasks_max,
+            };
+            let checked = checks.check(flush).and_then(|checked| {
+                let record = self.log.as_ref().map(|_| checks.record(&checked)).transpose()?;
+                Ok((checked, record.unwrap_or_default()))
+            });
+            match checked {
+                Ok((checked, record)) => {
+                    all.push(checked);
+                    records.push(record);
+                }
+                Err(error) if all.is_empty() => {
+                    // The mark advances over it: it would be as wrong the next time.
+                    session.acked_seq = session.acked_seq.max(seq);
+                    let answer = refuse(&mut session, seq, error.to_string(), receipt());
+                    return Ok(Verdict::Answer(answer));
+                }
+                Err(_) => break,
+            }
         }
-        let checks = Checks {
-            cell: &attachment.cell,
-            translation: &session.translation,
-            tree: &self.tree,
-            now: received_at,
-            tasks_max: self.limits.flush_tasks_max,
-        };
-        let checked = checks.check(flush).and_then(|checked| {
-            let record = self.log.as_ref().map(|_| checks.record(&checked)).transpose()?;
-            Ok(Verdict::Store(checked, record.unwrap_or_default()))
-        });
-        Ok(checked.unwrap_or_else(|error| {
-            // The mark advances over it: it would be as wrong the next time.
-            session.acked_seq = session.acked_seq.max(seq);
-            let receipt = Some(self.receipt(flush.sent_at_ns, received_at));
-            Verdict::Answer(refuse(&mut session, seq, error.to_string(), receipt))
-        }))
+        Ok(Verdict::Store(all, records))
     }
 
-    /// Applies a flush that is safe, or need not be. Its turn ends here.
+    /// Applies flushes that are safe, or need not be. Their turn ends here.
     pub(crate) fn apply(&self, accepted: Accepted) {
         let Accepted { cell, checked, turn } = accepted;
         let mut session = lock(&cell.state);
-        debug_assert!(session.acked_seq < checked.seq, "nothing else is applied in its turn");
-        session.note_applied(&checked);
-        self.store(&cell, checked);
-        // It was on its way when its stream ended: what it told of as running will not go on.
+        let count = checked.len() as u64;
+        for checked in checked {
+            debug_assert!(session.acked_seq < checked.seq, "nothing else is applied in its turn");
+            session.note_applied(&checked);
+            self.store(&cell, checked);
+        }
+        // They were on their way when their stream ended: what they told of as running will not go on.
         if let Presence::Gone(since) = session.presence {
             self.end_life(&cell, &mut session, since);
         }
         drop(session);
         drop(turn);
+        self.flushes.fetch_add(count, Ordering::Relaxed);
     }
 
     /// Puts a checked flush where questions find it. The hot window's lock is held for one insertion,
@@ -324,13 +405,46 @@ impl Collector {
         if let Some(window) = checked.window {
             write(&self.hot).insert(window);
         }
-        if !checked.tasks.is_empty() {
+        if !checked.records.is_empty() {
+            let (worker, epoch) = (&cell.worker, cell.epoch);
+            let changes = write(&self.records).insert(worker, epoch, checked.records);
+            changes.into_iter().for_each(|change| self.events.run(change, self.clock.now()));
+        }
+        if !checked.tasks.is_empty() || !checked.totals.is_empty() {
+            self.tell_tasks(cell, &checked.tasks);
             let mut ledger = write(&self.ledger);
+            checked.totals.into_iter().for_each(|totals| ledger.count(totals));
             for record in checked.tasks {
                 let worker = cell.worker.clone();
                 ledger.upsert(TaskRow { worker, epoch: cell.epoch, record });
             }
         }
+    }
+
+    /// Tells of tasks that begin or end by records that are about to be taken in, if anybody listens.
+    fn tell_tasks(&self, cell: &SessionCell, records: &[TaskRecord]) {
+        if !self.events.is_heard() {
+            return;
+        }
+        let (worker, epoch) = (&cell.worker, cell.epoch);
+        let is_new = {
+            let ledger = read(&self.ledger);
+            let is_new = |task: &TaskRecord| !ledger.is_running(worker, epoch, task.id);
+            records.iter().map(is_new).collect::<Vec<_>>()
+        };
+        for (record, is_new) in records.iter().zip(is_new) {
+            // One that runs on was told of when it started.
+            if is_new || record.stop.is_some() {
+                let row = TaskRow { worker: worker.clone(), epoch, record: record.clone() };
+                self.events.task(row, self.clock.now());
+            }
+        }
+    }
+
+    /// Puts in a run that is logged, or need not be.
+    pub(crate) fn put_run(&self, run: RunRow) {
+        let change = write(&self.records).put_run(run);
+        change.into_iter().for_each(|change| self.events.run(change, self.clock.now()));
     }
 
     /// A stream ended. If it was the session's, the agent is away.
@@ -343,6 +457,7 @@ impl Collector {
         session.presence = Presence::Away(now);
         // Who waits for an answer need wait no longer.
         session.asker = None;
+        self.events.worker(Happening::WorkerAway, cell, &session, now);
         if departure == Departure::Goodbye || self.grace_ns == 0 {
             self.end_life(cell, &mut session, now);
         }
@@ -368,8 +483,21 @@ impl Collector {
 
     /// The agent will not say how its tasks ended.
     fn end_life(&self, cell: &SessionCell, session: &mut Session, since: Timestamp) {
+        let was_gone = matches!(session.presence, Presence::Gone(_));
         session.presence = Presence::Gone(since);
+        if !was_gone {
+            self.events.worker(Happening::WorkerGone, cell, session, self.clock.now());
+        }
         let last_seen = session.last_seen;
+        if self.events.is_heard() {
+            let running = read(&self.ledger).running_of(&cell.worker, cell.epoch);
+            for row in running {
+                let mut row = Arc::unwrap_or_clone(row);
+                row.record.stop = Some(last_seen.max(row.record.start));
+                row.record.outcome = Outcome::Lost;
+                self.events.task(row, self.clock.now());
+            }
+        }
         let lost = write(&self.ledger).end_as_lost(&cell.worker, cell.epoch, last_seen);
         if lost > 0 {
             tracing::info!(worker = &*cell.worker.0, epoch = %cell.epoch, lost, "tasks ended as lost");
@@ -398,9 +526,14 @@ impl Collector {
         }
     }
 
-    /// Whether any agent has told of a task of that name, in its stacks or in the ledger.
+    /// Whether any agent has told of a task of that name, in its stacks or in the ledger. Past the
+    /// limits on names that is not known for sure; then it counts as known.
     pub(crate) fn knows_task(&self, name: &str) -> bool {
-        read(&self.tree).task_names().contains(name) || read(&self.ledger).knows_name(name)
+        let is_in_tree = {
+            let tree = read(&self.tree);
+            tree.task_names().contains(name) || tree.may_be_unnamed(name)
+        };
+        is_in_tree || read(&self.ledger).knows_name(name)
     }
 
     /// Names of all tasks, from stacks and from the ledger.

@@ -21,9 +21,10 @@ use crate::collector::Collector;
 use crate::limits::{
     DISK_LOOK_EVERY, WAL_GROUP_BYTES_MAX, WAL_GROUP_WAIT, WAL_GROWTH_BYTES, WAL_QUEUE_BYTES_MAX,
 };
+use crate::records::RunRow;
 use crate::session::{Checked, SessionCell};
 use crate::store::DirectoryLock;
-use crate::store::wal::{Flush, Found, Growth, Hello, Logged, NotLogged, Wal, is_full};
+use crate::store::wal::{Flush, Found, Growth, Hello, Logged, MarkedRun, NotLogged, Wal, is_full};
 use crate::sync::{lock, read};
 use crate::tree::Tree;
 
@@ -35,31 +36,41 @@ const ENTRY_BYTES: usize = 512;
 
 const _: () = assert!(WAL_QUEUE_BYTES_MAX <= u32::MAX as usize);
 
-/// A flush that was checked, and what it takes to apply it.
+/// Flushes of one session that were checked, and what it takes to apply them.
 #[derive(Debug)]
 pub(crate) struct Accepted {
     pub(crate) cell: Arc<SessionCell>,
-    pub(crate) checked: Checked,
-    /// Let go when it is applied, or known to be not: nothing else happens in the session before.
+    /// Their sequence numbers rise.
+    pub(crate) checked: Vec<Checked>,
+    /// Let go when they are applied, or known to be not: nothing else happens in the session before.
     pub(crate) turn: OwnedMutexGuard<()>,
 }
 
 #[derive(Debug)]
 enum Entry {
-    Flush {
-        accepted: Box<Accepted>,
-        record: Vec<u8>,
+    /// All of them are in one group, so that none is safe when one before it is not.
+    Flushes {
+        accepted: Accepted,
+        records: Vec<Vec<u8>>,
         done: oneshot::Sender<Result<(), NotLogged>>,
         room: OwnedSemaphorePermit,
+    },
+    /// Marked through the API, which waits for it.
+    Run {
+        run: Box<RunRow>,
+        record: Vec<u8>,
+        done: oneshot::Sender<Result<(), NotLogged>>,
+        _room: OwnedSemaphorePermit,
     },
     /// Safe with whatever is synced next.
     Hello { record: Vec<u8>, _room: OwnedSemaphorePermit },
 }
 
 impl Entry {
-    fn record(&self) -> &[u8] {
+    fn bytes(&self) -> usize {
         match self {
-            Entry::Flush { record, .. } | Entry::Hello { record, .. } => record,
+            Entry::Flushes { records, .. } => records.iter().map(Vec::len).sum(),
+            Entry::Run { record, .. } | Entry::Hello { record, .. } => record.len(),
         }
     }
 }
@@ -93,19 +104,22 @@ impl Log {
     pub(crate) fn new(
         (wal, found): (Wal, Found),
         logged: Logged,
-        lock: Option<DirectoryLock>,
+        guard: Option<DirectoryLock>,
         disk_reserve_bytes: u64,
     ) -> Log {
-        Log {
+        let log = Log {
             writing: Mutex::new(Writing { wal, logged, looked: None }),
             queue: Arc::default(),
             room: Arc::new(Semaphore::new(WAL_QUEUE_BYTES_MAX)),
             full: Mutex::new(None),
             disk_reserve_bytes,
             found,
-            _lock: lock,
+            _lock: guard,
             thread: Mutex::new(None),
-        }
+        };
+        // A disk that is full already takes nothing in from the first moment on.
+        lock(&log.writing).look_at_room(&log);
+        log
     }
 
     /// Whether anything is taken in at present.
@@ -116,30 +130,42 @@ impl Log {
         }
     }
 
-    /// Logs a flush and applies it; returns when both are done, or why they are not. Once it is
-    /// queued that happens even if this is no longer awaited.
+    /// Logs flushes, each by its record, and applies them; returns when both are done, or why they are
+    /// not. Once they are queued that happens even if this is no longer awaited.
     pub(crate) async fn commit(
         &self,
         accepted: Accepted,
-        record: Vec<u8>,
+        records: Vec<Vec<u8>>,
     ) -> Result<(), NotLogged> {
         self.check_room()?;
-        let room = self.room_for(&record).await?;
+        let room = self.room_for(records.iter().map(|record| record.len() + ENTRY_BYTES)).await?;
         let (done, answer) = oneshot::channel();
-        let accepted = Box::new(accepted);
-        self.queue.push(Entry::Flush { accepted, record, done, room })?;
+        self.queue.push(Entry::Flushes { accepted, records, done, room })?;
         answer.await.unwrap_or(Err(NotLogged::Closed))
     }
 
     /// Logs what an agent said of itself. It is not waited for: the agent says it again.
     pub(crate) async fn greet(&self, hello: Hello) -> Result<(), NotLogged> {
         let record = hello.encode_to_vec();
-        let room = self.room_for(&record).await?;
+        let room = self.room_for([record.len() + ENTRY_BYTES]).await?;
         self.queue.push(Entry::Hello { record, _room: room })
     }
 
-    async fn room_for(&self, record: &[u8]) -> Result<OwnedSemaphorePermit, NotLogged> {
-        let bytes = (record.len() + ENTRY_BYTES).min(WAL_QUEUE_BYTES_MAX);
+    /// Logs a run that was marked, and applies it; returns when both are done, or why they are not.
+    pub(crate) async fn mark(&self, run: RunRow) -> Result<(), NotLogged> {
+        self.check_room()?;
+        let record = MarkedRun::of(&run).encode_to_vec();
+        let room = self.room_for([record.len() + ENTRY_BYTES]).await?;
+        let (done, answer) = oneshot::channel();
+        self.queue.push(Entry::Run { run: Box::new(run), record, done, _room: room })?;
+        answer.await.unwrap_or(Err(NotLogged::Closed))
+    }
+
+    async fn room_for(
+        &self,
+        bytes: impl IntoIterator<Item = usize>,
+    ) -> Result<OwnedSemaphorePermit, NotLogged> {
+        let bytes = bytes.into_iter().sum::<usize>().min(WAL_QUEUE_BYTES_MAX);
         let bytes = u32::try_from(bytes).expect("the queue's limit is below 2^32");
         let room = self.room.clone().acquire_many_owned(bytes).await;
         room.map_err(|_| NotLogged::Closed)
@@ -224,10 +250,17 @@ impl Collector {
         // Applied before the log is let go, so that a cut finds in memory what is in the files
         // before it, and nothing else.
         for entry in group {
-            let Entry::Flush { accepted, done, room, .. } = entry else { continue };
+            if let Entry::Run { run, done, .. } = entry {
+                if failure.is_none() {
+                    self.put_run(*run);
+                }
+                let _ = done.send(failure.clone().map_or(Ok(()), Err));
+                continue;
+            }
+            let Entry::Flushes { accepted, done, room, .. } = entry else { continue };
             let result = match &failure {
                 None => {
-                    self.apply(*accepted);
+                    self.apply(accepted);
                     Ok(())
                 }
                 Some(failure) => Err(failure.clone()),
@@ -240,10 +273,10 @@ impl Collector {
 }
 
 impl Writing {
-    /// Writes a group; what its flushes refer to first. Synced if there is any flush in it.
+    /// Writes a group; what its flushes refer to first. Synced if anybody waits for any of it.
     fn write(&mut self, group: &[Entry], tree: &RwLock<Tree>) -> io::Result<()> {
-        let has_flush = group.iter().any(|entry| matches!(entry, Entry::Flush { .. }));
-        if has_flush {
+        let is_awaited = group.iter().any(|entry| !matches!(entry, Entry::Hello { .. }));
+        if is_awaited {
             // In pieces, so that dictionaries wait only for one of them.
             while let Some(growth) = {
                 let tree = read(tree);
@@ -253,13 +286,17 @@ impl Writing {
             }
         }
         for entry in group {
-            let kind = match entry {
-                Entry::Flush { .. } => Flush::KIND,
-                Entry::Hello { .. } => Hello::KIND,
-            };
-            self.wal.append(kind, entry.record())?;
+            match entry {
+                Entry::Flushes { records, .. } => {
+                    for record in records {
+                        self.wal.append(Flush::KIND, record)?;
+                    }
+                }
+                Entry::Run { record, .. } => self.wal.append(MarkedRun::KIND, record)?,
+                Entry::Hello { record, .. } => self.wal.append(Hello::KIND, record)?,
+            }
         }
-        if has_flush { self.wal.sync() } else { self.wal.write() }
+        if is_awaited { self.wal.sync() } else { self.wal.write() }
     }
 
     /// Finds out now and then whether the disk has room, and takes up work again when it has.
@@ -331,7 +368,7 @@ impl Queue {
         if state.closed {
             return Err(NotLogged::Closed);
         }
-        state.bytes += entry.record().len();
+        state.bytes += entry.bytes();
         state.entries.push_back(entry);
         // The thread sleeps until there is something, and then until there is much.
         if state.entries.len() == 1 || state.bytes >= WAL_GROUP_BYTES_MAX {
@@ -370,7 +407,7 @@ impl Queue {
         while bytes < WAL_GROUP_BYTES_MAX
             && let Some(entry) = state.entries.pop_front()
         {
-            bytes += entry.record().len();
+            bytes += entry.bytes();
             group.push(entry);
         }
         state.bytes -= bytes;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use profiler_core::{Epoch, Ticks, TimeRange, Timestamp, Window};
+use profiler_core::{Delta, Epoch, Ticks, TimeRange, Timestamp, Window};
 
 use crate::store::{Coverage, Manifest, Second};
 
@@ -21,6 +21,8 @@ pub(crate) struct StoredWindow {
     /// How far the collector's and the agent's clocks may be apart beside the known offset.
     pub(crate) clock_error_ns: u64,
     pub(crate) ticks: Ticks,
+    /// The window's time once more, by thread: at nodes that are paths of task, phase and thread.
+    pub(crate) threads: Delta,
 }
 
 impl StoredWindow {
@@ -33,7 +35,7 @@ impl StoredWindow {
     fn bytes(&self) -> usize {
         /// A node of the map, and the counts of an `Arc`.
         const ENTRY_BYTES: usize = 64;
-        size_of::<StoredWindow>() + ENTRY_BYTES + self.window.delta.bytes()
+        size_of::<StoredWindow>() + ENTRY_BYTES + self.window.delta.bytes() + self.threads.bytes()
     }
 }
 
@@ -162,6 +164,7 @@ mod tests {
             raw_start: at(start_s),
             clock_error_ns: 0,
             ticks: Ticks::default(),
+            threads: Delta::default(),
         }
     }
 

@@ -26,12 +26,15 @@
 mod clock;
 mod collector;
 mod commit;
+mod events;
 mod hot;
 mod idset;
+mod late;
 pub mod ledger;
 pub mod limits;
 mod live;
 mod query;
+mod records;
 mod recovery;
 mod sealing;
 pub mod serve;

@@ -18,6 +18,8 @@ pub struct Limits {
     pub ledger_names_max: usize,
     /// Most (worker, epoch) pairs, so also most workers: [`SESSIONS_MAX`].
     pub sessions_max: usize,
+    /// Most bytes of all sessions' labels: [`LABEL_BYTES_MAX`].
+    pub label_bytes_max: usize,
     /// Most tasks in one flush: [`FLUSH_TASKS_MAX`].
     pub flush_tasks_max: usize,
     /// How often what is in memory becomes tables: [`SEAL_EVERY`].
@@ -36,6 +38,7 @@ impl Default for Limits {
             ledger_rows_max: LEDGER_ROWS_MAX,
             ledger_names_max: LEDGER_NAMES_MAX,
             sessions_max: SESSIONS_MAX,
+            label_bytes_max: LABEL_BYTES_MAX,
             flush_tasks_max: FLUSH_TASKS_MAX,
             seal_every: SEAL_EVERY,
             unsealed_bytes_max: UNSEALED_BYTES_MAX,
@@ -55,12 +58,23 @@ pub const SYMBOL_BYTES_MAX: usize = 1 << 30;
 /// Most running tasks. Past it a start is not kept, and counted; its end is told whole.
 pub const LEDGER_ROWS_MAX: usize = 1_000_000;
 
+/// Most running tasks of one worker's life, so that no worker takes the room of all others.
+pub const WORKER_ROWS_MAX: usize = LEDGER_ROWS_MAX / 10;
+
 /// Most task names with totals of their own; the rest shares the name `[overflow]`.
 pub const LEDGER_NAMES_MAX: usize = 10_000;
+
+/// Most phases of tasks with sums of their own, by task and phase; the rest of a task's shares the name
+/// `[overflow]`.
+pub const PHASES_MAX: usize = 100_000;
 
 /// Most sessions kept, connected or gone. Past it the one that is gone for longest is forgotten;
 /// if none is gone, a new agent is refused.
 pub const SESSIONS_MAX: usize = 10_000;
+
+/// Most bytes of the labels of all sessions together. An agent whose labels find no room has one
+/// label, `[overflow]`, which says how many they were.
+pub const LABEL_BYTES_MAX: usize = 64 << 20;
 
 /// Most tasks in one flush: a full message of the smallest plausible rows.
 pub const FLUSH_TASKS_MAX: usize = 200_000;
@@ -102,6 +116,18 @@ pub const DISK_LOOK_EVERY: Duration = Duration::from_secs(1);
 /// clock; it would stay in memory when all true ones are evicted.
 pub const AHEAD_MAX: Duration = Duration::from_secs(60 * 60);
 
+/// How long before the collector's now a cycle may start, and a task end: longer than anything is
+/// kept. What is older has a wrong clock; its rows would make files only to have them dropped.
+pub const BEHIND_MAX: Duration = Duration::from_secs(400 * 86_400);
+
+/// What is older than this is late.
+pub const LATE_AFTER: Duration = Duration::from_secs(86_400);
+
+/// Most hours that what is late in memory is spread over: eight days of an agent that was away. Past
+/// it what is in memory becomes tables first, and agents wait; one flush that is spread over more by
+/// itself is refused.
+pub const LATE_HOURS_MAX: usize = 200;
+
 /// After how long without its stream a session gives back the memory of its dictionary; an agent
 /// that comes back later sends it again.
 pub const TRANSLATION_KEPT: Duration = Duration::from_secs(15 * 60);
@@ -119,14 +145,42 @@ pub const HELLO_MAX: Duration = Duration::from_secs(10);
 /// Most answers that wait for an agent to read them; past it, its messages wait too.
 pub const ANSWERS_MAX: usize = 64;
 
+/// Most flushes of one stream that are made safe together.
+pub const FLUSHES_AT_ONCE_MAX: usize = 64;
+
+/// A stream reads no further flush ahead once those that it holds take so many bytes on the wire.
+pub const FLUSH_BYTES_AT_ONCE_MAX: usize = 256 << 10;
+
 /// How often graces and old windows are looked after.
 pub const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// Most answers that are computed at once. Each may hold the hot window's weights once more.
 pub const QUERIES_MAX: usize = 2;
 
+/// Most open pages that are told of what is new; past it a page asks every now and then instead.
+pub const PAGES_MAX: usize = 200;
+
+/// How often pages are told of what is new, at most.
+pub const PULSE_EVERY: Duration = Duration::from_secs(1);
+
+/// After how long without news something is written to a page all the same: so both ends learn of a
+/// connection that is gone.
+pub const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(15);
+
 /// Most bytes that one question's sums take: 4 million stacks in all seven states.
 pub const QUERY_BYTES_MAX: usize = 256 << 20;
+
+/// Most sums, by group, stack and state, of one grouped profile.
+pub const GROUPED_SUMS_MAX: usize = 4 << 20;
+
+/// Most groups of a grouped profile that are told apart; the lighter ones are summed in one more.
+pub const GROUPS_MAX: usize = 100;
+
+/// Most threads of a budget that are told apart; the lighter ones are summed by worker.
+pub const BUDGET_THREADS_MAX: usize = 10_000;
+
+/// Most sums, by worker, thread, task and state, of one budget.
+pub const BUDGET_SUMS_MAX: usize = 4 << 20;
 
 /// Most questions that wait for their turn; past it they are turned away.
 pub const QUERIES_WAITING_MAX: usize = 64;
@@ -189,9 +243,13 @@ pub const SHUTDOWN_MAX: Duration = Duration::from_secs(5);
 /// Most damaged files of the store that are remembered by name; past it the oldest are forgotten.
 pub const LOST_FILES_MAX: usize = 1_000;
 
-/// Most bytes of the footers of the store's files that are kept open; past it all are closed, and
-/// opened again as they are asked for.
+/// Most bytes of the footers and filters of the store's files that are kept open; past it all are
+/// closed, and opened again as they are asked for.
 pub const OPEN_FILES_BYTES_MAX: usize = 64 << 20;
+
+/// Most of the store's files that are kept open; past it all are closed. Systems allow a process
+/// 1,024 descriptors where nobody raised it.
+pub const OPEN_FILES_MAX: usize = 512;
 
 /// How long counts by the second are kept.
 pub const SECONDS_KEPT: Duration = Duration::from_secs(7 * 86_400);
@@ -207,6 +265,41 @@ pub const RETENTION_BYTES_MAX: u64 = 10_000_000_000;
 
 /// How long files of the store stay that are in use no more: for questions that began before.
 pub const GARBAGE_KEPT: Duration = Duration::from_secs(600);
+
+/// Most named runs that are remembered; past it the oldest tenth goes.
+pub const RUNS_MAX: usize = 10_000;
+
+/// Most expectations (of a name, in one life of a worker) that are remembered; past it the oldest
+/// tenth goes.
+pub const EXPECTATIONS_MAX: usize = 100_000;
+
+/// Most pairs of a peer and a type by which transfers are summed; the rest shares `[overflow]`.
+pub const LINKS_MAX: usize = 100_000;
+
+/// Most links (worker, peer, direction), and most types, of one answer; the rest is summed as
+/// `[overflow]`.
+pub const LINKS_TOLD_MAX: usize = 20_000;
+
+/// Points of one series of resources at most, if the question does not say the step.
+pub const RESOURCE_POINTS_DEFAULT: u64 = 1_000;
+
+/// Most points of all series of resources of one answer.
+pub const RESOURCE_POINTS_MAX: usize = 1_000_000;
+
+/// Most moments from which an answer on progress counts different names.
+pub const PROGRESS_STARTS_MAX: usize = 64;
+
+/// Most events that wait for a subscriber; past it the oldest are counted as missed.
+pub const EVENTS_WAITING_MAX: usize = 4_096;
+
+/// Most subscribers to events; past it they are turned away.
+pub const EVENT_SUBSCRIBERS_MAX: usize = 32;
+
+/// Most events of workers, runs and damage that are remembered.
+pub const EVENTS_RECENT_MAX: usize = 1_000;
+
+/// How often a subscriber without events is told that the stream is there.
+pub const EVENTS_KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// A duration as nanoseconds of a timestamp.
 pub(crate) fn nanoseconds(duration: Duration) -> i64 {

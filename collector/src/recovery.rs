@@ -10,8 +10,11 @@ use profiler_core::{Epoch, NodeId, Timestamp, WorkerId};
 
 use crate::collector::{Collector, Settings};
 use crate::commit::Log;
+use crate::late::late_hours;
 use crate::session::{Presence, SessionCell};
-use crate::store::wal::{Flush, Found, Hello, LocalDisk, LogDisk, Logged, Record, Wal, WalError};
+use crate::store::wal::{
+    Flush, Found, Hello, LocalDisk, LogDisk, Logged, MarkedRun, Record, Wal, WalError,
+};
 use crate::store::{DirectoryLock, Loaded, Objects, StoreError};
 use crate::sync::{lock, read, write};
 
@@ -82,9 +85,15 @@ impl Collector {
         let mut collector = Collector::over(settings, objects)?;
         let now = collector.clock.now();
         let wal_from = collector.tables.manifest().wal_from;
+        // What was told before is no news.
+        collector.events.pause(true);
         let (wal, found) = Wal::open(disk, wal_from, &mut |record| collector.replay(record))?;
+        collector.events.pause(false);
         collector.await_agents(now);
         let logged = Logged::of(&read(&collector.tree));
+        for line in found.lines() {
+            collector.events.damaged("log".to_owned(), line, now);
+        }
         let Found { files, records, bytes, damages, .. } = found;
         let sessions = lock(&collector.registry).all().len();
         tracing::info!(files, records, bytes, damages, sessions, "the log was read");
@@ -95,7 +104,12 @@ impl Collector {
 
     /// Takes in what the tables say of the tree, the sessions and what ran.
     pub(crate) fn restore(&self, loaded: Loaded) {
-        let Loaded { manifest, frames, nodes, workers, sessions, running, reports: _ } = loaded;
+        let Loaded { manifest, frames, nodes, workers, sessions, running, .. } = loaded;
+        let Loaded { runs, expected, reports, .. } = loaded;
+        self.events.note_lost(&manifest);
+        for report in reports {
+            self.events.damaged("store".to_owned(), report, self.clock.now());
+        }
         tracing::info!(
             files = manifest.files.len(),
             nodes = nodes.len(),
@@ -105,10 +119,14 @@ impl Collector {
         );
         write(&self.tree).restore_all(frames, nodes);
         for record in sessions {
-            let (cell, _) = lock(&self.registry).open_again(&record.worker, record.epoch);
-            record.restore(&mut lock(&cell.state));
+            let mut registry = lock(&self.registry);
+            let (cell, _) = registry.open_again(&record.worker, record.epoch);
+            let mut session = lock(&cell.state);
+            let greeting = record.restore(&mut session);
+            registry.greet(&mut session, greeting);
         }
         write(&self.ledger).restore(running.into_iter().map(Arc::unwrap_or_clone));
+        write(&self.records).restore(runs, expected);
     }
 
     /// Takes in a record of the log, as it was taken in when it was logged.
@@ -127,15 +145,24 @@ impl Collector {
             }
             Record::Hello(hello) => self.replay_hello(hello),
             Record::Flush(flush) => self.replay_flush(*flush),
+            Record::Run(run) => {
+                self.replay_run(run);
+                Ok(())
+            }
         }
+    }
+
+    fn replay_run(&self, run: MarkedRun) {
+        write(&self.records).put_run(run.row());
     }
 
     fn replay_hello(&self, hello: Hello) -> Result<(), String> {
         let said_at = Timestamp::from_unix_ns(hello.received_at_ns);
         let cell = self.restored(&hello.worker, hello.epoch)?;
+        let mut registry = lock(&self.registry);
         let mut session = lock(&cell.state);
         session.note_seen(said_at);
-        session.greeting = hello.greeting();
+        registry.greet(&mut session, hello.greeting());
         Ok(())
     }
 
@@ -149,15 +176,17 @@ impl Collector {
             return Ok(());
         }
         let checked = flush.checked(&cell.worker).map_err(|error| error.to_string())?;
-        let entries =
-            checked.window.as_ref().map_or(&[][..], |stored| stored.window.delta.entries());
-        let last = entries.last().map_or(NodeId::ROOT, |(node, _, _)| *node);
+        let deltas =
+            checked.window.iter().flat_map(|stored| [&stored.window.delta, &stored.threads]);
+        let last = deltas.filter_map(|delta| Some(delta.entries().last()?.0)).max();
+        let last = last.unwrap_or(NodeId::ROOT);
         if last.0 >= read(&self.tree).node_count() {
             let filled = write(&self.tree).restore_node(last).map_err(|error| error.to_string())?;
             tracing::warn!(?filled, "stacks that a damaged log no longer tells are [overflow]");
         }
         session.note_seen(received_at);
         session.note_applied(&checked);
+        lock(&self.late).restore(late_hours(&checked, received_at));
         self.store(&cell, checked);
         Ok(())
     }

@@ -13,8 +13,10 @@ use profiler_core::Timestamp;
 
 use crate::collector::Collector;
 use crate::hot::StoredWindow;
+use crate::late::LateHours;
 use crate::ledger::LedgerSealing;
 use crate::limits::{MAINTAIN_EVERY, SEAL_AGAIN, SWEEP_EVERY};
+use crate::records::RecordSealing;
 use crate::store::{Manifest, Retention, Sealing, SessionRecord, StoreError};
 use crate::sync::{lock, read, write};
 
@@ -35,6 +37,7 @@ struct Taken {
     windows: Vec<Arc<StoredWindow>>,
     ledger: LedgerSealing,
     sessions: Vec<SessionRecord>,
+    records: RecordSealing,
 }
 
 impl Collector {
@@ -44,7 +47,11 @@ impl Collector {
     /// If log or tables cannot be written; the next call tries the same again.
     pub(crate) fn seal(&self) -> Result<bool, SealError> {
         let _one_at_a_time = lock(&self.sealing);
-        if read(&self.hot).count() == 0 && read(&self.ledger).ended_bytes() == 0 {
+        let is_ledger_sealed = read(&self.ledger).ended_bytes() == 0;
+        let are_records_sealed = !read(&self.records).has_unsealed();
+        if read(&self.hot).count() == 0 && is_ledger_sealed && are_records_sealed {
+            // Of hours that were admitted and could not be logged.
+            *lock(&self.late) = LateHours::default();
             return Ok(false);
         }
         let take = || self.take_for_sealing();
@@ -55,16 +62,20 @@ impl Collector {
         let batch = Sealing {
             windows: &taken.windows,
             tasks: &taken.ledger.ended,
+            totals: &taken.ledger.totals,
             running: &taken.ledger.open,
             sessions: &taken.sessions,
+            records: &taken.records,
             tree: &self.tree,
             wal_from,
         };
         self.tables.seal_and(batch, &mut |manifest| {
             let windows = write(&self.hot).sealed(manifest.clone());
             let rows = write(&self.ledger).sealed(manifest.clone());
-            drop((windows, rows));
+            let records = write(&self.records).sealed(manifest.clone());
+            drop((windows, rows, records));
         })?;
+        lock(&self.late).sealed();
         if let Some(log) = &self.log {
             log.remove_before(wal_from)?;
         }
@@ -74,10 +85,12 @@ impl Collector {
     fn take_for_sealing(&self) -> Taken {
         let sessions = lock(&self.registry).all();
         let record = |cell: &Arc<_>| SessionRecord::of(cell);
+        lock(&self.late).take_for_sealing();
         Taken {
             sessions: sessions.iter().map(record).collect(),
             windows: write(&self.hot).take_for_sealing(),
             ledger: write(&self.ledger).take_for_sealing(self.clock.now()),
+            records: write(&self.records).take_for_sealing(),
         }
     }
 
@@ -86,6 +99,8 @@ impl Collector {
         let done = self.tables.maintain(now, retention, &mut |manifest: &Arc<Manifest>| {
             write(&self.hot).set_manifest(manifest.clone());
             write(&self.ledger).set_manifest(manifest.clone());
+            write(&self.records).set_manifest(manifest.clone());
+            self.events.damage(manifest, self.clock.now());
         })?;
         tracing::debug!(?done, "the tables were looked after");
         Ok(())
@@ -104,7 +119,8 @@ impl Collector {
 
     /// Bytes in memory that a sealing would free.
     pub(crate) fn unsealed_bytes(&self) -> usize {
-        read(&self.hot).bytes() + read(&self.ledger).ended_bytes()
+        let rows = read(&self.ledger).ended_bytes() + read(&self.records).bytes();
+        read(&self.hot).bytes() + rows
     }
 }
 
@@ -159,7 +175,8 @@ fn work(stopping: &Stopping, collector: &Weak<Collector>) {
         pause = SWEEP_EVERY.min(limits.seal_every);
         let now = Instant::now();
         let due = *seal_at.get_or_insert(now + limits.seal_every);
-        if due <= now || collector.unsealed_bytes() > limits.unsealed_bytes_max {
+        let is_much = collector.unsealed_bytes() > limits.unsealed_bytes_max;
+        if due <= now || is_much || lock(&collector.late).is_full() {
             let sealed = collector.seal();
             let next = if sealed.is_ok() { limits.seal_every } else { SEAL_AGAIN };
             seal_at = Some(now + next);

@@ -5,11 +5,12 @@ use std::task::{Context, Poll, Waker};
 
 use profiler_core::limits::MESSAGE_BYTES_TARGET;
 use profiler_core::wire::{
-    Marks, PROTOCOL, Translation, dictionary_since, encode_cycle, encode_task, v1,
+    Marks, PROTOCOL, Translation, dictionary_since, encode_cycle, encode_records, encode_task,
+    encode_threads, v1,
 };
 use profiler_core::{
-    CallTrie, Epoch, Frame, FrameId, Outcome, State, SymbolTable, TaskId, TaskRecord, TimeRange,
-    Timestamp, WorkerId,
+    CallTrie, Epoch, Frame, FrameId, NodeId, Outcome, Records, State, SymbolTable, TaskDetail,
+    TaskId, TaskRecord, TaskTotals, TimeRange, Timestamp, WorkerId,
 };
 
 use crate::tree::Tree;
@@ -57,6 +58,9 @@ pub(crate) struct TestWorker {
     pub(crate) offset_ns: i64,
     symbols: SymbolTable,
     trie: CallTrie,
+    threads: Vec<(NodeId, State, u64)>,
+    pub(crate) host: String,
+    pub(crate) zone: String,
     held: Marks,
     seq: u64,
     account: v1::Account,
@@ -64,12 +68,20 @@ pub(crate) struct TestWorker {
 
 impl TestWorker {
     pub(crate) fn new(id: &str, epoch: u64) -> TestWorker {
+        TestWorker::with_room(id, epoch, 10_000)
+    }
+
+    /// One with so many nodes at most.
+    pub(crate) fn with_room(id: &str, epoch: u64, nodes_max: usize) -> TestWorker {
         TestWorker {
             id: WorkerId(id.into()),
             epoch: Epoch(epoch),
             offset_ns: 0,
             symbols: SymbolTable::new(),
-            trie: CallTrie::new(10_000),
+            trie: CallTrie::new(nodes_max),
+            threads: Vec::new(),
+            host: "host-1".into(),
+            zone: "a".into(),
             held: Marks::default(),
             seq: 0,
             account: v1::Account::default(),
@@ -81,8 +93,8 @@ impl TestWorker {
             protocol: PROTOCOL,
             worker: self.id.to_string(),
             epoch: self.epoch.0,
-            labels: [("zone".to_owned(), "a".to_owned())].into(),
-            host: "host-1".into(),
+            labels: [("zone".to_owned(), self.zone.clone())].into(),
+            host: self.host.clone(),
             pid: 4711,
             agent_version: "0.1.0".into(),
             sampler_mode: "signals".into(),
@@ -92,8 +104,20 @@ impl TestWorker {
         }
     }
 
-    /// Counts a stack, `task;function;function`, in the second that the next flush is about.
+    /// Counts a stack, `task;function;function` or `task;@phase;function`, in the second that the next
+    /// flush is about.
     pub(crate) fn count(&mut self, stack: &str, state: State, nanoseconds: u64) {
+        let node = self.node(stack);
+        self.trie.add(node, state, nanoseconds);
+    }
+
+    /// Counts time of a thread: `task;name#id` or `task;@phase;name#id`.
+    pub(crate) fn count_thread(&mut self, path: &str, state: State, nanoseconds: u64) {
+        let node = self.node(path);
+        self.threads.push((node, state, nanoseconds));
+    }
+
+    fn node(&mut self, stack: &str) -> NodeId {
         let frames: Vec<FrameId> = stack
             .split(';')
             .enumerate()
@@ -102,6 +126,11 @@ impl TestWorker {
                     (0, "[no task]") => Frame::no_task(),
                     (0, "[agent]") => Frame::agent(),
                     (0, name) => Frame::task(name),
+                    (1, name) if name.starts_with('@') => Frame::phase(&name[1..]),
+                    (_, name) if name.contains('#') => {
+                        let (name, id) = name.split_once('#').unwrap();
+                        Frame::thread(name, id.parse().unwrap())
+                    }
                     // A line in the name makes two lines of one function.
                     (_, name) => match name.split_once(':') {
                         Some((name, line)) => {
@@ -113,8 +142,7 @@ impl TestWorker {
                 self.symbols.intern(&frame)
             })
             .collect();
-        let node = self.trie.insert_path(frames).unwrap();
-        self.trie.add(node, state, nanoseconds);
+        self.trie.insert_path(frames).unwrap()
     }
 
     /// What the collector does not hold yet.
@@ -122,14 +150,10 @@ impl TestWorker {
         dictionary_since(&self.symbols, &self.trie, &mut self.held, MESSAGE_BYTES_TARGET)
     }
 
-    /// Takes the name of a task into the dictionary.
-    pub(crate) fn name(&mut self, name: &str) -> u32 {
-        self.symbols.intern_string(name).0
-    }
-
     /// The next flush: the second that begins `start_s` after the tests' start, and `tasks`.
     pub(crate) fn flush(&mut self, start_s: i64, tasks: Vec<v1::Task>) -> v1::Flush {
         let delta = self.trie.take_delta();
+        let threads = encode_threads(&self.threads.drain(..).collect(), 1);
         self.seq += 1;
         self.account.accepted_ns += delta.total().total_ns();
         let range = range(start_s, start_s + 1).shifted(-self.offset_ns).unwrap();
@@ -138,15 +162,32 @@ impl TestWorker {
             seq: self.seq,
             sent_at_ns: 78,
             clock: Some(v1::Clock { offset_ns: self.offset_ns, error_ns: 5 }),
-            cycle: Some(v1::Cycle { ticks: 95, ticks_expected: 100, ticks_saved: 4, ..cycle }),
+            cycle: Some(v1::Cycle {
+                ticks: 95,
+                ticks_expected: 100,
+                ticks_saved: 4,
+                threads,
+                ..cycle
+            }),
             tasks,
             account: Some(self.account),
+            ..v1::Flush::default()
         }
     }
 
     /// A task of this worker; `stop_s` and its outcome if it has ended.
     pub(crate) fn task(&mut self, id: u64, name: &str, span_s: (i64, Option<i64>)) -> v1::Task {
-        let index = self.name(name);
+        self.task_with(id, name, span_s, None)
+    }
+
+    /// The same, of which something is said.
+    pub(crate) fn task_with(
+        &mut self,
+        id: u64,
+        name: &str,
+        span_s: (i64, Option<i64>),
+        detail: Option<TaskDetail>,
+    ) -> v1::Task {
         let raw = |seconds| at(seconds).shifted(-self.offset_ns);
         let outcome = if span_s.1.is_some() { Outcome::Ok } else { Outcome::Running };
         let record = TaskRecord {
@@ -160,8 +201,34 @@ impl TestWorker {
             stop: span_s.1.map(raw),
             outcome,
             cause: "".into(),
+            detail: detail.map(Box::new),
         };
-        encode_task(&record, index)
+        encode_task(&record, &mut |text| self.symbols.intern_string(text).0)
+    }
+
+    /// Sums of tasks; their seconds are by the collector's clock.
+    pub(crate) fn totals(&mut self, totals: &[TaskTotals]) -> Vec<v1::TaskTotals> {
+        let mut totals = totals.to_vec();
+        totals.iter_mut().for_each(|sum| sum.second = sum.second.shifted(-self.offset_ns));
+        let (mut flush, records) = (v1::Flush::default(), Records { totals, ..Records::default() });
+        encode_records(&records, &mut flush, &mut |text| self.symbols.intern_string(text).0);
+        flush.totals
+    }
+
+    /// Puts records, told in the collector's time, into a flush as this worker's clock has them.
+    pub(crate) fn tell(&mut self, flush: &mut v1::Flush, mut records: Records) {
+        let raw = |time: &mut Timestamp| *time = time.shifted(-self.offset_ns);
+        for transfer in &mut records.transfers {
+            raw(&mut transfer.start);
+            raw(&mut transfer.stop);
+        }
+        records.resources.iter_mut().for_each(|sample| raw(&mut sample.at));
+        records.expected.iter_mut().for_each(|expected| raw(&mut expected.since));
+        for run in &mut records.runs {
+            raw(&mut run.start);
+            run.stop.iter_mut().for_each(raw);
+        }
+        encode_records(&records, flush, &mut |text| self.symbols.intern_string(text).0);
     }
 
     /// Tells the account what the collector refused.

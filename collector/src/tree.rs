@@ -9,10 +9,11 @@ use profiler_core::wire::{Translation, WireError, v1};
 use profiler_core::{
     CallTrie, Filter, Frame, FrameId, FrameKind, NodeId, Profile, StringId, SymbolTable, Weight,
 };
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::idset::{IdSet, RankedIds};
-use crate::limits::LEDGER_NAMES_MAX;
+use crate::limits::{LEDGER_NAMES_MAX, PHASES_MAX};
+use crate::query::{Level, Phases, Place};
 use crate::sync::read;
 
 /// Nodes and frames that an [`Excerpt`] copies under one lock: below a millisecond.
@@ -43,8 +44,12 @@ pub(crate) struct Tree {
     pub(crate) symbols: SymbolTable,
     pub(crate) trie: CallTrie,
     task_names: BTreeSet<Arc<str>>,
+    /// Whether any name was counted as `[overflow]`, and so may be one that nobody knows by now.
+    has_unnamed: bool,
     /// The first level: tasks, threads outside any, the agent's own, `[overflow]`; rising.
     tops: Vec<NodeId>,
+    /// The phases below first-level nodes, by the phase's name.
+    phases: FxHashMap<(NodeId, StringId), NodeId>,
     /// The strings of `symbols`, to be found by their text.
     known: FxHashSet<Arc<str>>,
     symbol_bytes: usize,
@@ -61,7 +66,9 @@ impl Tree {
             symbols,
             trie: CallTrie::new(nodes_max),
             task_names: BTreeSet::new(),
+            has_unnamed: false,
             tops: Vec::new(),
+            phases: FxHashMap::default(),
             known: FxHashSet::default(),
             symbol_bytes: 0,
             symbol_bytes_max,
@@ -120,6 +127,29 @@ impl Tree {
         node
     }
 
+    /// The node of a phase below that of a task, which is added if it was never sampled; past the limit
+    /// on phases, `[overflow]`.
+    pub(crate) fn phase_node(&mut self, task: NodeId, name: &str) -> NodeId {
+        let strings = self.symbols.string_count();
+        let frames = self.symbols.frame_count();
+        let nodes = self.trie.node_count();
+        let known = self.phases.len() < PHASES_MAX
+            || self.symbols.find(&Frame::phase(name)).is_some_and(|frame| {
+                let name = self.symbols.frame_ids(frame).function;
+                self.phases.contains_key(&(task, name))
+            });
+        let frame = if known { Frame::phase(name) } else { Frame::overflow() };
+        let frame = self.symbols.intern(&frame);
+        let node = self.trie.insert_past_limit(task, frame);
+        self.note_new(strings, frames, nodes);
+        node
+    }
+
+    /// Names of all phases that any task was in.
+    pub(crate) fn phase_names(&self) -> BTreeSet<Arc<str>> {
+        self.phases.keys().map(|(_, name)| self.string(*name).clone()).collect()
+    }
+
     /// Takes note of what was added to the tables behind these counts.
     pub(crate) fn note_new(&mut self, strings: u32, frames: u32, nodes: u32) {
         for id in strings..self.symbols.string_count() {
@@ -149,14 +179,32 @@ impl Tree {
     }
 
     fn note_top(&mut self, node: NodeId) {
-        if let Some((NodeId::ROOT, frame)) = self.trie.node(node) {
+        let Some((parent, frame)) = self.trie.node(node) else { return };
+        let frame = self.symbols.frame_ids(frame);
+        if parent == NodeId::ROOT {
             self.tops.push(node);
-            let frame = self.symbols.frame_ids(frame);
+            self.has_unnamed |= frame.kind == FrameKind::Overflow;
             if frame.kind == FrameKind::Task {
                 let name = self.symbols.string(frame.function).clone();
                 self.task_names.insert(name);
             }
+        } else if frame.kind == FrameKind::Phase
+            && self.trie.node(parent).is_some_and(|(above, _)| above == NodeId::ROOT)
+        {
+            self.phases.insert((parent, frame.function), node);
         }
+    }
+
+    /// What a node's frame stands for; `None` for the root.
+    pub(crate) fn kind(&self, node: NodeId) -> Option<FrameKind> {
+        let (_, frame) = self.trie.node(node)?;
+        Some(self.symbols.frame_ids(frame).kind)
+    }
+
+    /// The function, task, phase or thread that a node stands for.
+    pub(crate) fn name(&self, node: NodeId) -> Option<Arc<str>> {
+        let (_, frame) = self.trie.node(node)?;
+        Some(self.string(self.symbols.frame_ids(frame).function).clone())
     }
 
     pub(crate) fn string(&self, id: StringId) -> &Arc<str> {
@@ -166,6 +214,11 @@ impl Tree {
     /// Names of all tasks that any agent has named in its stacks.
     pub(crate) fn task_names(&self) -> &BTreeSet<Arc<str>> {
         &self.task_names
+    }
+
+    /// Whether samples or counts of a task of that name may be under `[overflow]`.
+    pub(crate) fn may_be_unnamed(&self, name: &str) -> bool {
+        self.has_unnamed && !self.task_names.contains(name)
     }
 
     /// The first-level nodes that a filter keeps, rising.
@@ -253,24 +306,52 @@ impl Excerpt {
         Frame { kind, function, file, line, module, build_id, offset, inlined }
     }
 
-    /// A profile of what `filter` keeps of the first level, with `own` of each of the tree's nodes.
+    /// A profile of what `filter` and `phases` keep, with `own` of each of the tree's nodes. Phases are
+    /// taken out unless `phases_shown`: what is below them is merged.
     pub(crate) fn profile(
         &self,
-        filter: &Filter,
+        (filter, phases): (&Filter, &Phases),
         own: impl Fn(NodeId) -> Weight,
-        by_function: bool,
+        (phases_shown, by_function): (bool, bool),
     ) -> Profile {
-        let mut kept = vec![false; self.nodes.len() + 1];
-        let nodes = self.nodes.iter().zip(self.ids.iter().skip(1)).zip(1..);
-        let rows = nodes.map(|((&(parent, frame), id), place)| {
-            kept[place] = match parent {
-                NodeId::ROOT => filter.keeps_top(&self.frame(frame)),
-                parent => kept[parent.index()],
+        let mut rows: Vec<ProfileNode> = Vec::with_capacity(self.nodes.len());
+        // By our node: its row, or that of the node above it if it has none.
+        let mut row_of = vec![NodeId::ROOT];
+        let mut places = vec![Place::ABOVE];
+        for (&(parent, frame), id) in self.nodes.iter().zip(self.ids.iter().skip(1)) {
+            let kind = self.frames[frame.0 as usize].kind;
+            let keeps_top = || filter.keeps_top(&self.frame(frame));
+            let place = places[parent.index()].below(kind, self.name(frame), keeps_top, phases);
+            let weight = if place.is_kept { own(NodeId(id)) } else { Weight::ZERO };
+            let above = row_of[parent.index()];
+            let is_folded = match kind {
+                FrameKind::Phase => place.level == Level::Phase && !phases_shown,
+                // It tells of threads' time, and is in no sample unless an agent lies.
+                FrameKind::Thread => above != NodeId::ROOT,
+                _ => false,
             };
-            let own = if kept[place] { own(NodeId(id)) } else { Weight::ZERO };
-            ProfileNode { parent, frame, own }
-        });
-        Profile::from_rows(&self.strings, &self.frames, rows.collect(), by_function)
+            if is_folded {
+                rows[above.index() - 1].own += weight;
+                row_of.push(above);
+            } else {
+                rows.push(ProfileNode { parent: above, frame, own: weight });
+                let row = u32::try_from(rows.len()).expect("no more than nodes");
+                row_of.push(NodeId(row));
+            }
+            places.push(place);
+        }
+        Profile::from_rows(&self.strings, &self.frames, rows, by_function)
+    }
+
+    /// Names of the phases that are in it.
+    pub(crate) fn phase_names(&self) -> BTreeSet<Arc<str>> {
+        let phases = self.nodes.iter().map(|(_, frame)| &self.frames[frame.0 as usize]);
+        let phases = phases.filter(|frame| frame.kind == FrameKind::Phase);
+        phases.map(|frame| self.strings[frame.function.0 as usize].clone()).collect()
+    }
+
+    fn name(&self, frame: FrameId) -> &str {
+        &self.strings[self.frames[frame.0 as usize].function.0 as usize]
     }
 }
 

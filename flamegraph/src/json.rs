@@ -1,17 +1,19 @@
 //! A profile for programs: its table of nodes.
 
-use profiler_core::profile::ProfileNode;
-use profiler_core::{Frame, FrameKind, Profile, State, Weight};
-use serde::ser::{SerializeMap as _, SerializeSeq as _, SerializeStruct as _};
-use serde::{Serialize, Serializer};
+use std::ops::Range;
+
+use profiler_core::{Frame, FrameId, FrameKind, NodeId, Profile, State, Weight};
+use serde::Serialize;
 
 /// `{"unit":"ns","nodes":[…]}`, lines not folded; see [`ProfileJson`].
 #[must_use]
 pub fn json(profile: &Profile) -> String {
-    serde_json::to_string(&ProfileJson(profile)).expect("strings and numbers always serialise")
+    let mut text = Vec::new();
+    ProfileJson(profile).write_to(&mut text);
+    String::from_utf8(text).expect("frames were serialised as texts")
 }
 
-/// A profile as it is serialised, to be embedded in a larger answer:
+/// A profile as it is written, to be embedded in a larger answer:
 ///
 /// ```json
 /// {"unit": "ns", "nodes": [
@@ -30,33 +32,39 @@ pub fn json(profile: &Profile) -> String {
 #[derive(Clone, Copy, Debug)]
 pub struct ProfileJson<'a>(pub &'a Profile);
 
-impl Serialize for ProfileJson<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut fields = serializer.serialize_struct("Profile", 2)?;
-        fields.serialize_field("unit", "ns")?;
-        fields.serialize_field("nodes", &Nodes(self.0))?;
-        fields.end()
+impl ProfileJson<'_> {
+    /// Adds it to a text. What is told of a frame is made once, and copied for each of its nodes: most
+    /// of a large answer is names, and to escape them for each node took half of all the time.
+    pub fn write_to(&self, text: &mut Vec<u8>) {
+        let profile = self.0;
+        let frames = FrameTexts::of(profile);
+        text.extend_from_slice(b"{\"unit\":\"ns\",\"nodes\":[");
+        let totals = profile.totals();
+        for (index, (node, total)) in profile.nodes().iter().zip(&totals[1..]).enumerate() {
+            let begin: &[u8] = if index == 0 { b"{\"parent\":" } else { b",{\"parent\":" };
+            text.extend_from_slice(begin);
+            let NodeId(parent) = node.parent;
+            number(text, parent.into());
+            text.extend_from_slice(frames.text(node.frame));
+            text.extend_from_slice(b",\"self\":");
+            states(text, &node.own);
+            text.extend_from_slice(b",\"total\":");
+            states(text, total);
+            text.push(b'}');
+        }
+        text.extend_from_slice(b"]}");
     }
 }
 
-/// The nodes, written one by one: a profile may have a million.
-struct Nodes<'a>(&'a Profile);
-
-impl Serialize for Nodes<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let nodes = self.0.nodes();
-        let totals = self.0.totals();
-        let mut list = serializer.serialize_seq(Some(nodes.len()))?;
-        for (node, total) in nodes.iter().zip(&totals[1..]) {
-            list.serialize_element(&Node::new(node, &self.0.frame(node.frame), *total))?;
-        }
-        list.end()
-    }
+/// What is told of each frame of a profile.
+struct FrameTexts {
+    all: Vec<u8>,
+    /// By the frame's number.
+    ranges: Vec<Range<usize>>,
 }
 
 #[derive(Serialize)]
-struct Node<'a> {
-    parent: u32,
+struct FrameText<'a> {
     name: String,
     kind: &'static str,
     file: &'a str,
@@ -65,49 +73,59 @@ struct Node<'a> {
     build_id: &'a str,
     offset: u64,
     inlined: bool,
-    #[serde(rename = "self")]
-    own: States,
-    total: States,
 }
 
-impl<'a> Node<'a> {
-    fn new(node: &ProfileNode, frame: &Frame<&'a str>, total: Weight) -> Self {
-        Node {
-            parent: node.parent.0,
-            name: frame.label(),
-            kind: kind_name(frame.kind),
-            file: frame.file,
-            line: frame.line,
-            module: frame.module,
-            build_id: frame.build_id,
-            offset: frame.offset,
-            inlined: frame.inlined,
-            own: States(node.own),
-            total: States(total),
-        }
+impl FrameTexts {
+    fn of(profile: &Profile) -> FrameTexts {
+        let mut all = Vec::new();
+        let frames = (0..profile.symbols().frame_count()).map(|id| profile.frame(FrameId(id)));
+        let ranges = frames.map(|frame| {
+            let name = frame.label();
+            let Frame { kind, file, line, module, build_id, offset, inlined, .. } = frame;
+            let kind = kind_name(kind);
+            let told = FrameText { name, kind, file, line, module, build_id, offset, inlined };
+            let start = all.len();
+            serde_json::to_writer(&mut all, &told).expect("memory takes texts and numbers");
+            // They are members of the node's own object.
+            all[start] = b',';
+            all.pop();
+            start..all.len()
+        });
+        let ranges = ranges.collect();
+        FrameTexts { all, ranges }
+    }
+
+    fn text(&self, frame: FrameId) -> &[u8] {
+        &self.all[self.ranges[frame.0 as usize].clone()]
     }
 }
 
 /// Nanoseconds by state.
-struct States(Weight);
-
-impl Serialize for States {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut states = serializer.serialize_map(None)?;
-        states.serialize_entry("cpu", &self.0.get(State::Cpu))?;
-        states.serialize_entry("runnable", &self.0.get(State::Runnable))?;
-        states.serialize_entry("wait", &self.0.wait_ns())?;
-        // Most nodes wait in one kind of call or in none: five zeros each would be half the text.
-        for state in State::WAITS.into_iter().filter(|state| self.0.get(*state) > 0) {
-            states.serialize_entry(state.name(), &self.0.get(state))?;
-        }
-        states.end()
+fn states(text: &mut Vec<u8>, weight: &Weight) {
+    text.extend_from_slice(b"{\"cpu\":");
+    number(text, weight.get(State::Cpu));
+    text.extend_from_slice(b",\"runnable\":");
+    number(text, weight.get(State::Runnable));
+    text.extend_from_slice(b",\"wait\":");
+    number(text, weight.wait_ns());
+    // Most nodes wait in one kind of call or in none: five zeros each would be half the text.
+    for state in State::WAITS.into_iter().filter(|state| weight.get(*state) > 0) {
+        text.extend_from_slice(b",\"");
+        text.extend_from_slice(state.name().as_bytes());
+        text.extend_from_slice(b"\":");
+        number(text, weight.get(state));
     }
+    text.push(b'}');
+}
+
+fn number(text: &mut Vec<u8>, number: u64) {
+    text.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
 /// The name of a frame's kind in exports.
 pub(crate) fn kind_name(kind: FrameKind) -> &'static str {
     match kind {
+        FrameKind::Group => "group",
         FrameKind::Task => "task",
         FrameKind::NoTask => "no_task",
         FrameKind::Agent => "agent",
@@ -115,6 +133,8 @@ pub(crate) fn kind_name(kind: FrameKind) -> &'static str {
         FrameKind::Overflow => "overflow",
         FrameKind::Function => "function",
         FrameKind::Unresolved => "unresolved",
+        FrameKind::Phase => "phase",
+        FrameKind::Thread => "thread",
     }
 }
 

@@ -6,6 +6,7 @@
 //! | [`svg()`] | a flame graph that zooms and searches in a browser |
 //! | [`collapsed()`] | other flame graph tools: `task;frame;frame nanoseconds` |
 //! | [`json()`], [`nested_json()`] | programs: the table of nodes, or the tree |
+//! | [`ProfileColumns`] | the page: each function once, nodes as numbers |
 //! | [`ParsedProfile`] | programs that read that table back |
 //! | [`table()`] | the terminal: functions by time |
 //!
@@ -30,6 +31,7 @@
 //! ```
 
 mod collapsed;
+mod columns;
 mod json;
 mod nested;
 mod origin;
@@ -41,6 +43,7 @@ mod table;
 pub mod text;
 
 pub use collapsed::collapsed;
+pub use columns::ProfileColumns;
 pub use json::{ProfileJson, json};
 pub use nested::nested_json;
 pub use parse::ParsedProfile;

@@ -26,8 +26,8 @@ const LIBRARY_HUE: f64 = 215.0;
 pub(crate) fn color(frame: &Frame<&str>, total: Weight) -> Rgb {
     let label = frame.label();
     let (hue, saturation, lightness) = match frame.kind {
-        FrameKind::Task => (hue(&label), 0.78, 0.64),
-        FrameKind::Agent => (265.0, 0.30, 0.74),
+        FrameKind::Group | FrameKind::Task | FrameKind::Phase => (hue(&label), 0.78, 0.64),
+        FrameKind::Agent | FrameKind::Thread => (265.0, 0.30, 0.74),
         FrameKind::Function => function(&label, frame),
         FrameKind::Unresolved => (hue(&origin(frame)), 0.25, 0.76),
         FrameKind::NoTask | FrameKind::Truncated | FrameKind::Overflow => return MARKER,

@@ -145,7 +145,8 @@ impl TryFrom<Table<'_>> for ParsedProfile {
 
 /// The kind of a name that [`kind_name`](crate::json::kind_name) gives.
 fn kind_of(name: &str) -> Option<FrameKind> {
-    const KINDS: [FrameKind; 7] = [
+    const KINDS: [FrameKind; 10] = [
+        FrameKind::Group,
         FrameKind::Task,
         FrameKind::NoTask,
         FrameKind::Agent,
@@ -153,6 +154,8 @@ fn kind_of(name: &str) -> Option<FrameKind> {
         FrameKind::Overflow,
         FrameKind::Function,
         FrameKind::Unresolved,
+        FrameKind::Phase,
+        FrameKind::Thread,
     ];
     KINDS.into_iter().find(|kind| crate::json::kind_name(*kind) == name)
 }

@@ -65,7 +65,7 @@ fn stacks_bytes(profile: &Profile, name_bytes: impl Fn(&Frame<&str>) -> usize) -
 }
 
 /// Puts every subtree of less than `least_ns` into a `[pruned]` leaf of its parent.
-fn prune(profile: &Profile, least_ns: u64) -> Profile {
+pub(crate) fn prune(profile: &Profile, least_ns: u64) -> Profile {
     let totals = profile.totals();
     let mut symbols = profile.symbols().clone();
     let leaf = symbols.intern(&Frame { function: PRUNED, ..Frame::overflow() });

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::ledger::TaskFilter;
-use crate::query::{By, Cancel, Format, ProfileAnswer, ProfileQuery, TimelineQuery};
+use crate::query::{By, Cancel, Format, Phases, ProfileAnswer, ProfileQuery, TimelineQuery};
 use crate::query::{QueryError, TaskQuery};
 use crate::store;
 use crate::testing::{SECOND_NS, TestWorker, at, at_once, range};
@@ -29,10 +29,21 @@ fn send(
     worker: &mut TestWorker,
     flush: &v1::Flush,
 ) -> String {
+    send_at(50, (collector, attachment), worker, flush)
+}
+
+/// The same, at another time after the tests' start.
+fn send_at(
+    now_s: i64,
+    (collector, attachment): (&Collector, &Attachment),
+    worker: &mut TestWorker,
+    flush: &v1::Flush,
+) -> String {
     while let Some(dictionary) = worker.dictionary() {
         assert_eq!(collector.dictionary(attachment, &dictionary, at(0)).unwrap(), None);
     }
-    words(at_once(collector.flush(attachment, flush, at(50))).map_err(|error| error.to_string()))
+    let answer = at_once(collector.flush(attachment, flush, at(now_s)));
+    words(answer.map_err(|error| error.to_string()))
 }
 
 fn words(answer: Result<Kind, String>) -> String {
@@ -46,7 +57,13 @@ fn words(answer: Result<Kind, String>) -> String {
 
 fn ask(collector: &Collector, range: TimeRange, filter: Filter) -> ProfileAnswer {
     let (by, format) = (By::Line, Format::Json);
-    collector.profile(&ProfileQuery { range, filter, by, format }, &Cancel::default()).unwrap()
+    collector.profile(&whole(range, filter, by, format), &Cancel::default()).unwrap()
+}
+
+/// A question for all phases, which are not shown.
+fn whole(range: TimeRange, filter: Filter, by: By, format: Format) -> ProfileQuery {
+    let (phases, phases_shown, group) = (Phases::All, false, None);
+    ProfileQuery { range, filter, phases, phases_shown, group, by, format }
 }
 
 fn total_ns(collector: &Collector) -> u64 {
@@ -137,6 +154,39 @@ fn a_later_stream_of_a_life_takes_it_over() {
     assert_eq!(total_ns(&collector), 5);
 }
 
+/// Flushes that wait together are answered as each would be by itself, in their order.
+#[test]
+fn flushes_that_wait_together_are_answered_as_one_by_one() {
+    let collector = collector(50);
+    let mut worker = TestWorker::new("w", 1);
+    let attachment = attach(&collector, &worker, 0).attachment;
+    let flushes: Vec<v1::Flush> = (1..=5)
+        .map(|weight_ns| {
+            worker.count("load;main", State::Cpu, weight_ns);
+            worker.flush(10, vec![])
+        })
+        .collect();
+    let dictionary = worker.dictionary().unwrap();
+    assert_eq!(collector.dictionary(&attachment, &dictionary, at(0)).unwrap(), None);
+    let no_clock = v1::Flush { clock: None, ..flushes[2].clone() };
+    let waiting = [&flushes[0], &flushes[1], &flushes[1], &no_clock, &flushes[2], &flushes[3]];
+    let received = |flush: &&v1::Flush| Received { flush: (*flush).clone(), at: at(50) };
+    let mut waiting: VecDeque<Received> = waiting.iter().map(received).collect();
+    let mut answers = Vec::new();
+    while !waiting.is_empty() {
+        answers.push(at_once(collector.flushes(&attachment, &mut waiting)).unwrap());
+    }
+    let in_words = |answers: Vec<Kind>| {
+        answers.into_iter().map(|answer| words(Ok(answer))).collect::<Vec<_>>()
+    };
+    let answers: Vec<_> = answers.into_iter().map(in_words).collect();
+    let refused = "refused 3: the flush's clock is missing";
+    let expected: [&[&str]; 5] =
+        [&["ack 1", "ack 2"], &["ack 2"], &[refused], &["ack 3"], &["ack 4"]];
+    assert_eq!(answers, expected);
+    assert_eq!(total_ns(&collector), 1 + 2 + 4);
+}
+
 /// Sends a flush that `change` made wrong: it is refused whole, and the next one is taken in.
 fn check_refused(change: impl FnOnce(&mut v1::Flush), expected: &str) {
     let (collector, mut worker) = (collector(50), TestWorker::new("w", 1));
@@ -181,11 +231,24 @@ fn a_wrong_flush_is_refused_whole_and_the_stream_goes_on() {
         "the cycle's stop - start is -1; it must be above 0",
     );
     check_refused(|f| cycle(f).quantum_ns = 0, "the cycle's quantum_ns is 0; it must be above 0");
-    check_refused(|f| f.tasks[0].name = 99, "the name of a task 99 is outside its table of 4");
+    check_refused(
+        |f| f.tasks[0].name = 99,
+        "the name of a task is string 99, which the table of strings does not have",
+    );
+    check_refused(
+        |f| {
+            cycle(f).threads = Some(v1::Columns { cpu: cycle(f).cpu.clone(), ..Default::default() })
+        },
+        "node 2 of the threads' time is no thread's",
+    );
+    check_refused(
+        |f| f.tasks[0].phases = vec![v1::Phase { name: 99, ..Default::default() }],
+        "the name of a phase is string 99, which the table of strings does not have",
+    );
     check_refused(|f| f.tasks[0].id = 0, "a task's id is 0; it must be above 0");
     check_refused(
         |f| f.tasks = vec![f.tasks[0].clone(); 200_001],
-        "the flush has 200001 tasks; at most 200000 are allowed",
+        "the flush has 200001 tasks and sums of tasks; at most 200000 are allowed",
     );
     check_refused(
         |f| f.clock.as_mut().unwrap().offset_ns = 2 * 3_600 * SECOND_NS,
@@ -328,5 +391,10 @@ fn seal(collector: &Collector) {
     collector.seal().unwrap();
 }
 
+mod budget;
 mod damage;
+mod many;
+mod phases;
+mod records;
 mod sums;
+mod times;

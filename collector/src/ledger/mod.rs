@@ -7,34 +7,47 @@
 //! and reads them without it.
 
 mod durations;
+mod phases;
 mod select;
+mod sums;
 mod totals;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use profiler_core::{Epoch, Outcome, TaskId, TaskRecord, TimeRange, Timestamp, WorkerId};
+use profiler_core::{
+    Epoch, Outcome, TaskDetail, TaskId, TaskRecord, TaskTotals, TimeRange, Timestamp, WorkerId,
+};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::limits::nanoseconds;
+use crate::limits::{WORKER_ROWS_MAX, nanoseconds};
 use crate::store::Manifest;
 
+use self::sums::Sums;
 pub use durations::{BUCKETS, Durations, Spread, bucket, bucket_middle_ns};
+pub use phases::{EXECUTE, PhaseTotal, PhaseTotals};
 pub(crate) use select::{Selecting, Snapshot, counts_in, overlaps};
 pub use select::{Selection, TaskFilter};
-pub(crate) use totals::DurationRows;
+pub(crate) use totals::{DurationRows, TaskNode, TaskNodes};
 pub use totals::{NameTotal, OutcomeCounts};
 
 /// Most distinct short texts (names of threads, causes) that rows share.
 const TEXTS_MAX: usize = 10_000;
 
-/// Most lost tasks that may still turn out otherwise. One past it is sealed as lost; if its true end
-/// is told after all, both count.
+/// Most lost tasks that may still turn out otherwise. One past it is sealed as lost.
 const LOST_MAX: usize = 100_000;
+
+/// Most bytes of what is said of running and lost tasks: past it that is not kept, until their ends tell
+/// it again.
+const OPEN_BYTES_MAX: usize = 64 << 20;
 
 /// For how long a lost task may turn out otherwise: longer than agents are away and still live.
 const LOST_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Most tasks that are remembered as sealed as lost, so that a true end that is told of later still
+/// does not count them again.
+const SETTLED_MAX: usize = 200_000;
 
 /// One task of the fleet. Times are the collector's.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -52,6 +65,19 @@ impl TaskRow {
     #[must_use]
     pub fn duration_ns(&self) -> Option<u64> {
         Some(self.record.stop?.since_ns(self.record.start))
+    }
+
+    /// Memory that is taken by what a worker may say at any length, in bytes.
+    fn said_bytes(&self) -> usize {
+        /// The counts of an `Arc`.
+        const TEXT_BYTES: usize = 16;
+        let TaskRecord { key, cause, detail, .. } = &self.record;
+        let texts = key.len() + cause.len();
+        let Some(detail) = detail else { return texts };
+        let TaskDetail { labels, phases, .. } = &**detail;
+        let values = labels.iter().map(|(_, value)| value.len() + TEXT_BYTES);
+        let lists = size_of_val(&labels[..]) + size_of_val(&phases[..]);
+        texts + size_of::<TaskDetail>() + lists + values.sum::<usize>()
     }
 
     fn key(&self) -> TaskKey {
@@ -84,8 +110,17 @@ pub struct Ledger {
     /// Its table `tasks` has the ended rows that are not here.
     manifest: Arc<Manifest>,
     running: BTreeMap<TaskKey, Arc<TaskRow>>,
+    /// How many of them each life has.
+    running_of: FxHashMap<(WorkerId, Epoch), usize>,
     /// Tasks that we ended for their worker.
     lost: BTreeMap<TaskKey, Arc<TaskRow>>,
+    /// Tasks that were sealed as lost: they have ended once and for all, whatever is told of them.
+    settled: FxHashSet<TaskKey>,
+    /// Names of `running` and `lost`, and how many rows have them.
+    open_names: FxHashMap<Arc<str>, u32>,
+    /// Names of `ended`, and of rows that were there since the last sealing.
+    ended_names: FxHashSet<Arc<str>>,
+    sealing_names: FxHashSet<Arc<str>>,
     ended: BTreeMap<i64, Arc<Chunk>>,
     /// Where each row of `ended` is.
     places: FxHashMap<TaskKey, Place>,
@@ -93,19 +128,29 @@ pub struct Ledger {
     /// replaces them any more, for a task ends once.
     sealing: Vec<BTreeMap<i64, Arc<Chunk>>>,
     sealing_rows: usize,
+    /// Of what is said of rows, in bytes: of running and lost ones, of ended ones, of those that are
+    /// being written.
+    open_bytes: usize,
+    ended_bytes: usize,
+    sealing_bytes: usize,
+    /// Tasks of which no row comes.
+    sums: Sums,
     texts: FxHashSet<Arc<str>>,
     arrivals: u64,
     running_max: usize,
+    running_of_max: usize,
     thinned: u64,
 }
 
 /// What a sealing writes: the tables' new rows, and the whole of `running`.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct LedgerSealing {
     /// Rows for `tasks`.
     pub(crate) ended: Vec<Arc<TaskRow>>,
     /// All rows that are not settled: running ones, and lost ones that may turn out otherwise.
     pub(crate) open: Vec<Arc<TaskRow>>,
+    /// Tasks that ended and have no rows.
+    pub(crate) totals: Vec<Arc<TaskTotals>>,
 }
 
 impl Ledger {
@@ -115,14 +160,24 @@ impl Ledger {
         Ledger {
             manifest,
             running: BTreeMap::new(),
+            running_of: FxHashMap::default(),
             lost: BTreeMap::new(),
+            settled: FxHashSet::default(),
+            open_names: FxHashMap::default(),
+            ended_names: FxHashSet::default(),
+            sealing_names: FxHashSet::default(),
             ended: BTreeMap::new(),
             places: FxHashMap::default(),
             sealing: Vec::new(),
             sealing_rows: 0,
+            open_bytes: 0,
+            ended_bytes: 0,
+            sealing_bytes: 0,
+            sums: Sums::default(),
             texts: FxHashSet::default(),
             arrivals: 0,
             running_max,
+            running_of_max: WORKER_ROWS_MAX,
             thinned: 0,
         }
     }
@@ -131,13 +186,18 @@ impl Ledger {
     pub(crate) fn restore(&mut self, open: impl IntoIterator<Item = TaskRow>) {
         for row in open {
             match row.record.outcome {
-                Outcome::Lost => drop(self.lost.insert(row.key(), Arc::new(row))),
+                Outcome::Lost => {
+                    self.note_open(&row.record.name);
+                    self.open_bytes += row.said_bytes();
+                    self.lost.insert(row.key(), Arc::new(row));
+                }
                 _ => self.upsert(row),
             }
         }
     }
 
-    /// Puts in a row, in place of what was known of the same task.
+    /// Puts in a row, in place of what was known of the same task. One that is in the tables as lost
+    /// stays so: it is counted there, and counts are never taken back.
     pub fn upsert(&mut self, mut row: TaskRow) {
         let TaskRecord { thread_name, cause, key, .. } = &mut row.record;
         for text in [thread_name, cause] {
@@ -147,15 +207,35 @@ impl Ledger {
             self.share(key);
         }
         let key = row.key();
-        self.running.remove(&key);
-        self.lost.remove(&key);
+        if self.settled.contains(&key) {
+            return;
+        }
+        for known in [self.remove_running(&key), self.lost.remove(&key)].into_iter().flatten() {
+            self.forget_open(&known.record.name);
+            self.open_bytes -= known.said_bytes();
+        }
         self.remove_ended(&key);
         match row.record.stop {
             Some(stop) => self.insert_ended(key, row, stop),
             // Its end is told whole, so only its running is not seen.
-            None if self.running.len() >= self.running_max => self.thinned += 1,
-            None => drop(self.running.insert(key, Arc::new(row))),
+            None if !self.has_room(&key) => self.thinned += 1,
+            None => {
+                if self.open_bytes + row.said_bytes() > OPEN_BYTES_MAX {
+                    row.record.detail = None;
+                }
+                self.open_bytes += row.said_bytes();
+                self.note_open(&row.record.name);
+                self.insert_running(key, row);
+            }
         }
+    }
+
+    /// Counts tasks that ended and of which no row comes.
+    pub fn count(&mut self, totals: TaskTotals) {
+        if !self.ended_names.contains(&totals.name) {
+            self.ended_names.insert(totals.name.clone());
+        }
+        self.sums.add(totals);
     }
 
     /// Ends the running tasks of a worker's life as [`Outcome::Lost`], at `last_seen`, or where
@@ -164,14 +244,18 @@ impl Ledger {
         let keys = keys_of(worker, epoch);
         let keys: Vec<TaskKey> = self.running.range(keys).map(|(key, _)| key.clone()).collect();
         for key in &keys {
-            let row = self.running.remove(key).expect("the key was found there");
+            let row = self.remove_running(key).expect("the key was found there");
             let mut row = Arc::unwrap_or_clone(row);
             let stop = last_seen.max(row.record.start);
             row.record.stop = Some(stop);
             row.record.outcome = Outcome::Lost;
             match self.lost.len() < LOST_MAX {
                 true => drop(self.lost.insert(key.clone(), Arc::new(row))),
-                false => self.insert_ended(key.clone(), row, stop),
+                false => {
+                    self.forget_open(&row.record.name);
+                    self.open_bytes -= row.said_bytes();
+                    self.insert_ended(key.clone(), row, stop);
+                }
             }
         }
         keys.len()
@@ -186,7 +270,7 @@ impl Ledger {
             let mut row = Arc::unwrap_or_clone(row);
             row.record.stop = None;
             row.record.outcome = Outcome::Running;
-            self.running.insert(key, Arc::new(row));
+            self.insert_running(key, row);
         }
     }
 
@@ -202,6 +286,7 @@ impl Ledger {
             manifest: self.manifest.clone(),
             open: open.filter(|row| overlaps(row, range)).cloned().collect(),
             chunks: chunks.map(|(_, chunk)| chunk.clone()).collect(),
+            sums: self.sums.of(range),
             thinned: self.thinned,
         }
     }
@@ -217,15 +302,21 @@ impl Ledger {
         for key in lost {
             let row = self.lost.remove(&key).expect("the key was found there");
             let stop = row.record.stop.expect("a lost task has a stop");
+            self.forget_open(&row.record.name);
+            self.open_bytes -= row.said_bytes();
             self.insert_ended(key, Arc::unwrap_or_clone(row), stop);
         }
+        self.settle();
         self.sealing_rows += self.places.len();
+        self.sealing_bytes += std::mem::take(&mut self.ended_bytes);
         self.places.clear();
+        self.sealing_names.extend(self.ended_names.drain());
         self.sealing.push(std::mem::take(&mut self.ended));
         let chunks = self.sealing.iter().flat_map(BTreeMap::values);
         LedgerSealing {
             ended: chunks.flat_map(|chunk| chunk.rows.values().cloned()).collect(),
             open: self.running.values().chain(self.lost.values()).cloned().collect(),
+            totals: self.sums.take_for_sealing(),
         }
     }
 
@@ -235,7 +326,9 @@ impl Ledger {
     pub(crate) fn sealed(&mut self, manifest: Arc<Manifest>) -> impl Sized + use<> {
         self.manifest = manifest;
         self.sealing_rows = 0;
-        std::mem::take(&mut self.sealing)
+        self.sealing_bytes = 0;
+        let names = std::mem::take(&mut self.sealing_names);
+        (std::mem::take(&mut self.sealing), self.sums.sealed(), names)
     }
 
     /// A version whose tables hold the same as those of the one before, or less by what is too old.
@@ -246,19 +339,31 @@ impl Ledger {
     /// Running tasks of a worker's life.
     #[must_use]
     pub fn running_count(&self, worker: &WorkerId, epoch: Epoch) -> usize {
-        self.running.range(keys_of(worker, epoch)).count()
+        self.running_of.get(&(worker.clone(), epoch)).copied().unwrap_or(0)
+    }
+
+    /// Whether that task is known to run.
+    pub(crate) fn is_running(&self, worker: &WorkerId, epoch: Epoch, id: TaskId) -> bool {
+        self.running.contains_key(&TaskKey { worker: worker.clone(), epoch, id })
+    }
+
+    /// The running tasks of a worker's life.
+    pub(crate) fn running_of(&self, worker: &WorkerId, epoch: Epoch) -> Vec<Arc<TaskRow>> {
+        self.running.range(keys_of(worker, epoch)).map(|(_, row)| row.clone()).collect()
     }
 
     /// Names of all tasks that are here.
     #[must_use]
     pub fn names(&self) -> BTreeSet<Arc<str>> {
-        self.rows().map(|row| row.record.name.clone()).collect()
+        let ended = self.ended_names.iter().chain(&self.sealing_names);
+        self.open_names.keys().chain(ended).cloned().collect()
     }
 
-    /// Whether a task of that name is here.
+    /// Whether a task of that name is here. Costs the same however many are.
     #[must_use]
     pub fn knows_name(&self, name: &str) -> bool {
-        self.rows().any(|row| *row.record.name == *name)
+        let has_ended = self.ended_names.contains(name) || self.sealing_names.contains(name);
+        has_ended || self.open_names.contains_key(name)
     }
 
     /// Rows that are here, running, lost and ended.
@@ -267,11 +372,12 @@ impl Ledger {
         self.running.len() + self.lost.len() + self.places.len() + self.sealing_rows
     }
 
-    /// Memory that the ended rows take, about, in bytes: what a sealing would free.
+    /// Memory that the ended rows and sums take, about, in bytes: what a sealing would free.
     pub(crate) fn ended_bytes(&self) -> usize {
         /// A row with a key and a name of its own, and its places in two maps.
         const ROW_BYTES: usize = size_of::<TaskRow>() + 256;
-        (self.places.len() + self.sealing_rows) * ROW_BYTES
+        let said_bytes = self.ended_bytes + self.sealing_bytes;
+        (self.places.len() + self.sealing_rows) * ROW_BYTES + said_bytes + self.sums.bytes()
     }
 
     /// Running rows that there was no room for.
@@ -280,16 +386,55 @@ impl Ledger {
         self.thinned
     }
 
-    fn rows(&self) -> impl Iterator<Item = &Arc<TaskRow>> {
-        let chunks = self.sealing.iter().chain([&self.ended]).flat_map(BTreeMap::values);
-        let ended = chunks.flat_map(|chunk| chunk.rows.values());
-        self.running.values().chain(self.lost.values()).chain(ended)
+    /// Remembers what is sealed as lost from now on, as far as there is room.
+    fn settle(&mut self) {
+        let is_lost = |row: &&Arc<TaskRow>| row.record.outcome == Outcome::Lost;
+        let rows = self.ended.values().flat_map(|chunk| chunk.rows.values()).filter(is_lost);
+        let room = SETTLED_MAX.saturating_sub(self.settled.len());
+        self.settled.extend(rows.take(room).map(|row| row.key()));
+    }
+
+    fn has_room(&self, key: &TaskKey) -> bool {
+        let of_life = self.running_count(&key.worker, key.epoch);
+        self.running.len() < self.running_max && of_life < self.running_of_max
+    }
+
+    fn insert_running(&mut self, key: TaskKey, row: TaskRow) {
+        *self.running_of.entry((key.worker.clone(), key.epoch)).or_default() += 1;
+        self.running.insert(key, Arc::new(row));
+    }
+
+    fn remove_running(&mut self, key: &TaskKey) -> Option<Arc<TaskRow>> {
+        let row = self.running.remove(key)?;
+        let life = (key.worker.clone(), key.epoch);
+        let count = self.running_of.get_mut(&life).expect("a life with a row is counted");
+        *count -= 1;
+        if *count == 0 {
+            self.running_of.remove(&life);
+        }
+        Some(row)
+    }
+
+    fn note_open(&mut self, name: &Arc<str>) {
+        *self.open_names.entry(name.clone()).or_default() += 1;
+    }
+
+    fn forget_open(&mut self, name: &Arc<str>) {
+        let count = self.open_names.get_mut(name).expect("the name of an open row is noted");
+        *count -= 1;
+        if *count == 0 {
+            self.open_names.remove(name);
+        }
     }
 
     fn insert_ended(&mut self, key: TaskKey, row: TaskRow, stop: Timestamp) {
         self.arrivals += 1;
         let place = (stop, self.arrivals);
+        if !self.ended_names.contains(&row.record.name) {
+            self.ended_names.insert(row.record.name.clone());
+        }
         self.places.insert(key, place);
+        self.ended_bytes += row.said_bytes();
         let chunk = self.ended.entry(stop.second()).or_insert_with(|| {
             Arc::new(Chunk { rows: BTreeMap::new(), start_min: Timestamp::MAX })
         });
@@ -303,7 +448,9 @@ impl Ledger {
         let Some(place) = self.places.remove(key) else { return };
         let second = place.0.second();
         let chunk = self.ended.get_mut(&second).expect("a place leads to a chunk");
-        Arc::make_mut(chunk).rows.remove(&place);
+        if let Some(row) = Arc::make_mut(chunk).rows.remove(&place) {
+            self.ended_bytes -= row.said_bytes();
+        }
         if chunk.rows.is_empty() {
             self.ended.remove(&second);
         }

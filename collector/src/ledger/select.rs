@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use profiler_core::{Epoch, Outcome, TaskId, TimeRange, Timestamp, WorkerId};
+use profiler_core::{Epoch, Outcome, TaskId, TaskTotals, TimeRange, Timestamp, WorkerId};
 
 use super::{Chunk, TaskRow};
 use crate::store::{Manifest, Second};
@@ -21,6 +21,8 @@ pub struct TaskFilter {
     pub workers: Vec<String>,
     /// Outcomes; empty keeps all.
     pub outcomes: Vec<Outcome>,
+    /// Types of results; empty keeps all.
+    pub types: Vec<String>,
 }
 
 impl TaskFilter {
@@ -32,6 +34,19 @@ impl TaskFilter {
             && among(&self.keys, &row.record.key)
             && among(&self.workers, &row.worker.0)
             && self.keeps_outcome(row.record.outcome)
+            && among(&self.types, row.record.detail.as_ref().map_or("", |detail| &detail.type_name))
+    }
+
+    /// Whether tasks of which there is no row are kept: what is not known of them must not be asked.
+    pub(crate) fn keeps_sum(&self, totals: &TaskTotals) -> bool {
+        !self.is_by_row()
+            && (self.names.is_empty() || self.names.iter().any(|name| **name == *totals.name))
+            && self.keeps_outcome(totals.outcome)
+    }
+
+    /// Whether only rows can tell what is kept.
+    pub(crate) fn is_by_row(&self) -> bool {
+        !(self.workers.is_empty() && self.keys.is_empty() && self.types.is_empty())
     }
 
     pub(crate) fn keeps_outcome(&self, outcome: Outcome) -> bool {
@@ -47,6 +62,8 @@ pub(crate) struct Snapshot {
     /// Running tasks, and those that we ended for their worker and that may yet change.
     pub(super) open: Vec<Arc<TaskRow>>,
     pub(super) chunks: Vec<Arc<Chunk>>,
+    /// Tasks of which there is no row.
+    pub(crate) sums: Vec<Arc<TaskTotals>>,
     pub(super) thinned: u64,
 }
 

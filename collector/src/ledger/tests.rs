@@ -1,10 +1,10 @@
 //! The ledger against a list of rows that is searched from end to end.
 
-use profiler_core::NodeId;
+use profiler_core::{NodeId, PhaseInterval};
 use proptest::prelude::*;
 
 use super::*;
-use crate::store::Tier;
+use crate::store::{Row, Tier};
 
 fn time(seconds: i64) -> Timestamp {
     Timestamp::from_unix_ns(seconds * 1_000_000_000)
@@ -26,8 +26,22 @@ fn row(who: (u8, u64, u64), name: &str, span: (i64, Option<i64>), outcome: Outco
         stop: span.1.map(time),
         outcome,
         cause: "".into(),
+        detail: detail(who.2, span),
     };
     TaskRow { worker: worker(who.0), epoch: Epoch(who.1), record }
+}
+
+/// Every other task waited in a queue, and in a transfer for half of its time.
+fn detail(id: u64, span: (i64, Option<i64>)) -> Option<Box<TaskDetail>> {
+    let duration_ns = (span.1.unwrap_or(span.0) - span.0).unsigned_abs() * 1_000_000_000;
+    let phase = |name: &str, start_ns, duration_ns| PhaseInterval {
+        name: name.into(),
+        start_ns,
+        duration_ns,
+        count: 1,
+    };
+    let phases = vec![phase("queue", -500, 500), phase("transfer", 0, duration_ns / 2)];
+    (id % 2 == 1).then(|| Box::new(TaskDetail { phases, ..TaskDetail::default() }))
 }
 
 #[derive(Clone, Debug)]
@@ -171,6 +185,7 @@ proptest! {
             keys: vec!["".to_owned()],
             workers: w.map(|w| format!("w{w}")).into_iter().collect(),
             outcomes: outcome.map(|outcome| Outcome::ALL[outcome]).into_iter().collect(),
+            types: Vec::new(),
         };
         let range = TimeRange::new(time(from), time(from + length)).unwrap();
         let expected = sorted(model.all().filter(|row| {
@@ -195,37 +210,137 @@ proptest! {
         prop_assert_eq!(sealed.ledger.thinned(), model.thinned);
     }
 
-    /// Rows for tables, summed by name and outcome, are the totals of the tasks themselves.
+    /// Rows for tables, summed by name and outcome, are the totals of the tasks themselves, whether
+    /// these came as rows or as sums.
     #[test]
-    fn rows_of_durations_count_every_ended_task_once(steps in steps()) {
+    fn rows_of_durations_count_every_ended_task_once(steps in steps(), summed in any::<u64>()) {
         let mut model = Model::default();
         steps.iter().for_each(|step| model.apply(step, 1_000));
-        let node_of = |name: &str| NodeId(name[1..].parse::<u32>().unwrap() + 7);
-        let rows = DurationRows::of(model.all(), node_of);
+        let node_of = |name: &str| NodeId(name[1..].parse::<u32>().unwrap() * 10 + 10);
+        let phase_node = |task: u32, name: &str| if name == "queue" { task + 1 } else { task + 2 };
+        let is_sum = |row: &TaskRow| {
+            summed >> (row.record.id.0 % 64) & 1 == 1
+                && !matches!(row.record.outcome, Outcome::Running | Outcome::Lost)
+        };
+        let (sums, kept): (Vec<&TaskRow>, Vec<&TaskRow>) = model.all().partition(|row| is_sum(row));
+        let totals: Vec<TaskTotals> = sums.iter().map(|row| totals_of(row)).collect();
+        let nodes: TaskNodes = ["n0", "n1", "n2"].into_iter().map(|name| {
+            let node = node_of(name);
+            let phases = ["queue", "transfer"];
+            let phases = phases.map(|phase| (phase.into(), NodeId(phase_node(node.0, phase))));
+            (name.into(), TaskNode { node, phases: phases.into_iter().collect() })
+        }).collect();
+        let rows = DurationRows::of(kept, &totals, &nodes);
         let mut found: BTreeMap<u32, NameTotal> = BTreeMap::new();
         let mut seconds = BTreeMap::<u32, u64>::new();
-        for row in rows.counts {
+        let mut each = |rows: &[Row], add: &mut dyn FnMut(&mut NameTotal, Outcome, u32, u64)| {
+            for row in rows {
+                let fields = row.key.fields(Tier::Second);
+                let outcome = Outcome::ALL[usize::from(fields.kind)];
+                *seconds.entry(fields.ts.0).or_default() += 1;
+                let total = found.entry(fields.task.0).or_default();
+                add(total, outcome, fields.node % 10, row.value);
+            }
+        };
+        let name = |node: u32| if node == 1 { "queue".into() } else { "transfer".into() };
+        each(&rows.sums, &mut |total, outcome, _, value| total.add_to_total(outcome, value));
+        each(&rows.phases, &mut |total, outcome, node, value| match (outcome, node) {
+            (Outcome::Lost, _) => {}
+            (_, 0) => total.thinned += value,
+            _ => total.phases.by_name.entry(name(node)).or_default().add(value, 0),
+        });
+        each(&rows.phase_sums, &mut |total, outcome, node, value| match (outcome, node) {
+            (Outcome::Lost, _) => {}
+            (_, 0) => total.phases.inside_ns += value,
+            _ => total.phases.by_name.entry(name(node)).or_default().add(0, value),
+        });
+        for row in &rows.counts {
             let fields = row.key.fields(Tier::Second);
             let outcome = Outcome::ALL[usize::from(fields.kind)];
-            *seconds.entry(fields.ts.0).or_default() += row.value;
             let total = found.entry(fields.task.0).or_default();
             total.count_in_bucket(outcome, fields.node, row.value);
         }
-        for row in rows.sums {
-            let fields = row.key.fields(Tier::Second);
-            let outcome = Outcome::ALL[usize::from(fields.kind)];
-            found.entry(fields.task.0).or_default().add_to_total(outcome, row.value);
-        }
         let mut expected: BTreeMap<u32, NameTotal> = BTreeMap::new();
-        let mut expected_seconds = BTreeMap::<u32, u64>::new();
         for row in model.all().filter(|row| row.record.stop.is_some()) {
-            expected.entry(node_of(&row.record.name).0).or_default().count(row);
-            let second = row.record.stop.unwrap().second();
-            *expected_seconds.entry(u32::try_from(second).unwrap()).or_default() += 1;
+            let total = expected.entry(node_of(&row.record.name).0).or_default();
+            total.count(row);
+            total.thinned += u64::from(is_sum(row));
         }
-        prop_assert_eq!(found, expected);
-        prop_assert_eq!(seconds, expected_seconds);
+        prop_assert_eq!(&found, &expected);
+        let stops = model.all().filter_map(|row| row.record.stop);
+        let stops: BTreeSet<u32> = stops.map(|stop| u32::try_from(stop.second()).unwrap()).collect();
+        prop_assert_eq!(seconds.into_keys().collect::<BTreeSet<u32>>(), stops);
+
+        // In memory, before any table.
+        let mut summed: BTreeMap<u32, NameTotal> = BTreeMap::new();
+        for totals in &totals {
+            summed.entry(node_of(&totals.name).0).or_default().count_sum(totals);
+        }
+        for row in model.all().filter(|row| !is_sum(row) && row.record.stop.is_some()) {
+            summed.entry(node_of(&row.record.name).0).or_default().count(row);
+        }
+        prop_assert_eq!(summed, expected);
     }
+
+    /// What rows say takes as much memory as is counted, whatever becomes of them.
+    #[test]
+    fn bytes_are_counted_for_the_rows_that_are_there(steps in steps()) {
+        let ledger = Ledger::new(Arc::new(Manifest::default()), 4);
+        let mut sealed = Sealed { ledger, taken: None, tables: Vec::new() };
+        for step in &steps {
+            sealed.apply(step);
+            let ledger = &sealed.ledger;
+            let open = ledger.running.values().chain(ledger.lost.values());
+            let chunks = ledger.sealing.iter().chain([&ledger.ended]).flat_map(BTreeMap::values);
+            let ended = chunks.flat_map(|chunk| chunk.rows.values());
+            prop_assert_eq!(ledger.open_bytes, open.map(|row| row.said_bytes()).sum::<usize>());
+            let ended: usize = ended.map(|row| row.said_bytes()).sum();
+            prop_assert_eq!(ledger.ended_bytes + ledger.sealing_bytes, ended);
+        }
+    }
+}
+
+/// One ended task as a sum.
+fn totals_of(row: &TaskRow) -> TaskTotals {
+    let phases = row.record.detail.as_ref().map_or(&[][..], |detail| &detail.phases);
+    let before = |phase: &PhaseInterval| phase.start_ns < 0;
+    TaskTotals {
+        name: row.record.name.clone(),
+        outcome: row.record.outcome,
+        second: row.record.stop.unwrap(),
+        duration_ns: row.duration_ns().unwrap(),
+        buckets: vec![(bucket(row.duration_ns().unwrap()), 1)],
+        phases: phases
+            .iter()
+            .map(|phase| PhaseInterval {
+                start_ns: if before(phase) { phase.start_ns } else { 0 },
+                ..phase.clone()
+            })
+            .collect(),
+    }
+}
+
+#[test]
+fn what_is_said_of_open_tasks_is_bounded_and_their_ends_tell_it_whole() {
+    let mut ledger = Ledger::new(Arc::new(Manifest::default()), 1_000_000);
+    let labels = vec![("k".into(), "v".repeat(4_096).into()); 16];
+    let detail = Some(Box::new(TaskDetail { labels, ..TaskDetail::default() }));
+    let task = |id, stop: Option<i64>, outcome| {
+        let mut row = row((0, 7, id), "load", (5, stop), outcome);
+        row.record.detail = detail.clone();
+        row
+    };
+    for id in 0..1_100 {
+        ledger.upsert(task(id, None, Outcome::Running));
+    }
+    assert!(ledger.open_bytes <= OPEN_BYTES_MAX);
+    assert!(ledger.running.values().any(|row| row.record.detail.is_none()));
+    for id in 0..1_100 {
+        ledger.upsert(task(id, Some(6), Outcome::Ok));
+    }
+    let taken = ledger.take_for_sealing(time(7));
+    assert!(taken.ended.iter().all(|row| row.record.detail == detail));
+    assert_eq!((ledger.open_bytes, taken.ended.len()), (0, 1_100));
 }
 
 #[test]
@@ -283,4 +398,74 @@ fn a_reader_keeps_what_it_took() {
     assert_eq!(outcomes(&before), [Outcome::Ok]);
     assert_eq!(outcomes(&between), [Outcome::Ok, Outcome::Ok]);
     assert_eq!(outcomes(&ledger.snapshot(TimeRange::ALL)), [Outcome::Erred, Outcome::Ok]);
+}
+
+#[test]
+fn no_worker_takes_the_room_of_the_others() {
+    let mut ledger = Ledger::new(Arc::new(Manifest::default()), 10);
+    ledger.running_of_max = 2;
+    let start = |ledger: &mut Ledger, who| {
+        ledger.upsert(row(who, "load", (5, None), Outcome::Running));
+        (ledger.running_count(&worker(who.0), Epoch(who.1)), ledger.thinned())
+    };
+    assert_eq!(start(&mut ledger, (0, 7, 1)), (1, 0));
+    assert_eq!(start(&mut ledger, (0, 7, 2)), (2, 0));
+    assert_eq!(start(&mut ledger, (0, 7, 2)), (2, 0), "the same again");
+    assert_eq!(start(&mut ledger, (0, 7, 3)), (2, 1));
+    assert_eq!(start(&mut ledger, (1, 7, 3)), (1, 1));
+    // What had no room is told whole when it ends, and makes none.
+    ledger.upsert(row((0, 7, 3), "load", (5, Some(6)), Outcome::Ok));
+    assert_eq!(start(&mut ledger, (0, 7, 4)), (2, 2));
+    ledger.upsert(row((0, 7, 1), "load", (5, Some(6)), Outcome::Ok));
+    assert_eq!(start(&mut ledger, (0, 7, 4)), (2, 2));
+    assert_eq!(ledger.end_as_lost(&worker(0), Epoch(7), time(9)), 2);
+    assert_eq!(start(&mut ledger, (0, 8, 1)), (1, 2));
+    ledger.run_again(&worker(0), Epoch(7));
+    assert_eq!(ledger.running_count(&worker(0), Epoch(7)), 2);
+}
+
+#[test]
+fn what_was_sealed_as_lost_counts_once_whatever_is_told_of_it_later() {
+    let mut ledger = Ledger::new(Arc::new(Manifest::default()), 10);
+    let who = (0, 7, 1);
+    let running = row(who, "load", (5, None), Outcome::Running);
+    ledger.upsert(running.clone());
+    ledger.end_as_lost(&worker(0), Epoch(7), time(6));
+    let day = 24 * 3_600;
+    assert_eq!(ledger.take_for_sealing(time(6 + day)).ended, Vec::new());
+    let settled = ledger.take_for_sealing(time(7 + day)).ended;
+    assert_eq!(settled.len(), 1);
+    // Its end may be told before the sealing is done, after it, and again.
+    let ended = row(who, "load", (5, Some(8)), Outcome::Ok);
+    ledger.upsert(ended.clone());
+    assert_eq!(ledger.take_for_sealing(time(8 + day)).ended, settled);
+    drop(ledger.sealed(Arc::new(Manifest::default())));
+    ledger.run_again(&worker(0), Epoch(7));
+    for told in [running, ended] {
+        ledger.upsert(told);
+        assert_eq!(ledger.take_for_sealing(time(9 + day)), LedgerSealing::default());
+    }
+    assert_eq!((ledger.row_count(), ledger.knows_name("load")), (0, false));
+}
+
+proptest! {
+    /// Names are noted beside the rows: no row is without its name, and when nothing is held none is.
+    #[test]
+    fn every_row_that_is_held_is_known_by_its_name(steps in steps(), running_max in 1..12usize) {
+        let ledger = Ledger::new(Arc::new(Manifest::default()), running_max);
+        let mut sealed = Sealed { ledger, taken: None, tables: Vec::new() };
+        for step in &steps {
+            sealed.apply(step);
+            let snapshot = sealed.ledger.snapshot(TimeRange::ALL);
+            let names: BTreeSet<_> = snapshot.rows().map(|row| row.record.name.clone()).collect();
+            prop_assert!(names.iter().all(|name| sealed.ledger.knows_name(name)));
+            prop_assert!(sealed.ledger.names().is_superset(&names));
+        }
+        for step in [Step::EndAsLost(0, 0, 1), Step::EndAsLost(0, 1, 1), Step::EndAsLost(1, 0, 1),
+            Step::EndAsLost(1, 1, 1), Step::Take(true), Step::Seal]
+        {
+            sealed.apply(&step);
+        }
+        prop_assert_eq!(sealed.ledger.names(), BTreeSet::new());
+    }
 }

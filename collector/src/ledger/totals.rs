@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use profiler_core::{NodeId, Outcome};
+use profiler_core::{NodeId, Outcome, PhaseInterval, TaskTotals};
 use rustc_hash::FxHashMap;
 
+use super::phases::{OF_SEVERAL, PhaseTotals, elsewhere, inside_ns};
 use super::{Durations, TaskRow, bucket};
 use crate::store::{Fields, Key, Row, Second, Tier, WorkerNumber, sort_and_sum};
 
@@ -33,6 +34,10 @@ pub struct NameTotal {
     pub outcomes: OutcomeCounts,
     /// How long they took: those whose worker said when they ended, so not the lost ones.
     pub durations: Durations,
+    /// What those did beside executing.
+    pub phases: PhaseTotals,
+    /// Tasks of which there is no row.
+    pub thinned: u64,
 }
 
 impl NameTotal {
@@ -43,9 +48,24 @@ impl NameTotal {
             Some(duration_ns) => {
                 self.count_in_bucket(outcome, bucket(duration_ns), 1);
                 self.add_to_total(outcome, duration_ns);
+                if let Some(detail) = &row.record.detail
+                    && outcome != Outcome::Lost
+                {
+                    self.phases.count(&detail.phases, duration_ns);
+                }
             }
             None => self.outcomes.add(outcome, 1),
         }
+    }
+
+    /// Counts tasks of which there is no row.
+    pub fn count_sum(&mut self, totals: &TaskTotals) {
+        for (bucket, count) in &totals.buckets {
+            self.count_in_bucket(totals.outcome, *bucket, *count);
+        }
+        self.add_to_total(totals.outcome, totals.duration_ns);
+        self.phases.count(&totals.phases, OF_SEVERAL);
+        self.thinned = self.thinned.saturating_add(totals.count());
     }
 
     /// Counts what another total has counted.
@@ -54,6 +74,8 @@ impl NameTotal {
             self.outcomes.add(outcome, other.outcomes.get(outcome));
         }
         self.durations.absorb(other.durations);
+        self.phases.absorb(other.phases);
+        self.thinned = self.thinned.saturating_add(other.thinned);
     }
 
     /// Counts ended tasks, as they stand in `durations_*`.
@@ -72,41 +94,99 @@ impl NameTotal {
     }
 }
 
-/// Rows of the counting tables of durations, of seconds, sorted.
+/// Rows of the counting tables that tell of ended tasks, of seconds, sorted.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct DurationRows {
     /// Of `durations`: by name, outcome and [`bucket`].
     pub(crate) counts: Vec<Row>,
     /// Of `duration_sums`: by name and outcome.
     pub(crate) sums: Vec<Row>,
+    /// Of `phases`: by name, outcome and phase; at the task's own node, tasks without rows.
+    pub(crate) phases: Vec<Row>,
+    /// Of `phase_sums`: by name, outcome and phase; at the task's own node, what the phases took of the
+    /// durations.
+    pub(crate) phase_sums: Vec<Row>,
+}
+
+/// The first-level nodes of tasks, by name.
+pub(crate) type TaskNodes = FxHashMap<Arc<str>, TaskNode>;
+
+/// A task's first-level node, and those of its phases below.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct TaskNode {
+    pub(crate) node: NodeId,
+    pub(crate) phases: FxHashMap<Arc<str>, NodeId>,
+}
+
+/// Tasks that ended alike, in one second.
+struct Ended<'a> {
+    task: &'a TaskNode,
+    second: Second,
+    outcome: Outcome,
+    duration_ns: u64,
+    phases: &'a [PhaseInterval],
 }
 
 impl DurationRows {
     /// Counts ended tasks to the seconds in which they stopped; rows that still run count nothing.
-    /// `node_of` gives the first-level node of a task's name and is asked once for each.
+    /// `nodes` has all names and phases.
     pub(crate) fn of<'a>(
         rows: impl IntoIterator<Item = &'a TaskRow>,
-        mut node_of: impl FnMut(&str) -> NodeId,
+        totals: impl IntoIterator<Item = &'a TaskTotals>,
+        nodes: &TaskNodes,
     ) -> DurationRows {
-        let mut nodes: FxHashMap<Arc<str>, NodeId> = FxHashMap::default();
         let mut all = DurationRows::default();
         for row in rows {
             let (Some(stop), Some(duration_ns)) = (row.record.stop, row.duration_ns()) else {
                 continue;
             };
-            let task = match nodes.get(&row.record.name) {
-                Some(node) => *node,
-                None => *nodes.entry(row.record.name.clone()).or_insert(node_of(&row.record.name)),
+            let ended = Ended {
+                task: &nodes[&row.record.name],
+                second: Second::of(stop),
+                outcome: row.record.outcome,
+                duration_ns,
+                phases: row.record.detail.as_ref().map_or(&[], |detail| &detail.phases),
             };
-            let key = |node| {
-                let (ts, kind) = (Tier::Second.period(Second::of(stop)), row.record.outcome as u8);
-                Key::new(Tier::Second, Fields { ts, task, worker: WorkerNumber::ALL, kind, node })
-            };
-            all.counts.push(Row { key: key(bucket(duration_ns)), value: 1 });
-            all.sums.push(Row { key: key(0), value: duration_ns });
+            all.counts.push(ended.row(bucket(duration_ns), 1));
+            all.count(&ended, inside_ns(ended.phases, duration_ns));
         }
-        sort_and_sum(&mut all.counts);
-        sort_and_sum(&mut all.sums);
+        for sum in totals {
+            let ended = Ended {
+                task: &nodes[&sum.name],
+                second: Second::of(sum.second),
+                outcome: sum.outcome,
+                duration_ns: sum.duration_ns,
+                phases: &sum.phases,
+            };
+            let counts = sum.buckets.iter().map(|(bucket, count)| ended.row(*bucket, *count));
+            all.counts.extend(counts);
+            all.count(&ended, inside_ns(ended.phases, OF_SEVERAL));
+            all.phases.push(ended.row(ended.task.node.0, sum.count()));
+        }
+        for rows in [&mut all.phases, &mut all.phase_sums] {
+            rows.retain(|row| row.value > 0);
+        }
+        for rows in [&mut all.counts, &mut all.sums, &mut all.phases, &mut all.phase_sums] {
+            sort_and_sum(rows);
+        }
         all
+    }
+
+    fn count(&mut self, ended: &Ended<'_>, inside_ns: u64) {
+        self.sums.push(ended.row(0, ended.duration_ns));
+        for phase in elsewhere(ended.phases) {
+            let node = ended.task.phases[&phase.name].0;
+            self.phases.push(ended.row(node, phase.count.into()));
+            self.phase_sums.push(ended.row(node, phase.duration_ns));
+        }
+        self.phase_sums.push(ended.row(ended.task.node.0, inside_ns));
+    }
+}
+
+impl Ended<'_> {
+    fn row(&self, node: u32, value: u64) -> Row {
+        let (ts, kind) = (Tier::Second.period(self.second), self.outcome as u8);
+        let (task, worker) = (self.task.node, WorkerNumber::ALL);
+        Row { key: Key::new(Tier::Second, Fields { ts, task, worker, kind, node }), value }
     }
 }

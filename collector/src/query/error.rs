@@ -34,6 +34,18 @@ pub(crate) enum QueryError {
         "step={step} would make {steps} steps; at most {limit} are allowed: take a larger step"
     )]
     Steps { step: String, steps: u64, limit: u64 },
+    #[error("run says the range already; leave out from and to")]
+    RunAndRange,
+    #[error(
+        "the answer would have more than {limit} points: ask for fewer measures or workers, or take \
+         a larger step"
+    )]
+    Points { limit: usize },
+    #[error(
+        "the names are expected since {count} different moments; at most {limit} are told at once: \
+         ask for some by task"
+    )]
+    Starts { count: usize, limit: usize },
     #[error("format=collapsed has no lines; take by=function, or format=json or format=svg")]
     CollapsedByLine,
     #[error(
@@ -41,6 +53,11 @@ pub(crate) enum QueryError {
          states"
     )]
     Memory { bytes: usize, limit: usize },
+    #[error(
+        "the answer would tell apart more than {limit} sums: ask for a shorter range, fewer workers or \
+         tasks"
+    )]
+    Groups { limit: usize },
     #[error("the reader went away")]
     Cancelled,
     #[error(
@@ -59,6 +76,8 @@ pub(crate) enum QueryError {
     #[error("states is empty; give some of: {}, or switch sampling off with enabled",
         allowed.join(", "))]
     NoStates { allowed: Vec<&'static str> },
+    #[error("no worker has a label {key:?}{}", suggestion(nearest))]
+    UnknownLabel { key: String, nearest: Vec<String> },
     #[error("no {kind} is called {name:?}{}", suggestion(nearest))]
     UnknownName { kind: &'static str, name: String, nearest: Vec<String> },
 }
@@ -90,7 +109,9 @@ impl QueryError {
     /// The known names that are nearest to an unknown one.
     pub(crate) fn nearest(&self) -> Option<&[String]> {
         match self {
-            QueryError::UnknownName { nearest, .. } => Some(nearest),
+            QueryError::UnknownName { nearest, .. } | QueryError::UnknownLabel { nearest, .. } => {
+                Some(nearest)
+            }
             _ => None,
         }
     }

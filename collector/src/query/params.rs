@@ -4,6 +4,7 @@ use profiler_core::{Filter, StateSet, ThreadKind, TimeRange, Timestamp};
 
 use super::QueryError;
 use super::error::echo;
+use super::labels::labelled;
 use super::nearest::nearest;
 use super::time::{TIME_ALLOWED, parse_time};
 use crate::collector::Collector;
@@ -82,8 +83,6 @@ pub(crate) struct RangeText<'a> {
 }
 
 impl<'a> RangeText<'a> {
-    pub(crate) const NAMES: [&'static str; 2] = ["from", "to"];
-
     /// What was given, and whether anything was.
     pub(crate) fn parse(params: &Params<'a>) -> Result<(RangeText<'a>, bool), QueryError> {
         let (from, to) = (params.one("from")?, params.one("to")?);
@@ -115,7 +114,8 @@ impl<'a> RangeText<'a> {
 pub(crate) struct Filters;
 
 impl Filters {
-    pub(crate) const NAMES: [&'static str; 4] = ["task", "worker", "state", "threads"];
+    pub(crate) const NAMES: [&'static str; 6] =
+        ["task", "worker", "label", "state", "threads", "phase"];
 
     pub(crate) const THREADS: [(&'static str, ThreadKind); 3] =
         [("program", ThreadKind::Program), ("agent", ThreadKind::Agent), ("all", ThreadKind::All)];
@@ -155,24 +155,30 @@ pub(crate) fn known_tasks(
     Ok(asked.into_iter().map(str::to_owned).collect())
 }
 
-/// The workers that were asked for, all known.
+/// The workers that were asked for, all known; of these, or of all, those with the labels that were asked
+/// for.
 pub(crate) fn known_workers(
     params: &Params<'_>,
     collector: &Collector,
 ) -> Result<Vec<String>, QueryError> {
     let asked = params.many("worker")?;
     if asked.is_empty() {
-        return Ok(Vec::new());
+        return labelled(params, collector, Vec::new());
     }
     let known = collector.workers();
     let known_name = |name: &str| known.iter().any(|known| *known.0 == *name);
     if let Some(name) = asked.iter().find(|name| !known_name(name)) {
         return Err(unknown("worker", name, known.iter().map(|known| &*known.0)));
     }
-    Ok(asked.into_iter().map(str::to_owned).collect())
+    labelled(params, collector, asked.into_iter().map(str::to_owned).collect())
 }
 
-fn unknown<'k>(kind: &'static str, name: &str, known: impl Iterator<Item = &'k str>) -> QueryError {
+/// That there is nothing of that name.
+pub(super) fn unknown<'k>(
+    kind: &'static str,
+    name: &str,
+    known: impl Iterator<Item = &'k str>,
+) -> QueryError {
     let nearest = nearest(name, known).iter().map(|name| echo(name)).collect();
     QueryError::UnknownName { kind, name: echo(name), nearest }
 }

@@ -6,7 +6,10 @@ use std::ops::Range;
 use profiler_core::{Filter, NodeId, Profile, ThreadKind, Ticks, TimeRange, Timestamp, WorkerId};
 
 use super::QueryError;
-use super::params::{Filters, Params, RangeText};
+use super::group::{GroupBy, profile_by_phase};
+use super::params::{Filters, Params};
+use super::phases::Phases;
+use super::range::{RANGE_NAMES, asked_range};
 use super::stored::{Asked, Cancel, Stored};
 use super::sums::Sums;
 use crate::collector::Collector;
@@ -30,6 +33,8 @@ pub(crate) enum By {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Format {
     Json,
+    /// JSON, with nodes as columns of numbers: for profiles of many nodes.
+    Columns,
     Collapsed,
     Svg,
 }
@@ -39,14 +44,24 @@ pub(crate) enum Format {
 pub(crate) struct ProfileQuery {
     pub(crate) range: TimeRange,
     pub(crate) filter: Filter,
+    /// Which phases of tasks.
+    pub(crate) phases: Phases,
+    /// Whether phases are a level of the answer.
+    pub(crate) phases_shown: bool,
+    /// What stands above the tasks.
+    pub(crate) group: Option<GroupBy>,
     pub(crate) by: By,
     pub(crate) format: Format,
 }
 
 impl ProfileQuery {
     pub(crate) const BY: [(&'static str, By); 2] = [("function", By::Function), ("line", By::Line)];
-    const FORMATS: [(&'static str, Format); 3] =
-        [("json", Format::Json), ("collapsed", Format::Collapsed), ("svg", Format::Svg)];
+    const FORMATS: [(&'static str, Format); 4] = [
+        ("json", Format::Json),
+        ("columns", Format::Columns),
+        ("collapsed", Format::Collapsed),
+        ("svg", Format::Svg),
+    ];
 
     /// The question that the parameters ask at `now`.
     pub(crate) fn parse(
@@ -54,19 +69,33 @@ impl ProfileQuery {
         collector: &Collector,
         now: Timestamp,
     ) -> Result<ProfileQuery, QueryError> {
-        let names = [&RangeText::NAMES[..], &Filters::NAMES, &["by", "format"]].concat();
+        let names =
+            [&RANGE_NAMES[..], &Filters::NAMES, &["phases", "group", "by", "format"]].concat();
         let params = Params::new(pairs, &names)?;
-        let (range, _) = RangeText::parse(&params)?;
+        let (range, _) = asked_range(&params, collector, now)?;
         let query = ProfileQuery {
-            range: range.resolve(now)?,
+            range,
             by: params.choice("by", &ProfileQuery::BY)?,
             format: params.choice("format", &ProfileQuery::FORMATS)?,
             filter: Filters::parse(&params, collector)?,
+            phases: Phases::parse(&params, collector)?,
+            phases_shown: params.choice("phases", &[("false", false), ("true", true)])?,
+            group: GroupBy::parse(&params, collector)?,
         };
         if query.format == Format::Collapsed && query.by == By::Line {
             return Err(QueryError::CollapsedByLine);
         }
         Ok(query)
+    }
+
+    /// What of the tree is kept.
+    pub(super) fn kept(&self) -> (&Filter, &Phases) {
+        (&self.filter, &self.phases)
+    }
+
+    /// Whether phases are shown, and whether lines are merged.
+    pub(super) fn form(&self) -> (bool, bool) {
+        (self.phases_shown, self.by == By::Function)
     }
 }
 
@@ -144,6 +173,7 @@ impl Facts {
             sampling.add_window(window);
             workers.insert(window.window.worker.clone());
         }
+        stored.coarsen();
         let columns = &[Column::Worker, Column::Kind];
         let asked = Asked { tasks: None, workers: numbers, columns };
         let mut seen = IdSet::default();
@@ -198,6 +228,13 @@ impl Collector {
             let tree = read(&self.tree);
             (tree.tops_kept(filter), tree.node_count())
         };
+        if let Some(by) = query.group.as_ref().filter(|by| **by != GroupBy::Phase) {
+            let profile =
+                self.profile_by_worker((query, by), (&mut stored, &view), &tops, cancel)?;
+            let numbers = stored.worker_numbers(&filter.workers);
+            let facts = Facts::of((stored, view), *range, numbers.as_deref())?;
+            return Ok(ProfileAnswer { profile, facts });
+        }
         let mut sums = Sums::new(filter.states, nodes, QUERY_BYTES_MAX)?;
         for stored in &view.windows {
             cancel.check()?;
@@ -210,12 +247,30 @@ impl Collector {
             add_stored(&mut stored, &mut sums, filter, &tops, numbers.as_deref())?;
         }
         let excerpt = Excerpt::of(&self.tree, sums.touched().clone());
-        let by_function = query.by == By::Function;
+        let own = |node| sums.weight(node);
         Ok(ProfileAnswer {
-            profile: excerpt.profile(filter, |node| sums.weight(node), by_function),
+            profile: match query.group {
+                Some(_) => profile_by_phase(query, &excerpt, own),
+                None => excerpt.profile(query.kept(), own, query.form()),
+            },
             facts: Facts::of((stored, view), *range, numbers.as_deref())?,
         })
     }
+}
+
+/// Which tasks' rows and which columns of samples are read.
+pub(super) fn sample_columns(
+    filter: &Filter,
+    tops: &[Top],
+    by_worker: bool,
+) -> (Option<Vec<NodeId>>, &'static [Column]) {
+    // What most questions leave out, the agent's own, is not worth to be looked for in each page.
+    let is_narrow = !filter.tasks.is_empty() || filter.threads == ThreadKind::Agent;
+    let columns: &[Column] = match by_worker {
+        true => &[Column::Worker, Column::Kind, Column::Node],
+        false => &[Column::Kind, Column::Node],
+    };
+    (is_narrow.then(|| tops.iter().map(|top| top.node).collect()), columns)
 }
 
 /// Adds what is in tables. Rows of other tasks may come along: the filter looks at them at the end.
@@ -226,18 +281,12 @@ fn add_stored(
     tops: &[Top],
     numbers: Option<&[WorkerNumber]>,
 ) -> Result<(), QueryError> {
-    let tasks: Vec<NodeId> = tops.iter().map(|top| top.node).collect();
-    // What most questions leave out, the agent's own, is not worth to be looked for in each page.
-    let is_narrow = !filter.tasks.is_empty() || filter.threads == ThreadKind::Agent;
-    let columns: &[Column] = match numbers {
-        Some(_) => &[Column::Worker, Column::Kind, Column::Node],
-        None => &[Column::Kind, Column::Node],
-    };
+    let (tasks, columns) = sample_columns(filter, tops, numbers.is_some());
     let table_of = |piece: &Piece| match numbers {
         None if Counting::SamplesAll.has(piece.tier) => Counting::SamplesAll,
         _ => Counting::Samples,
     };
-    let asked = Asked { tasks: is_narrow.then_some(&tasks[..]), workers: numbers, columns };
+    let asked = Asked { tasks: tasks.as_deref(), workers: numbers, columns };
     let mut unknown = 0u64;
     stored.scan(table_of, asked, |batch, rows| {
         rows.each(|index| {

@@ -29,7 +29,7 @@ impl StackQuery {
         pairs: &[(String, String)],
         collector: &Collector,
     ) -> Result<StackQuery, QueryError> {
-        let params = Params::new(pairs, &["task", "worker", "thread", "threads"])?;
+        let params = Params::new(pairs, &["task", "worker", "label", "thread", "threads"])?;
         Ok(StackQuery {
             workers: known_workers(&params, collector)?,
             tasks: known_tasks(&params, collector)?,

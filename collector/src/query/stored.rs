@@ -12,9 +12,10 @@ use crate::collector::Collector;
 use crate::hot::View;
 use crate::idset::IdSet;
 use crate::ledger::{Snapshot, TaskFilter, TaskRow};
+use crate::records::RecordView;
 use crate::store::{
-    Batch, Column, Counting, Coverage, FileEntry, Manifest, Period, Piece, Plan, Scan, SealedTask,
-    Second, StoreError, TableName, Tables, TaskScan, Tier, WorkerNumber,
+    Batch, Column, Counting, Coverage, FileEntry, ListRow, Manifest, Period, Piece, Plan, RowScan,
+    Scan, SealedTask, Second, StoreError, TableName, Tables, TaskScan, Tier, WorkerNumber,
 };
 
 /// Whether the reader still wants the answer; set when it goes away.
@@ -51,6 +52,12 @@ pub(crate) trait Beside {
 }
 
 impl Beside for View {
+    fn manifest(&self) -> &Arc<Manifest> {
+        &self.manifest
+    }
+}
+
+impl<R> Beside for RecordView<R> {
     fn manifest(&self) -> &Arc<Manifest> {
         &self.manifest
     }
@@ -95,6 +102,19 @@ impl<'a> Stored<'a> {
                 return (stored, beside);
             }
             seconds = plan.seconds;
+        }
+    }
+
+    /// From here on, what is counted is that of other seconds.
+    pub(crate) fn plan_for(&mut self, seconds: Range<Second>) {
+        self.plan = self.coverage.plan(seconds);
+    }
+
+    /// Answers for the same seconds with the fewest periods, for what is not told apart by step.
+    pub(crate) fn coarsen(&mut self) {
+        let plan = self.coverage.plan(self.plan.seconds.clone());
+        if plan.seconds == self.plan.seconds {
+            self.plan = plan;
         }
     }
 
@@ -169,6 +189,35 @@ impl<'a> Stored<'a> {
         Ok(())
     }
 
+    /// Shows the rows of a list's table that `scan` asks for, and others.
+    pub(crate) fn scan_rows<R: ListRow>(
+        &mut self,
+        table: TableName,
+        seconds: &Range<Second>,
+        scan: &RowScan<'_>,
+        mut visit: impl FnMut(&R),
+    ) -> Result<(), QueryError> {
+        let manifest = self.manifest.clone();
+        let periods = Period(seconds.start.0)..Period(seconds.end.0);
+        self.note_lost(&manifest, table, &periods);
+        let overlaps = |file: &&FileEntry| file.from < periods.end && periods.start < file.to;
+        for file in manifest.files_of(table).filter(overlaps) {
+            self.cancel.check()?;
+            let mut each = |rows: Vec<R>| {
+                rows.iter().for_each(&mut visit);
+                match self.cancel.check() {
+                    Ok(()) => ControlFlow::Continue(()),
+                    Err(_) => ControlFlow::Break(()),
+                }
+            };
+            if let Err(error) = self.tables.list_rows(file, scan, &mut each) {
+                self.note_unread(file, &error);
+            }
+            self.cancel.check()?;
+        }
+        Ok(())
+    }
+
     /// Notes files of the time asked for that were found damaged before.
     fn note_lost(&mut self, manifest: &Manifest, table: TableName, periods: &Range<Period>) {
         let lost = manifest.lost.iter().map(|lost| &lost.file);
@@ -198,6 +247,11 @@ impl<'a> Stored<'a> {
         let mut numbers: Vec<WorkerNumber> = numbers.collect();
         numbers.sort_unstable();
         Some(numbers)
+    }
+
+    /// All workers that tables have rows of: the first has number 1.
+    pub(crate) fn all_workers(&self) -> Vec<WorkerId> {
+        self.tables.worker_ids()
     }
 
     /// The workers of those numbers.

@@ -4,20 +4,23 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use profiler_core::{Filter, NodeId, Outcome, ThreadKind, TimeRange, Timestamp};
+use profiler_core::{Filter, NodeId, Outcome, TaskTotals, ThreadKind, TimeRange, Timestamp};
+use rustc_hash::FxHashMap;
 
 use super::QueryError;
 use super::error::echo;
-use super::params::{Params, RangeText, choose, known_tasks, known_workers};
+use super::params::{Params, choose, known_tasks, known_workers};
+use super::range::asked_range;
 use super::stored::{Asked, Cancel, Stored};
 use crate::collector::Collector;
 use crate::ledger::{
-    NameTotal, OutcomeCounts, Selecting, Selection, Spread, TaskFilter, TaskRow, counts_in,
-    overlaps,
+    EXECUTE, NameTotal, OutcomeCounts, PhaseTotal, Selecting, Selection, Spread, TaskFilter,
+    TaskRow, counts_in, overlaps,
 };
 use crate::limits::{TASK_ROWS_DEFAULT, TASK_ROWS_MAX};
 use crate::store::{Counting, Coverage, Plan, Second};
 use crate::sync::read;
+use crate::tree::Top;
 
 /// A question to the ledger.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -32,16 +35,28 @@ pub(crate) struct TaskQuery {
 }
 
 impl TaskQuery {
+    /// A question for the tasks of these names and workers; empty for all.
+    pub(super) fn of_names(
+        range: TimeRange,
+        names: Vec<String>,
+        workers: Vec<String>,
+    ) -> TaskQuery {
+        let filter = TaskFilter { names, workers, ..TaskFilter::default() };
+        TaskQuery { given_range: Some(range), range, filter, limit: 1, summary: true }
+    }
+
     /// The question that the parameters ask at `now`.
     pub(crate) fn parse(
         pairs: &[(String, String)],
         collector: &Collector,
         now: Timestamp,
     ) -> Result<TaskQuery, QueryError> {
-        let names = ["from", "to", "task", "key", "worker", "outcome", "limit", "summary"];
+        let names = [
+            "from", "to", "run", "task", "key", "worker", "label", "outcome", "type", "limit",
+            "summary",
+        ];
         let params = Params::new(pairs, &names)?;
-        let (range, given) = RangeText::parse(&params)?;
-        let range = range.resolve(now)?;
+        let (range, given) = asked_range(&params, collector, now)?;
         let outcomes = Outcome::ALL.map(|outcome| (outcome.name(), outcome));
         let outcomes = params.many("outcome")?.into_iter().map(|o| choose("outcome", o, &outcomes));
         Ok(TaskQuery {
@@ -55,12 +70,15 @@ impl TaskQuery {
                 // Keys are as many as tasks: one that is not there finds nothing.
                 keys: params.many("key")?.into_iter().map(str::to_owned).collect(),
                 workers: known_workers(&params, collector)?,
+                // So are types: only rows know them.
+                types: params.many("type")?.into_iter().map(str::to_owned).collect(),
             },
         })
     }
 }
 
-fn limit(text: Option<&str>) -> Result<usize, QueryError> {
+/// How many rows a question asks for.
+pub(super) fn limit(text: Option<&str>) -> Result<usize, QueryError> {
     let Some(text) = text else {
         return Ok(TASK_ROWS_DEFAULT);
     };
@@ -72,7 +90,8 @@ fn limit(text: Option<&str>) -> Result<usize, QueryError> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct TaskAnswer {
     pub(crate) selection: Selection,
-    /// Running tasks that there was no room for, over the collector's life.
+    /// Running tasks that there was no room for, over the collector's life, and tasks that ended in the
+    /// range and have no rows.
     pub(crate) thinned: u64,
     /// Names of files that are missing from the answer.
     pub(crate) damaged: Vec<String>,
@@ -86,6 +105,8 @@ pub(crate) struct SummaryRow {
     pub(crate) outcomes: OutcomeCounts,
     /// Of the tasks whose worker said when they ended.
     pub(crate) spread: Option<Spread>,
+    /// What those did, the longest first.
+    pub(crate) phases: Vec<(Arc<str>, PhaseTotal)>,
 }
 
 /// Tasks by name.
@@ -118,8 +139,15 @@ impl Collector {
         };
         snapshot.rows().for_each(&mut offer);
         stored.scan_tasks(&seconds_touched(*range), filter, offer)?;
-        let (thinned, damaged) = (snapshot.thinned(), stored.damaged());
-        Ok(TaskAnswer { selection: selecting.done(), thinned, damaged })
+        let seconds = Second::starting_in(*range);
+        let sums = snapshot.sums.iter();
+        let sums = sums.filter(|sum| counts_sum(sum, &seconds) && filter.keeps_sum(sum));
+        let mut thinned = snapshot.thinned() + sums.map(|sum| sum.count()).sum::<u64>();
+        if !filter.is_by_row() {
+            stored.plan_for(seconds);
+            thinned += self.add_phases(&mut stored, filter, &mut NameTotals::new(usize::MAX))?;
+        }
+        Ok(TaskAnswer { selection: selecting.done(), thinned, damaged: stored.damaged() })
     }
 
     /// Counts and durations by name, of tasks that ended in the range and of those that run. Without
@@ -132,7 +160,9 @@ impl Collector {
     ) -> Result<TaskSummary, QueryError> {
         let filter = &query.filter;
         let asked = query.given_range.unwrap_or(TimeRange::ALL);
-        let by_row = !filter.workers.is_empty() || !filter.keys.is_empty();
+        // What the tables count as `[overflow]` still has its name in its own row.
+        let is_unnamed = |name: &String| read(&self.tree).may_be_unnamed(name);
+        let by_row = filter.names.iter().any(is_unnamed) || filter.is_by_row();
         let take = |collector: &Collector, seconds: Range<Second>| {
             let range = TimeRange::new(seconds.start.start(), seconds.end.start());
             read(&collector.ledger).snapshot(range.unwrap_or(asked))
@@ -150,14 +180,22 @@ impl Collector {
             }
         };
         snapshot.rows().for_each(&mut count);
-        match by_row {
-            true => stored.scan_tasks(&seconds, filter, count)?,
-            false => self.add_counted(&mut stored, filter, &mut totals)?,
+        if by_row {
+            stored.scan_tasks(&seconds, filter, count)?;
+        } else {
+            for sum in snapshot.sums.iter().filter(|sum| counts_sum(sum, &seconds)) {
+                if filter.keeps_sum(sum) {
+                    totals.of(&sum.name).count_sum(sum);
+                }
+            }
+            self.add_counted(&mut stored, filter, &mut totals)?;
+            self.add_phases(&mut stored, filter, &mut totals)?;
         }
+        let of_sums = totals.names.values().map(|total| total.thinned).sum::<u64>();
         Ok(TaskSummary {
             range: query.given_range.map(|range| stored.range(range)),
             rows: totals.names.into_iter().map(|(name, total)| summary_row(name, &total)).collect(),
-            thinned: snapshot.thinned(),
+            thinned: snapshot.thinned().saturating_add(of_sums),
             damaged: stored.damaged(),
         })
     }
@@ -169,9 +207,7 @@ impl Collector {
         filter: &TaskFilter,
         totals: &mut NameTotals,
     ) -> Result<(), QueryError> {
-        let by_name =
-            Filter { tasks: filter.names.clone(), threads: ThreadKind::All, ..Filter::default() };
-        let tops = read(&self.tree).tops_kept(&by_name);
+        let tops = self.tops_named(filter);
         let tasks: Vec<NodeId> = tops.iter().map(|top| top.node).collect();
         for counting in [Counting::Durations, Counting::DurationSums] {
             let asked = Asked { tasks: Some(&tasks), workers: None, columns: counting.columns() };
@@ -212,8 +248,74 @@ impl Collector {
     }
 }
 
+/// What one task's rows of `phases` and `phase_sums` say: by node.
+type PhaseNodes = FxHashMap<u32, PhaseTotal>;
+
+impl Collector {
+    fn tops_named(&self, filter: &TaskFilter) -> Vec<Top> {
+        let by_name =
+            Filter { tasks: filter.names.clone(), threads: ThreadKind::All, ..Filter::default() };
+        read(&self.tree).tops_kept(&by_name)
+    }
+
+    /// Adds what the tables of phases hold; gives how many tasks have no rows.
+    fn add_phases(
+        &self,
+        stored: &mut Stored<'_>,
+        filter: &TaskFilter,
+        totals: &mut NameTotals,
+    ) -> Result<u64, QueryError> {
+        let tops = self.tops_named(filter);
+        let tasks: Vec<NodeId> = tops.iter().map(|top| top.node).collect();
+        let mut nodes: Vec<PhaseNodes> = vec![PhaseNodes::default(); tops.len()];
+        for counting in [Counting::Phases, Counting::PhaseSums] {
+            let asked = Asked { tasks: Some(&tasks), workers: None, columns: counting.columns() };
+            stored.scan(
+                |_| counting,
+                asked,
+                |batch, rows| {
+                    rows.each(|index| {
+                        let outcome = Outcome::ALL.get(usize::from(batch.kind[index]));
+                        let top = tasks.binary_search(&NodeId(batch.task[index]));
+                        let (Some(outcome), Ok(top)) = (outcome, top) else { return };
+                        if *outcome != Outcome::Lost && filter.keeps_outcome(*outcome) {
+                            let total = nodes[top].entry(batch.node[index]).or_default();
+                            match counting {
+                                Counting::Phases => total.add(batch.values[index], 0),
+                                _ => total.add(0, batch.values[index]),
+                            }
+                        }
+                    });
+                },
+            )?;
+        }
+        let mut thinned = 0u64;
+        for (top, nodes) in tops.iter().zip(nodes).filter(|(_, nodes)| !nodes.is_empty()) {
+            let mut sum = NameTotal::default();
+            for (node, total) in nodes {
+                if node == top.node.0 {
+                    sum.thinned = total.count;
+                    sum.phases.inside_ns = total.duration_ns;
+                } else {
+                    let name = read(&self.tree).name(NodeId(node));
+                    let name = name.ok_or(QueryError::UnknownNodes { rows: 1 })?;
+                    sum.phases.by_name.entry(name).or_default().add(total.count, total.duration_ns);
+                }
+            }
+            thinned = thinned.saturating_add(sum.thinned);
+            totals.of(&top.name).absorb(sum);
+        }
+        Ok(thinned)
+    }
+}
+
+/// Whether tasks of which there is no row ended in those seconds.
+fn counts_sum(sum: &TaskTotals, seconds: &Range<Second>) -> bool {
+    seconds.contains(&Second::of(sum.second))
+}
+
 /// The seconds of which any part lies in a range.
-fn seconds_touched(range: TimeRange) -> Range<Second> {
+pub(super) fn seconds_touched(range: TimeRange) -> Range<Second> {
     Second::of(range.start())..Second(Second::of(range.stop()).0.saturating_add(1))
 }
 
@@ -241,5 +343,14 @@ impl NameTotals {
 
 fn summary_row(name: Arc<str>, total: &NameTotal) -> SummaryRow {
     let (outcomes, spread) = (total.outcomes, total.durations.spread());
-    SummaryRow { name, running: outcomes.get(Outcome::Running), outcomes, spread }
+    let mut phases: Vec<(Arc<str>, PhaseTotal)> =
+        total.phases.by_name.iter().map(|(name, total)| (name.clone(), *total)).collect();
+    if let Some(spread) = spread {
+        let duration_ns = spread.total_ns.saturating_sub(total.phases.inside_ns);
+        phases.push((EXECUTE.into(), PhaseTotal { count: spread.count, duration_ns }));
+    }
+    phases.sort_by(|(a_name, a), (b_name, b)| {
+        b.duration_ns.cmp(&a.duration_ns).then_with(|| a_name.cmp(b_name))
+    });
+    SummaryRow { name, running: outcomes.get(Outcome::Running), outcomes, spread, phases }
 }

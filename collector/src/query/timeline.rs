@@ -9,8 +9,10 @@ use profiler_core::{
 
 use super::QueryError;
 use super::error::echo;
-use super::params::{Filters, Params, RangeText};
+use super::params::{Filters, Params};
+use super::phases::Phases;
 use super::profile::Facts;
+use super::range::{RANGE_NAMES, asked_range};
 use super::stored::{Asked, Cancel, Stored};
 use super::time::{SPAN_ALLOWED, parse_span_ns};
 use crate::collector::Collector;
@@ -29,6 +31,8 @@ const STEPS_S: [u64; 14] =
 pub(crate) struct TimelineQuery {
     pub(crate) range: TimeRange,
     pub(crate) filter: Filter,
+    /// Which phases of tasks.
+    pub(crate) phases: Phases,
     pub(crate) step_ns: u64,
 }
 
@@ -39,15 +43,15 @@ impl TimelineQuery {
         collector: &Collector,
         now: Timestamp,
     ) -> Result<TimelineQuery, QueryError> {
-        let names = [&RangeText::NAMES[..], &Filters::NAMES, &["step"]].concat();
+        let names = [&RANGE_NAMES[..], &Filters::NAMES, &["step"]].concat();
         let params = Params::new(pairs, &names)?;
-        let (range, _) = RangeText::parse(&params)?;
-        let range = range.resolve(now)?;
+        let (range, _) = asked_range(&params, collector, now)?;
         let step_ns = match params.one("step")? {
             Some(text) => given_step_ns(text, range)?,
             None => chosen_step_ns(range),
         };
-        Ok(TimelineQuery { range, step_ns, filter: Filters::parse(&params, collector)? })
+        let phases = Phases::parse(&params, collector)?;
+        Ok(TimelineQuery { range, step_ns, filter: Filters::parse(&params, collector)?, phases })
     }
 }
 
@@ -127,7 +131,7 @@ impl Collector {
         query: &TimelineQuery,
         cancel: &Cancel,
     ) -> Result<TimelineAnswer, QueryError> {
-        let TimelineQuery { range, filter, step_ns } = query;
+        let TimelineQuery { range, filter, phases, step_ns } = query;
         let coarsest = coarsest_in(*step_ns);
         let (mut stored, view) = Stored::of(
             (self, cancel),
@@ -138,23 +142,49 @@ impl Collector {
         let tops = read(&self.tree).tops_kept(filter);
         let hot = HotTops::of(self, &view.windows, &tops);
         let numbers = stored.worker_numbers(&filter.workers);
+        let nodes = phases.nodes(&self.tree);
+        let kept = Kept { states: filter.states, nodes: nodes.as_deref() };
         let mut visit_all = |visit: &mut dyn FnMut(Timestamp, usize, State, u64)| {
-            hot.visit(&view.windows, filter.states, visit);
-            visit_stored(&mut stored, (&tops, numbers.as_deref()), filter.states, visit)
+            hot.visit(&view.windows, kept, visit);
+            visit_stored(&mut stored, (&tops, numbers.as_deref()), kept, visit)
         };
-        // First how heavy each is, so that only the series that are shown take memory.
-        let mut totals = vec![Weight::ZERO; tops.len()];
-        visit_all(&mut |_, top, state, nanoseconds| totals[top].count(state, nanoseconds))?;
-        let (mut series, line_of, others) = lines(&tops, &totals);
         let steps = Steps::new(*range, *step_ns);
-        for line in &mut series {
-            line.weights = vec![Weight::ZERO; steps.count as usize];
-        }
+        let mut totals = vec![Weight::ZERO; tops.len()];
+        // By first-level node, of those that have any time; none once they are more than are shown.
+        let mut by_top: Option<Vec<Vec<Weight>>> = Some(vec![Vec::new(); tops.len()]);
+        let mut touched = 0;
         visit_all(&mut |start, top, state, nanoseconds| {
-            if let Some(line) = line_of[top] {
-                series[line].weights[steps.index(start)].count(state, nanoseconds);
+            totals[top].count(state, nanoseconds);
+            let Some(weights) = &mut by_top else { return };
+            let weights = &mut weights[top];
+            if weights.is_empty() {
+                touched += 1;
+                if touched > TIMELINE_SERIES_MAX {
+                    by_top = None;
+                    return;
+                }
+                weights.resize(steps.count as usize, Weight::ZERO);
             }
+            weights[steps.index(start)].count(state, nanoseconds);
         })?;
+        let (mut series, line_of, others) = lines(&tops, &totals);
+        if let Some(by_top) = by_top {
+            for (weights, line) in by_top.into_iter().zip(&line_of) {
+                if let Some(line) = line {
+                    series[*line].weights = weights;
+                }
+            }
+        } else {
+            // How heavy each is is known now, so that only the series that are shown take memory.
+            for line in &mut series {
+                line.weights = vec![Weight::ZERO; steps.count as usize];
+            }
+            visit_all(&mut |start, top, state, nanoseconds| {
+                if let Some(line) = line_of[top] {
+                    series[line].weights[steps.index(start)].count(state, nanoseconds);
+                }
+            })?;
+        }
         Ok(TimelineAnswer {
             first: steps.first,
             step_ns: *step_ns,
@@ -172,28 +202,51 @@ fn coarsest_in(step_ns: u64) -> Tier {
     Tier::ALL.into_iter().rev().find(fits).unwrap_or(Tier::Second)
 }
 
+/// What of a row is asked for, beside its task and worker.
+#[derive(Clone, Copy)]
+struct Kept<'a> {
+    states: StateSet,
+    /// By node of the tree, whether it is in one of the phases that are asked for; `None`: all are.
+    nodes: Option<&'a [bool]>,
+}
+
+impl Kept<'_> {
+    fn has_node(&self, node: u32) -> bool {
+        self.nodes.is_none_or(|nodes| nodes.get(node as usize).is_some_and(|kept| *kept))
+    }
+}
+
 /// Shows what is in tables: the start of a period, the place of a first-level node, a state, a time.
 fn visit_stored(
     stored: &mut Stored<'_>,
     (tops, numbers): (&[Top], Option<&[WorkerNumber]>),
-    states: StateSet,
+    kept: Kept<'_>,
     visit: &mut dyn FnMut(Timestamp, usize, State, u64),
 ) -> Result<(), QueryError> {
     let tasks: Vec<NodeId> = tops.iter().map(|top| top.node).collect();
-    let columns: &[Column] = match numbers {
-        Some(_) => &[Column::Task, Column::Worker, Column::Kind],
-        None => &[Column::Task, Column::Kind],
+    // Totals by task do not know phases.
+    let by_node = kept.nodes.is_some();
+    let columns: &[Column] = match (by_node, numbers) {
+        (true, _) => &[Column::Task, Column::Worker, Column::Kind, Column::Node],
+        (false, Some(_)) => &[Column::Task, Column::Worker, Column::Kind],
+        (false, None) => &[Column::Task, Column::Kind],
     };
     let asked = Asked { tasks: Some(&tasks), workers: numbers, columns };
     stored.scan(
-        |_| Counting::Totals,
+        |_| if by_node { Counting::Samples } else { Counting::Totals },
         asked,
         |batch, rows| {
+            // Rows of a task stand together.
+            let mut last = (0, None);
             rows.each(|index| {
-                let top = tasks.binary_search(&NodeId(batch.task[index]));
+                let task = batch.task[index];
+                if last.0 != task {
+                    last = (task, tasks.binary_search(&NodeId(task)).ok());
+                }
                 let state = State::ALL.get(usize::from(batch.kind[index]));
-                if let (Ok(top), Some(state)) = (top, state)
-                    && states.contains(*state)
+                if let (Some(top), Some(state)) = (last.1, state)
+                    && kept.states.contains(*state)
+                    && (!by_node || kept.has_node(batch.node[index]))
                 {
                     visit(rows.start(index), top, *state, batch.values[index]);
                 }
@@ -223,7 +276,7 @@ impl HotTops {
     fn visit(
         &self,
         windows: &[Arc<StoredWindow>],
-        states: StateSet,
+        kept: Kept<'_>,
         visit: &mut dyn FnMut(Timestamp, usize, State, u64),
     ) {
         for stored in windows {
@@ -231,7 +284,8 @@ impl HotTops {
             for (node, state, nanoseconds) in stored.window.delta.entries() {
                 let place = self.excerpt.node(*node).index().checked_sub(1);
                 if let Some(top) = place.and_then(|place| self.places[place])
-                    && states.contains(*state)
+                    && kept.states.contains(*state)
+                    && kept.has_node(node.0)
                 {
                     visit(start, top, *state, *nanoseconds);
                 }

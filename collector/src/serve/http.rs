@@ -2,6 +2,7 @@
 //! in the form that was asked for.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::rejection::QueryRejection;
@@ -10,30 +11,40 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::map_response;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use flamegraph::{ProfileColumns, ProfileJson};
 use profiler_core::limits::bounded;
 use profiler_core::{TimeRange, Timestamp};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
 use super::answer;
 use super::error::ErrorAnswer;
-use super::live;
+use super::{live, pulse, records};
 use crate::collector::Collector;
 use crate::limits::{LIVE_QUESTIONS_MAX, QUERIES_MAX, QUERIES_WAITING_MAX, QUERY_WAIT_MAX};
 use crate::query::{
-    Cancel, Facts, Format, ProfileAnswer, ProfileQuery, TaskQuery, TimelineQuery, format_time,
-    parse_workers,
+    BudgetQuery, Cancel, Facts, Format, ProfileAnswer, ProfileQuery, TaskQuery, TimelineQuery,
+    format_time, parse_workers,
 };
 
 /// What exists, for who asks for what does not.
-const PATHS: [&str; 7] = [
+const PATHS: [&str; 16] = [
     "/livez",
     "/api/v1/profile",
     "/api/v1/timeline",
     "/api/v1/tasks",
+    "/api/v1/budget",
     "/api/v1/workers",
     "/api/v1/workers/settings",
     "/api/v1/stacks",
+    "/api/v1/live",
+    "/api/v1/transfers",
+    "/api/v1/resources",
+    "/api/v1/progress",
+    "/api/v1/runs",
+    "/api/v1/runs/stop",
+    "/api/v1/events",
+    "/api/v1/events/recent",
 ];
 
 /// Lets a flame graph's own script run, and nothing else: nothing is loaded, nothing is sent.
@@ -47,14 +58,14 @@ const PLAIN_POLICY: HeaderValue = HeaderValue::from_static("default-src 'none'")
 pub(super) type Pairs = Result<Parameters<Vec<(String, String)>>, QueryRejection>;
 
 /// Parses a question asked at a time, and answers it.
-type Answerer = fn(&Asking<'_>) -> Result<Response, ErrorAnswer>;
+pub(super) type Answerer = fn(&Asking<'_>) -> Result<Response, ErrorAnswer>;
 
 /// A question as it came, by whom it is answered, and until when it is wanted.
-struct Asking<'a> {
-    collector: &'a Collector,
-    pairs: &'a [(String, String)],
-    now: Timestamp,
-    cancel: &'a Cancel,
+pub(super) struct Asking<'a> {
+    pub(super) collector: &'a Collector,
+    pub(super) pairs: &'a [(String, String)],
+    pub(super) now: Timestamp,
+    pub(super) cancel: &'a Cancel,
 }
 
 /// Calls off the work for a reader that goes away: then the future that holds this is dropped.
@@ -71,31 +82,35 @@ impl Drop for CancelOnDrop {
 pub(super) struct Reader {
     pub(super) collector: Arc<Collector>,
     /// One for each question that is answered.
-    turns: Arc<Semaphore>,
+    pub(super) turns: Arc<Semaphore>,
     /// One for each question that is answered or waits for its turn.
     places: Arc<Semaphore>,
     /// One for each question to running agents.
     pub(super) live: Arc<Semaphore>,
+    /// Held while a run is marked.
+    pub(super) marking: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// The routes of the HTTP API.
-pub(crate) fn router(collector: Arc<Collector>) -> Router {
-    Router::new()
+pub(crate) fn router(collector: Arc<Collector>, stopping: &watch::Receiver<bool>) -> Router {
+    let pulse = pulse::routes(collector.clone(), stopping.clone());
+    routes_of(Reader::new(collector), pulse)
+}
+
+fn routes_of(reader: Reader, pulse: Router<Reader>) -> Router {
+    pulse
         .route("/livez", get(async || "ok"))
         .route("/api/v1/profile", get(profile))
         .route("/api/v1/timeline", get(timeline))
         .route("/api/v1/tasks", get(tasks))
+        .route("/api/v1/budget", get(budget))
         .route("/api/v1/workers", get(workers))
         .merge(live::routes())
+        .merge(records::routes())
         .method_not_allowed_fallback(not_allowed)
         .fallback(not_found)
         .layer(map_response(harden))
-        .with_state(Reader {
-            collector,
-            turns: Arc::new(Semaphore::new(QUERIES_MAX)),
-            places: Arc::new(Semaphore::new(QUERIES_MAX + QUERIES_WAITING_MAX)),
-            live: Arc::new(Semaphore::new(LIVE_QUESTIONS_MAX)),
-        })
+        .with_state(reader)
 }
 
 /// Headers of every answer.
@@ -118,15 +133,31 @@ async fn not_allowed(request: Request) -> ErrorAnswer {
     let error = format!("{} is not a method of this path", request.method());
     let allowed: &[&str] = match request.uri().path() {
         live::SETTINGS_PATH => &["PUT"],
+        records::STOP_PATH => &["POST"],
+        "/api/v1/runs" => &["GET", "HEAD", "POST"],
         _ => &["GET", "HEAD"],
     };
     ErrorAnswer::new(StatusCode::METHOD_NOT_ALLOWED, error).with_allowed(allowed)
 }
 
 impl Reader {
+    pub(super) fn new(collector: Arc<Collector>) -> Reader {
+        Reader {
+            collector,
+            turns: Arc::new(Semaphore::new(QUERIES_MAX)),
+            places: Arc::new(Semaphore::new(QUERIES_MAX + QUERIES_WAITING_MAX)),
+            live: Arc::new(Semaphore::new(LIVE_QUESTIONS_MAX)),
+            marking: Arc::default(),
+        }
+    }
+
     /// Answers a question away from the threads that serve agents: at most [`QUERIES_MAX`] at once,
     /// so that readers together can take neither all processors nor all memory.
-    async fn answer(&self, pairs: Pairs, answer: Answerer) -> Result<Response, ErrorAnswer> {
+    pub(super) async fn answer(
+        &self,
+        pairs: Pairs,
+        answer: Answerer,
+    ) -> Result<Response, ErrorAnswer> {
         let Parameters(pairs) =
             pairs.map_err(|error| ErrorAnswer::new(StatusCode::BAD_REQUEST, error.body_text()))?;
         let _place = self.places.try_acquire().map_err(|_| ErrorAnswer::busy())?;
@@ -149,9 +180,12 @@ impl Reader {
 async fn profile(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
     let answer = reader.answer(pairs, |&Asking { collector, pairs, now, cancel }| {
         let query = ProfileQuery::parse(pairs, collector, now)?;
+        let begin = Instant::now();
         let answer = collector.profile(&query, cancel)?;
+        let answered = begin.elapsed();
         let mut response = written(&query, &answer)?;
         note_sampling(response.headers_mut(), &answer);
+        note_timing(response.headers_mut(), answered, begin.elapsed() - answered);
         Ok(response)
     });
     answer.await
@@ -160,7 +194,13 @@ async fn profile(State(reader): State<Reader>, pairs: Pairs) -> Result<Response,
 /// The profile in the form that was asked for.
 fn written(query: &ProfileQuery, answer: &ProfileAnswer) -> Result<Response, ErrorAnswer> {
     match query.format {
-        Format::Json => answer::json(&answer::ProfileBody::new(query, answer)),
+        Format::Json => answer::ProfileBody::new(query, answer).with_profile(|text| {
+            ProfileJson(&answer.profile).write_to(text);
+            Ok(())
+        }),
+        Format::Columns => answer::ProfileBody::new(query, answer).with_profile(|text| {
+            serde_json::to_writer(text, &ProfileColumns::new(&answer.profile))
+        }),
         Format::Collapsed => {
             let text_plain = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
             Ok((text_plain, flamegraph::collapsed(&answer.profile)).into_response())
@@ -202,6 +242,14 @@ fn note_sampling(headers: &mut HeaderMap, answer: &ProfileAnswer) {
     note("x-emberline-data", answer.facts.data.map(span).unwrap_or_default());
 }
 
+/// Says how long it took to make the profile, and to write it in its form.
+fn note_timing(headers: &mut HeaderMap, answer: Duration, write: Duration) {
+    let [answer, write] = [answer, write].map(|part| part.as_secs_f64() * 1e3);
+    let text = format!("answer;dur={answer:.3}, write;dur={write:.3}");
+    let value = HeaderValue::try_from(text).expect("numbers are plain ASCII");
+    headers.insert(HeaderName::from_static("server-timing"), value);
+}
+
 async fn timeline(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
     let answer = reader.answer(pairs, |&Asking { collector, pairs, now, cancel }| {
         let query = TimelineQuery::parse(pairs, collector, now)?;
@@ -222,6 +270,14 @@ async fn tasks(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, E
     answer.await
 }
 
+async fn budget(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
+    let answer = reader.answer(pairs, |&Asking { collector, pairs, now, cancel }| {
+        let query = BudgetQuery::parse(pairs, collector, now)?;
+        answer::json(&answer::BudgetBody::new(collector.budget(&query, cancel)?))
+    });
+    answer.await
+}
+
 async fn workers(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
     let answer = reader.answer(pairs, |&Asking { collector, pairs, now, .. }| {
         let kept = parse_workers(pairs, collector)?;
@@ -229,3 +285,6 @@ async fn workers(State(reader): State<Reader>, pairs: Pairs) -> Result<Response,
     });
     answer.await
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,20 +1,27 @@
 //! Agents' streams: each message goes to the collector, each answer back in order.
 
+use std::collections::VecDeque;
+use std::future::{Future as _, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use profiler_core::limits::bounded;
 use profiler_core::wire::v1::collector_message::Kind;
 use profiler_core::wire::v1::{AgentMessage, CollectorMessage, agent_message};
+use prost::Message as _;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::server::ingest_server;
 use crate::collector::{
-    AttachError, Attached, Attachment, Collector, Departure, NotTaken, TakenOver,
+    AttachError, Attached, Attachment, Collector, Departure, NotTaken, Received, TakenOver,
 };
-use crate::limits::{ANSWERS_MAX, HELLO_MAX, SILENCE_MAX};
+use crate::limits::{
+    ANSWERS_MAX, FLUSH_BYTES_AT_ONCE_MAX, FLUSHES_AT_ONCE_MAX, HELLO_MAX, SILENCE_MAX,
+};
 use crate::live::Orders;
 use crate::store::wal::NotLogged;
 
@@ -45,16 +52,21 @@ impl ingest_server::Ingest for Ingest {
     ) -> Result<Response<Self::AttachStream>, Status> {
         let (answers, receiver) = mpsc::channel(ANSWERS_MAX);
         let collector = self.collector.clone();
-        let stream = Stream { collector, messages: request.into_inner(), answers };
+        let stream = Stream { collector, messages: request.into_inner(), given: None, answers };
         tokio::spawn(stream.run(self.stopping.clone()));
         Ok(Response::new(ReceiverStream::new(receiver)))
     }
 }
 
+/// What a stream gave: a message, its end, or why it broke.
+type Given = Result<Option<AgentMessage>, Status>;
+
 /// One agent's stream.
 struct Stream {
     collector: Arc<Collector>,
     messages: Streaming<AgentMessage>,
+    /// What was read and is not handled yet.
+    given: Option<Given>,
     answers: mpsc::Sender<Answer>,
 }
 
@@ -118,29 +130,33 @@ impl Stream {
         mut orders: Orders,
     ) -> Result<(), Status> {
         self.answer(welcome).await?;
-        let mut silent_at = Instant::now() + SILENCE_MAX;
+        // Set again only when it is reached, for nearly every message comes long before.
+        let mut heard_at = Instant::now();
+        let mut silence = pin!(sleep_until(heard_at + SILENCE_MAX));
         loop {
             // Whichever is not there yet is awaited on in the next round, and nothing of it is lost.
             let message = tokio::select! {
-                message = timeout_at(silent_at, self.messages.message()) => message,
+                message = self.next() => message?,
                 Some(order) = orders.next() => {
                     self.answer(order).await?;
                     continue;
                 }
+                () = &mut silence => {
+                    if heard_at.elapsed() >= SILENCE_MAX {
+                        let text = format!("nothing came for {SILENCE_MAX:?}");
+                        return Err(Status::deadline_exceeded(text));
+                    }
+                    silence.as_mut().reset(heard_at + SILENCE_MAX);
+                    continue;
+                }
             };
-            let message = message.map_err(|_| {
-                Status::deadline_exceeded(format!("nothing came for {SILENCE_MAX:?}"))
-            })??;
-            silent_at = Instant::now() + SILENCE_MAX;
+            heard_at = Instant::now();
             let received_at = self.collector.clock.now();
             let message = message.ok_or_else(|| Status::cancelled("the agent hung up"))?;
             let answer = match message.kind {
                 Some(agent_message::Kind::Flush(flush)) => {
-                    let answer = self.collector.flush(attachment, &flush, received_at).await;
-                    Some(answer.map_err(|error| match error {
-                        NotTaken::TakenOver(TakenOver) => taken_over_status(),
-                        NotTaken::NotLogged(error) => not_logged_status(&error),
-                    })?)
+                    self.flushes(attachment, Received { flush, at: received_at }).await?;
+                    None
                 }
                 Some(agent_message::Kind::Dictionary(dictionary)) => {
                     let answer = self.collector.dictionary(attachment, &dictionary, received_at);
@@ -167,6 +183,52 @@ impl Stream {
         }
     }
 
+    /// What the stream gives next.
+    async fn next(&mut self) -> Given {
+        match self.given.take() {
+            Some(given) => given,
+            None => self.messages.message().await,
+        }
+    }
+
+    /// Takes in a flush and those that came behind it already, up to [`FLUSHES_AT_ONCE_MAX`]: an
+    /// agent that was away sends many, and they share a write to the log and one to the agent.
+    async fn flushes(&mut self, attachment: &Attachment, first: Received) -> Result<(), Status> {
+        let (at, mut bytes) = (first.at, 0);
+        let mut waiting = VecDeque::from([first]);
+        while waiting.len() < FLUSHES_AT_ONCE_MAX && bytes < FLUSH_BYTES_AT_ONCE_MAX {
+            bytes += waiting.back().map_or(0, |last| last.flush.encoded_len());
+            // Polled once, for it is not waited for.
+            let given = poll_fn(|context| {
+                let given = pin!(self.messages.message()).poll(context);
+                Poll::Ready(match given {
+                    Poll::Ready(given) => Some(given),
+                    Poll::Pending => None,
+                })
+            });
+            match given.await {
+                Some(Ok(Some(AgentMessage { kind: Some(agent_message::Kind::Flush(flush)) }))) => {
+                    waiting.push_back(Received { flush, at });
+                }
+                given => {
+                    self.given = given;
+                    break;
+                }
+            }
+        }
+        while !waiting.is_empty() {
+            let answers = self.collector.flushes(attachment, &mut waiting).await;
+            let answers = answers.map_err(|error| match error {
+                NotTaken::TakenOver(TakenOver) => taken_over_status(),
+                NotTaken::NotLogged(error) => not_logged_status(&error),
+            })?;
+            for answer in answers {
+                self.answer(answer).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// Queues an answer; waits while [`ANSWERS_MAX`] wait to be read.
     async fn answer(&self, kind: Kind) -> Result<(), Status> {
         let message = CollectorMessage { kind: Some(kind) };
@@ -184,7 +246,7 @@ impl Stream {
 /// The agent keeps what was not acknowledged, and comes back.
 fn not_logged_status(error: &NotLogged) -> Status {
     match error {
-        NotLogged::Full { .. } | NotLogged::Behind { .. } => {
+        NotLogged::Full { .. } | NotLogged::Behind { .. } | NotLogged::Late => {
             Status::resource_exhausted(error.to_string())
         }
         NotLogged::Failed { .. } | NotLogged::Closed => Status::unavailable(error.to_string()),

@@ -26,9 +26,24 @@ pub(super) fn routes() -> Router<Reader> {
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
 }
 
-fn pairs_of(pairs: Pairs) -> Result<Vec<(String, String)>, ErrorAnswer> {
+pub(super) fn pairs_of(pairs: Pairs) -> Result<Vec<(String, String)>, ErrorAnswer> {
     let pairs = pairs.map(|Parameters(pairs)| pairs);
     pairs.map_err(|error| ErrorAnswer::new(StatusCode::BAD_REQUEST, error.body_text()))
+}
+
+/// The body of a request that changes something.
+pub(super) fn json_body(
+    headers: &HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Bytes, ErrorAnswer> {
+    // A page of another site cannot send this type without asking first, which nobody answers.
+    let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let content_type = content_type.and_then(|value| value.split(';').next());
+    if content_type.is_none_or(|value| value.trim() != "application/json") {
+        let error = "the body must be JSON and say so: content-type: application/json".to_owned();
+        return Err(ErrorAnswer::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, error));
+    }
+    body.map_err(|error| ErrorAnswer::new(error.status(), error.body_text()))
 }
 
 /// Asks the agents, and waits for at most [`LIVE_WAIT_MAX`] in all.
@@ -70,14 +85,7 @@ async fn settings(
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, ErrorAnswer> {
-    // A page of another site cannot send this type without asking first, which nobody answers.
-    let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let content_type = content_type.and_then(|value| value.split(';').next());
-    if content_type.is_none_or(|value| value.trim() != "application/json") {
-        let error = "the body must be JSON and say so: content-type: application/json".to_owned();
-        return Err(ErrorAnswer::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, error));
-    }
-    let body = body.map_err(|error| ErrorAnswer::new(error.status(), error.body_text()))?;
+    let body = json_body(&headers, body)?;
     let collector = reader.collector;
     let workers = parse_workers(&pairs_of(pairs)?, &collector)?;
     let change = parse_change(&body)?;

@@ -3,12 +3,15 @@
 //! What the HTTP API takes and answers is in `docs/API.md`.
 
 mod answer;
+mod codec;
 mod error;
 mod http;
 mod ingest;
 mod live;
 #[cfg(feature = "page")]
 mod page;
+mod pulse;
+mod records;
 #[allow(missing_docs, unreachable_pub, clippy::all)]
 #[rustfmt::skip]
 mod server;
@@ -187,9 +190,11 @@ impl Server {
                 tracing::debug!(%error, "a connection without TCP_NODELAY");
             }
         });
+        let told = self.collector.clone();
         let serving = axum::serve(listener, router(&self.collector, &stopping))
             .with_graceful_shutdown(async move {
                 shutdown.await;
+                told.events.close();
                 // Fails only if nobody listens any more, and then nobody need know.
                 let _ = stop.send(true);
             });
@@ -216,7 +221,7 @@ fn router(collector: &Arc<Collector>, stopping: &watch::Receiver<bool>) -> Route
     let ingest = Ingest::new(collector.clone(), stopping.clone());
     let ingest = IngestServer::new(ingest).max_decoding_message_size(MESSAGE_BYTES_MAX);
     let grpc = tonic::service::Routes::new(ingest).into_axum_router().reset_fallback();
-    let router = grpc.merge(http::router(collector.clone()));
+    let router = grpc.merge(http::router(collector.clone(), stopping));
     #[cfg(feature = "page")]
     let router = router.merge(page::router());
     router

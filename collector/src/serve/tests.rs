@@ -3,8 +3,10 @@
 
 mod client;
 mod live;
+mod pages;
 mod questions;
 mod readers;
+mod records;
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Instant;
@@ -136,7 +138,7 @@ async fn a_worker_is_welcomed_and_its_flushes_are_answered_in_order() {
     let epoch = &workers["workers"][0]["epochs"][0];
     let expected = json!({
         "accepted_ns": 11, "stored_ns": 7, "lost_refused_ns": 4, "lost_forgotten_ns": 0,
-        "lost_queue_ns": 0, "lost_tasks": 0, "unaccounted_ns": 0, "balanced": true,
+        "lost_queue_ns": 0, "lost_tasks": 0, "lost_records": 0, "thinned_tasks": 0, "unaccounted_ns": 0, "balanced": true,
     });
     assert_eq!(epoch["account"], expected);
     assert_eq!((&epoch["refused"], &epoch["acked_seq"]), (&json!(2), &json!(3)));
@@ -184,6 +186,25 @@ async fn a_stream_that_breaks_the_protocol_ends_with_a_reason_and_harms_no_other
     assert_eq!(other.ask(agent_message::Kind::Flush(flush)).await, "ack 2");
     let profile = running.json(&format!("/api/v1/profile?{ALL}")).await;
     assert_eq!(profile["totals"]["total_ns"], 12);
+}
+
+/// Two bytes claim a row of a task that takes 136 in memory: what claims too many is not decoded.
+#[tokio::test]
+async fn a_message_of_more_entries_than_any_agent_sends_ends_its_stream_undecoded() {
+    let running = serve().await;
+    let (mut worker, mut client) = attached(&running, "w").await;
+    let tasks = vec![v1::Task::default(); profiler_core::limits::MESSAGE_ENTRIES_MAX + 1];
+    let flush = v1::Flush { tasks, ..worker.flush(31, vec![]) };
+    client.tell(agent_message::Kind::Flush(flush)).await;
+    let status = client.status().await;
+    assert_eq!(status.code(), Code::InvalidArgument);
+    let said = "the number of a message's entries is 262145; at most 262144 is allowed";
+    assert_eq!(status.message(), said);
+    let mut again = Client::attach(running.address, worker.hello()).await;
+    assert_eq!(again.welcome.acked_seq, 1);
+    worker.count("load;main;parse:3", State::Cpu, 5);
+    let flush = worker.flush(32, vec![]);
+    assert_eq!(again.ask(agent_message::Kind::Flush(flush)).await, "ack 3");
 }
 
 #[tokio::test]

@@ -1,15 +1,20 @@
 //! A flush, checked whole before anything of it is used.
 
-use std::sync::{Arc, RwLock};
+use std::sync::RwLock;
 
-use profiler_core::wire::{Translation, WireError, decode_cycle, decode_task, v1};
-use profiler_core::{Delta, TaskRecord, Ticks, TimeRange, Timestamp, Window};
+use profiler_core::wire::{
+    Translation, WireError, decode_cycle, decode_records, decode_task, decode_threads, v1,
+};
+use profiler_core::{
+    Delta, FrameKind, NodeId, Records, TaskRecord, TaskTotals, Ticks, TimeRange, Timestamp, Window,
+};
 
 use prost::Message as _;
 
 use super::SessionCell;
 use crate::hot::StoredWindow;
-use crate::limits::{AHEAD_MAX, WAL_RECORD_BYTES_MAX, nanoseconds};
+use crate::late::late_hours;
+use crate::limits::{AHEAD_MAX, BEHIND_MAX, LATE_HOURS_MAX, WAL_RECORD_BYTES_MAX, nanoseconds};
 use crate::store::wal;
 use crate::sync::read;
 use crate::tree::Tree;
@@ -22,16 +27,28 @@ pub(crate) enum FlushError {
     Wire(#[from] WireError),
     #[error("a flush's seq is 0; it must be at least 1")]
     NoSeq,
-    #[error("the flush has {count} tasks; at most {limit} are allowed")]
+    #[error("the flush has {count} tasks and sums of tasks; at most {limit} are allowed")]
     TooManyTasks { count: usize, limit: usize },
     #[error(
-        "the cycle starts {ahead_ms} ms after the collector's now; at most {} ms are allowed: the \
-         clock's offset is wrong",
+        "{what} {ahead_ms} ms after the collector's now; at most {} ms are allowed: the clock's \
+         offset is wrong",
         AHEAD_MAX.as_millis()
     )]
-    Ahead { ahead_ms: u64 },
+    Ahead { what: &'static str, ahead_ms: u64 },
+    #[error(
+        "{what} {behind_s} s before the collector's now; at most {} s are allowed: the clock or its \
+         offset is wrong",
+        BEHIND_MAX.as_secs()
+    )]
+    Behind { what: &'static str, behind_s: u64 },
+    #[error(
+        "the flush is about {hours} different hours of long ago; at most {LATE_HOURS_MAX} are allowed"
+    )]
+    Spread { hours: usize },
     #[error("the flush takes {bytes} bytes in the log; at most {WAL_RECORD_BYTES_MAX} are allowed")]
     TooLarge { bytes: usize },
+    #[error("node {node} of the threads' time is no thread's")]
+    NoThread { node: u32 },
     #[error("the cycle's times and the clock's offset give a time that cannot be expressed")]
     Time,
 }
@@ -45,6 +62,10 @@ pub(crate) struct Checked {
     /// Every weight of the window is a multiple of it.
     pub(crate) quantum_ns: u64,
     pub(crate) tasks: Vec<TaskRecord>,
+    /// What was told beside, without the sums of tasks.
+    pub(crate) records: Records,
+    /// Tasks that ended and of which no row comes.
+    pub(crate) totals: Vec<TaskTotals>,
     pub(crate) account: v1::Account,
     pub(crate) clock: v1::Clock,
 }
@@ -67,14 +88,49 @@ impl Checks<'_> {
         }
         let clock = flush.clock.ok_or(WireError::Missing { what: "the flush's clock" })?;
         let account = flush.account.ok_or(WireError::Missing { what: "the flush's account" })?;
-        let (count, limit) = (flush.tasks.len(), self.tasks_max);
+        let (count, limit) = (flush.tasks.len() + flush.totals.len(), self.tasks_max);
         if count > limit {
             return Err(FlushError::TooManyTasks { count, limit });
         }
         let window = flush.cycle.as_ref().map(|cycle| self.window(cycle, clock)).transpose()?;
         let tasks = self.tasks(&flush.tasks, clock.offset_ns)?;
+        let records = self.records(flush, clock.offset_ns)?;
+        let totals = self.totals(flush, clock.offset_ns)?;
         let quantum_ns = flush.cycle.as_ref().map_or(1, |cycle| cycle.quantum_ns);
-        Ok(Checked { seq: flush.seq, window, quantum_ns, tasks, account, clock })
+        let seq = flush.seq;
+        let checked = Checked { seq, window, quantum_ns, tasks, records, totals, account, clock };
+        self.check_times(&checked)?;
+        Ok(checked)
+    }
+
+    /// Refuses times that only a wrong clock gives: they would be kept for ever, or make files
+    /// without number.
+    fn check_times(&self, checked: &Checked) -> Result<(), FlushError> {
+        let check = |what, point: Timestamp| {
+            let (ahead_ns, behind_ns) = (point.since_ns(self.now), self.now.since_ns(point));
+            if ahead_ns > nanoseconds(AHEAD_MAX).unsigned_abs() {
+                return Err(FlushError::Ahead { what, ahead_ms: ahead_ns / 1_000_000 });
+            }
+            if behind_ns > nanoseconds(BEHIND_MAX).unsigned_abs() {
+                return Err(FlushError::Behind { what, behind_s: behind_ns / 1_000_000_000 });
+            }
+            Ok(())
+        };
+        if let Some(stored) = &checked.window {
+            check("the cycle starts", stored.window.range.start())?;
+        }
+        let mut stops = checked.tasks.iter().filter_map(|task| task.stop);
+        stops.try_for_each(|stop| check("a task ends", stop))?;
+        let mut sums = checked.totals.iter();
+        sums.try_for_each(|sum| check("summed tasks end", sum.second))?;
+        let mut transfers = checked.records.transfers.iter();
+        transfers.try_for_each(|transfer| check("a transfer ends", transfer.stop))?;
+        let mut samples = checked.records.resources.iter();
+        samples.try_for_each(|sample| check("resources were measured", sample.at))?;
+        match late_hours(checked, self.now).len() {
+            hours if hours > LATE_HOURS_MAX => Err(FlushError::Spread { hours }),
+            _ => Ok(()),
+        }
     }
 
     /// What is logged of a flush that was checked.
@@ -90,17 +146,11 @@ impl Checks<'_> {
     fn window(&self, cycle: &v1::Cycle, clock: v1::Clock) -> Result<StoredWindow, FlushError> {
         let (raw, delta) = decode_cycle(cycle, self.translation.marks().nodes)?;
         let range = shifted_whole(raw, clock.offset_ns).ok_or(FlushError::Time)?;
-        let ahead_ns = range.start().since_ns(self.now);
-        if ahead_ns > nanoseconds(AHEAD_MAX).unsigned_abs() {
-            return Err(FlushError::Ahead { ahead_ms: ahead_ns / 1_000_000 });
-        }
-        let entries = delta.entries().iter().map(|(node, state, nanoseconds)| {
-            let node = self.translation.node(*node);
-            let node = node.expect("decode_cycle lets only nodes of the dictionary pass");
-            (node, *state, *nanoseconds)
+        let delta = delta.moved(|node| {
+            let node = self.translation.node(node);
+            node.expect("decode_cycle lets only nodes of the dictionary pass")
         });
-        // The copy has no spare room, and these are what the memory of the hot window holds.
-        let delta: Delta = entries.collect::<Delta>().clone();
+        let threads = self.threads(cycle)?;
         Ok(StoredWindow {
             window: Window { worker: self.cell.worker.clone(), range, delta },
             epoch: self.cell.epoch,
@@ -111,29 +161,80 @@ impl Checks<'_> {
                 expected: cycle.ticks_expected,
                 saved: cycle.ticks_saved,
             },
+            threads,
         })
     }
 
+    /// The window's time by thread: every node must be one, so that no sample is taken for a thread.
+    fn threads(&self, cycle: &v1::Cycle) -> Result<Delta, FlushError> {
+        let threads = decode_threads(cycle, self.translation.marks().nodes)?;
+        if threads.is_empty() {
+            return Ok(threads);
+        }
+        let tree = read(self.tree);
+        let entries = threads.entries().iter().map(|(given, state, nanoseconds)| {
+            let node = self.translation.node(*given);
+            let node = node.expect("decode_threads lets only nodes of the dictionary pass");
+            match tree.kind(node) {
+                // Past the limit on nodes, threads share one.
+                Some(FrameKind::Thread | FrameKind::Overflow) => Ok((node, *state, *nanoseconds)),
+                _ => Err(FlushError::NoThread { node: given.0 }),
+            }
+        });
+        let entries: Vec<(NodeId, _, u64)> = entries.collect::<Result<_, _>>()?;
+        Ok(entries.into_iter().collect::<Delta>().clone())
+    }
+
+    fn totals(&self, flush: &v1::Flush, offset_ns: i64) -> Result<Vec<TaskTotals>, FlushError> {
+        if flush.totals.is_empty() {
+            return Ok(Vec::new());
+        }
+        let tree = read(self.tree);
+        let text = |index| Some(tree.string(self.translation.string(index)?).clone());
+        let mut totals = decode_records(flush, &text)?.totals;
+        totals.iter_mut().for_each(|sum| sum.second = sum.second.shifted(offset_ns));
+        Ok(totals)
+    }
+
     fn tasks(&self, tasks: &[v1::Task], offset_ns: i64) -> Result<Vec<TaskRecord>, FlushError> {
-        let names: Vec<Arc<str>> = {
-            let tree = read(self.tree);
-            let names = tasks.iter().map(|task| match self.translation.string(task.name) {
-                Some(id) => Ok(tree.string(id).clone()),
-                None => Err(WireError::OutOfRange {
-                    what: "the name of a task",
-                    index: task.name.into(),
-                    count: self.translation.marks().strings.into(),
-                }),
-            });
-            names.collect::<Result<_, _>>()?
-        };
-        let records = tasks.iter().zip(names).map(|(task, name)| {
-            let mut record = decode_task(task, name)?;
+        let tree = read(self.tree);
+        let text = |index| Some(tree.string(self.translation.string(index)?).clone());
+        let records = tasks.iter().map(|task| {
+            let mut record = decode_task(task, &text)?;
             record.start = record.start.shifted(offset_ns);
             record.stop = record.stop.map(|stop| stop.shifted(offset_ns));
             Ok(record)
         });
         records.collect()
+    }
+}
+
+impl Checks<'_> {
+    /// What the flush told beside samples and tasks, every time by the collector's clock.
+    fn records(&self, flush: &v1::Flush, offset_ns: i64) -> Result<Records, FlushError> {
+        let v1::Flush { transfers, resources, expected, runs, .. } = flush;
+        let count = transfers.len() + resources.len() + expected.len() + runs.len();
+        if count == 0 {
+            return Ok(Records::default());
+        }
+        let mut records = {
+            let tree = read(self.tree);
+            let text = |index| Some(tree.string(self.translation.string(index)?).clone());
+            decode_records(flush, &text)?
+        };
+        records.totals.clear();
+        let shift = |time: &mut Timestamp| *time = time.shifted(offset_ns);
+        for transfer in &mut records.transfers {
+            shift(&mut transfer.start);
+            shift(&mut transfer.stop);
+        }
+        records.resources.iter_mut().for_each(|sample| shift(&mut sample.at));
+        records.expected.iter_mut().for_each(|expected| shift(&mut expected.since));
+        for run in &mut records.runs {
+            shift(&mut run.start);
+            run.stop.iter_mut().for_each(shift);
+        }
+        Ok(records)
     }
 }
 

@@ -33,7 +33,25 @@ pub(crate) struct Greeting {
     pub(crate) started_at: Timestamp,
 }
 
+/// The label that stands for those that found no room.
+const OVERFLOW: &str = "[overflow]";
+
 impl Greeting {
+    /// What its labels take, in bytes.
+    pub(crate) fn label_bytes(&self) -> usize {
+        /// Two texts and their place in the map.
+        const LABEL_BYTES: usize = 96;
+        self.labels.iter().map(|(key, value)| key.len() + value.len() + LABEL_BYTES).sum()
+    }
+
+    /// Makes one label of all that there are, which says how many they were.
+    pub(crate) fn drop_labels(&mut self) {
+        let is_dropped = self.labels.len() == 1 && self.labels.contains_key(OVERFLOW);
+        if !self.labels.is_empty() && !is_dropped {
+            self.labels = [(OVERFLOW.to_owned(), self.labels.len().to_string())].into();
+        }
+    }
+
     /// Checks a Hello; gives whose it is and what it says.
     pub(crate) fn check(hello: v1::Hello) -> Result<(WorkerId, Epoch, Greeting), HelloError> {
         if hello.protocol != PROTOCOL {

@@ -78,16 +78,11 @@ pub(crate) enum Presence {
 impl Session {
     /// A stream takes the session; the one before it is told to end. Gives the new one's number, and
     /// what resolves when it is taken over itself.
-    pub(crate) fn take(
-        &mut self,
-        greeting: Greeting,
-        now: Timestamp,
-    ) -> (u64, oneshot::Receiver<()>) {
+    pub(crate) fn take(&mut self, now: Timestamp) -> (u64, oneshot::Receiver<()>) {
         let (sender, taken_over) = oneshot::channel();
         self.note_seen(now);
         self.generation += 1;
         self.stream = Some(sender);
-        self.greeting = greeting;
         self.presence = Presence::Connected;
         (self.generation, taken_over)
     }

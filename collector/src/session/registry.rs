@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use profiler_core::{Epoch, WorkerId};
 
-use super::{Presence, Session, SessionCell};
+use super::{Greeting, Presence, Session, SessionCell};
 use crate::sync::lock;
 
 /// No room for another agent: no session that is kept is gone.
@@ -21,11 +21,31 @@ pub(crate) struct NoRoom {
 pub(crate) struct Registry {
     sessions: BTreeMap<(WorkerId, Epoch), Arc<SessionCell>>,
     sessions_max: usize,
+    /// Of the greetings of these sessions; their own limit is that on sessions.
+    label_bytes: usize,
+    label_bytes_max: usize,
 }
 
 impl Registry {
-    pub(crate) fn new(sessions_max: usize) -> Registry {
-        Registry { sessions: BTreeMap::new(), sessions_max }
+    pub(crate) fn new(sessions_max: usize, label_bytes_max: usize) -> Registry {
+        Registry { sessions: BTreeMap::new(), sessions_max, label_bytes: 0, label_bytes_max }
+    }
+
+    /// Gives a session that is one of these what its agent says of itself; without its labels if
+    /// those of all sessions would take too much.
+    pub(crate) fn greet(&mut self, session: &mut Session, mut greeting: Greeting) {
+        self.label_bytes -= session.greeting.label_bytes();
+        if self.label_bytes + greeting.label_bytes() > self.label_bytes_max {
+            greeting.drop_labels();
+        }
+        self.label_bytes += greeting.label_bytes();
+        session.greeting = greeting;
+    }
+
+    fn remove(&mut self, key: &(WorkerId, Epoch)) -> Option<Arc<SessionCell>> {
+        let removed = self.sessions.remove(key)?;
+        self.label_bytes -= lock(&removed.state).greeting.label_bytes();
+        Some(removed)
     }
 
     /// The session of that worker's life; a new one takes the place of the one that is gone for
@@ -41,7 +61,7 @@ impl Registry {
         }
         while self.sessions.len() >= self.sessions_max {
             let oldest = self.gone_longest().ok_or(NoRoom { sessions_max: self.sessions_max })?;
-            self.sessions.remove(&oldest);
+            self.remove(&oldest);
         }
         Ok(self.insert(key))
     }
@@ -62,7 +82,7 @@ impl Registry {
             let seen = |session: &SessionCell| lock(&session.state).last_seen;
             let oldest = self.sessions.iter().min_by_key(|(_, session)| seen(session));
             let oldest = oldest.map(|(key, _)| key.clone());
-            evicted = oldest.and_then(|oldest| self.sessions.remove(&oldest));
+            evicted = oldest.and_then(|oldest| self.remove(&oldest));
         }
         (self.insert(key), evicted)
     }

@@ -6,6 +6,7 @@
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use profiler_core::{Epoch, Outcome, TaskId, Timestamp, WorkerId};
 use rustc_hash::FxHashMap;
@@ -13,6 +14,7 @@ use rustc_hash::FxHashMap;
 use super::error::StoreError;
 use super::lists::{FrameRow, NodeRow, SealedTask, WorkerRow};
 use super::manifest::{FileEntry, Manifest};
+use super::record_lists::{LinkRow, compare_samples, compare_transfers};
 use super::row::{Key, Row};
 use super::seal::{TASKS_FILE_SECONDS, compare_tasks};
 use super::segment::{
@@ -75,7 +77,14 @@ impl Tables {
                 };
                 self.merge_list(&inputs, compare_tasks, keep)?
             }
-            TableName::Running | TableName::Sessions => unreachable!("they are replaced whole"),
+            TableName::Links => {
+                self.merge_list(&inputs, |a: &LinkRow, b| a.number.cmp(&b.number), |_| true)?
+            }
+            TableName::Transfers => self.merge_list(&inputs, compare_transfers, |_| true)?,
+            TableName::Resources => self.merge_list(&inputs, compare_samples, |_| true)?,
+            TableName::Running | TableName::Sessions | TableName::Runs | TableName::Expected => {
+                unreachable!("they are replaced whole")
+            }
         };
         let level = inputs.iter().map(|file| file.level).max().unwrap_or(0).saturating_add(1);
         let mut outputs = Vec::new();
@@ -246,7 +255,7 @@ impl RowStream {
 /// Rows of a list's file, one after the other.
 struct ListStream<R> {
     file: FileEntry,
-    segment: ListSegment,
+    segment: Arc<ListSegment>,
     next_group: usize,
     rows: std::vec::IntoIter<R>,
     head: Option<R>,
@@ -254,8 +263,7 @@ struct ListStream<R> {
 
 impl<R: ListRow> ListStream<R> {
     fn open(tables: &Tables, file: &FileEntry) -> Result<ListStream<R>, StoreError> {
-        let segment = ListSegment::open::<R>(&tables.objects, file);
-        let segment = tables.noting_damage(file, segment)?;
+        let segment = tables.list::<R>(file)?;
         let (file, rows) = (file.clone(), Vec::new().into_iter());
         let mut stream = ListStream { file, segment, next_group: 0, rows, head: None };
         stream.take(tables)?;
@@ -321,9 +329,9 @@ fn of_ended(mut files: Vec<&FileEntry>, is_over: bool, due: Due) -> Option<Vec<&
 pub(super) fn partition(file: &FileEntry) -> Option<u32> {
     match file.table {
         TableName::Counting(_, tier) => Some(file.from.0 / tier.periods_in_file()),
-        TableName::Tasks => Some(file.to.0.saturating_sub(1) / TASKS_FILE_SECONDS),
-        TableName::Frames | TableName::Nodes | TableName::Workers => Some(0),
-        TableName::Running | TableName::Sessions => None,
+        table if table.is_by_day() => Some(file.to.0.saturating_sub(1) / TASKS_FILE_SECONDS),
+        table if table.is_replaced() => None,
+        _ => Some(0),
     }
 }
 
@@ -331,7 +339,7 @@ pub(super) fn partition(file: &FileEntry) -> Option<u32> {
 fn ends(table: TableName, partition: u32) -> Option<Second> {
     let seconds = match table {
         TableName::Counting(_, tier) => tier.periods_in_file() * tier.seconds(),
-        TableName::Tasks => TASKS_FILE_SECONDS,
+        table if table.is_by_day() => TASKS_FILE_SECONDS,
         _ => return None,
     };
     Some(Second(partition.saturating_add(1).saturating_mul(seconds)))
@@ -341,7 +349,7 @@ fn ends(table: TableName, partition: u32) -> Option<Second> {
 pub(super) fn end_of(file: &FileEntry) -> Option<Second> {
     match file.table {
         TableName::Counting(_, tier) => Some(Second(file.to.0.saturating_mul(tier.seconds()))),
-        TableName::Tasks => Some(Second(file.to.0)),
+        table if table.is_by_day() => Some(Second(file.to.0)),
         _ => None,
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -13,10 +14,12 @@ use super::load::read_list;
 use super::lock::DirectoryLock;
 use super::manifest::{FORMAT, FileEntry, Manifest};
 use super::objects::{Objects, QUARANTINE};
+use super::record_lists::LinkRow;
 use super::segment::{ALL_COLUMNS, Scan};
 use super::table::{Counting, TableName};
 use super::tables::Tables;
 use super::tier::Tier;
+use crate::records::{ExpectedRow, RunRow, SampleRow, TransferRow};
 
 /// A store at a glance.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -185,7 +188,7 @@ fn table_info(manifest: &Manifest, table: TableName) -> Option<TableInfo> {
     let files = || manifest.files_of(table);
     let seconds = match table {
         TableName::Counting(_, tier) => Some(tier.seconds()),
-        TableName::Tasks => Some(1),
+        table if table.is_by_day() => Some(1),
         _ => None,
     };
     let span_s = seconds.and_then(|seconds| {
@@ -265,6 +268,11 @@ impl Check<'_> {
             TableName::Workers => read_list::<WorkerRow>(objects, file)?.len(),
             TableName::Tasks | TableName::Running => read_list::<SealedTask>(objects, file)?.len(),
             TableName::Sessions => read_list::<SessionRecord>(objects, file)?.len(),
+            TableName::Links => read_list::<LinkRow>(objects, file)?.len(),
+            TableName::Transfers => read_list::<Arc<TransferRow>>(objects, file)?.len(),
+            TableName::Resources => read_list::<Arc<SampleRow>>(objects, file)?.len(),
+            TableName::Runs => read_list::<RunRow>(objects, file)?.len(),
+            TableName::Expected => read_list::<ExpectedRow>(objects, file)?.len(),
         };
         Ok(rows as u64)
     }

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use profiler_core::wire::v1;
 use profiler_core::{
-    Epoch, Frame, FrameId, FrameKind, NodeId, Outcome, TaskId, TaskRecord, Ticks, Timestamp,
-    WorkerId,
+    Epoch, Frame, FrameId, FrameKind, NodeId, Outcome, TaskDetail, TaskId, TaskRecord, Ticks,
+    Timestamp, WorkerId,
 };
 
+use super::detail::{self, labels_json, phases_json};
 use super::segment::{Columns, ListColumn, ListKind, ListRow, Values};
 use super::tier::Second;
 use crate::ledger::TaskRow;
@@ -80,8 +81,8 @@ impl SessionRecord {
         }
     }
 
-    /// Makes a session what it was.
-    pub(crate) fn restore(self, session: &mut Session) {
+    /// Makes a session what it was, but for what its agent said of itself, which this gives.
+    pub(crate) fn restore(self, session: &mut Session) -> Greeting {
         let SessionRecord {
             worker: _,
             epoch: _,
@@ -94,7 +95,6 @@ impl SessionRecord {
             first_seen,
             last_seen,
         } = self;
-        session.greeting = greeting;
         session.acked_seq = acked_seq;
         session.stored_ns = stored_ns;
         session.ticks = ticks;
@@ -102,35 +102,36 @@ impl SessionRecord {
         session.clock = clock;
         session.first_seen = first_seen;
         session.last_seen = last_seen;
+        greeting
     }
 }
 
-const fn column(name: &'static str, kind: ListKind) -> ListColumn {
+pub(super) const fn column(name: &'static str, kind: ListKind) -> ListColumn {
     ListColumn { name, kind }
 }
 
-fn texts<R>(rows: &[R], text: impl Fn(&R) -> Arc<str>) -> Values {
+pub(super) fn texts<R>(rows: &[R], text: impl Fn(&R) -> Arc<str>) -> Values {
     Values::Texts(rows.iter().map(text).collect())
 }
 
-fn numbers32<R>(rows: &[R], number: impl Fn(&R) -> u32) -> Values {
+pub(super) fn numbers32<R>(rows: &[R], number: impl Fn(&R) -> u32) -> Values {
     Values::Numbers32(rows.iter().map(number).collect())
 }
 
-fn numbers64<R>(rows: &[R], number: impl Fn(&R) -> u64) -> Values {
+pub(super) fn numbers64<R>(rows: &[R], number: impl Fn(&R) -> u64) -> Values {
     Values::Numbers64(rows.iter().map(|row| number(row).cast_signed()).collect())
 }
 
-fn times<R>(rows: &[R], time: impl Fn(&R) -> Timestamp) -> Values {
+pub(super) fn times<R>(rows: &[R], time: impl Fn(&R) -> Timestamp) -> Values {
     Values::Numbers64(rows.iter().map(|row| time(row).unix_ns()).collect())
 }
 
-fn optionals64<R>(rows: &[R], number: impl Fn(&R) -> Option<i64>) -> Values {
+pub(super) fn optionals64<R>(rows: &[R], number: impl Fn(&R) -> Option<i64>) -> Values {
     Values::Optionals64(rows.iter().map(number).collect())
 }
 
 /// Kinds of frames by the names that they have in files.
-const FRAME_KINDS: [(FrameKind, &str); 7] = [
+const FRAME_KINDS: [(FrameKind, &str); 9] = [
     (FrameKind::Task, "task"),
     (FrameKind::NoTask, "no_task"),
     (FrameKind::Agent, "agent"),
@@ -138,6 +139,8 @@ const FRAME_KINDS: [(FrameKind, &str); 7] = [
     (FrameKind::Overflow, "overflow"),
     (FrameKind::Function, "function"),
     (FrameKind::Unresolved, "unresolved"),
+    (FrameKind::Phase, "phase"),
+    (FrameKind::Thread, "thread"),
 ];
 
 impl ListRow for FrameRow {
@@ -201,7 +204,7 @@ impl ListRow for FrameRow {
 }
 
 /// The next value of a column that must not end before the others.
-fn next<T>(column: &mut std::vec::IntoIter<T>) -> Result<T, String> {
+pub(super) fn next<T>(column: &mut std::vec::IntoIter<T>) -> Result<T, String> {
     column.next().ok_or_else(|| "a column ends too early".to_owned())
 }
 
@@ -271,10 +274,18 @@ impl ListRow for SealedTask {
         column("stop", ListKind::OptionalTime),
         column("outcome", ListKind::Text),
         column("cause", ListKind::Text),
+        column("attempt", ListKind::Number32),
+        column("result_bytes", ListKind::OptionalNumber64),
+        column("type_name", ListKind::Text),
+        column("labels", ListKind::Text),
+        column("phases", ListKind::Text),
         column("version", ListKind::Number64),
     ];
 
     fn encode(rows: &[SealedTask]) -> Vec<Values> {
+        fn detail(row: &SealedTask) -> Option<&TaskDetail> {
+            row.row.record.detail.as_deref()
+        }
         vec![
             texts(rows, |row| row.row.worker.0.clone()),
             numbers64(rows, |row| row.row.epoch.0),
@@ -288,6 +299,11 @@ impl ListRow for SealedTask {
             optionals64(rows, |row| row.row.record.stop.map(Timestamp::unix_ns)),
             texts(rows, |row| row.row.record.outcome.name().into()),
             texts(rows, |row| row.row.record.cause.clone()),
+            numbers32(rows, |row| detail(row).map_or(0, |detail| detail.attempt)),
+            optionals64(rows, |row| detail(row)?.result_bytes.map(u64::cast_signed)),
+            texts(rows, |row| detail(row).map_or_else(Arc::default, |it| it.type_name.clone())),
+            texts(rows, |row| labels_json(detail(row))),
+            texts(rows, |row| phases_json(detail(row))),
             numbers64(rows, |row| row.version),
         ]
     }
@@ -299,8 +315,18 @@ impl ListRow for SealedTask {
         let (mut thread_names, mut parents) = (columns.texts(), columns.optionals64());
         let (mut starts, mut stops) = (columns.numbers64(), columns.optionals64());
         let (mut outcomes, mut causes) = (columns.texts(), columns.texts());
-        let mut versions = columns.numbers64();
+        let (mut attempts, mut results) = (columns.numbers32(), columns.optionals64());
+        let (mut types, mut labels) = (columns.texts(), columns.texts());
+        let (mut phases, mut versions) = (columns.texts(), columns.numbers64());
+        let mut shared = detail::Texts::default();
         let row = |worker| {
+            let detail = TaskDetail {
+                attempt: next(&mut attempts)?,
+                result_bytes: next(&mut results)?.map(i64::cast_unsigned),
+                type_name: next(&mut types)?,
+                labels: shared.labels(&next(&mut labels)?)?,
+                phases: shared.phases(&next(&mut phases)?)?,
+            };
             let outcome = next(&mut outcomes)?;
             let known = Outcome::ALL.into_iter().find(|known| known.name() == &*outcome);
             let record = TaskRecord {
@@ -314,6 +340,7 @@ impl ListRow for SealedTask {
                 stop: next(&mut stops)?.map(Timestamp::from_unix_ns),
                 outcome: known.ok_or_else(|| format!("{outcome:?} is no outcome"))?,
                 cause: next(&mut causes)?,
+                detail: (detail != TaskDetail::default()).then(|| Box::new(detail)),
             };
             let epoch = Epoch(next(&mut epochs)?.cast_unsigned());
             let row = Arc::new(TaskRow { worker: WorkerId(worker), epoch, record });
@@ -352,6 +379,8 @@ impl ListRow for SessionRecord {
         column("lost_forgotten_ns", ListKind::Number64),
         column("lost_queue_ns", ListKind::Number64),
         column("lost_tasks", ListKind::Number64),
+        column("lost_records", ListKind::Number64),
+        column("thinned_tasks", ListKind::Number64),
         column("clock_offset_ns", ListKind::OptionalSigned64),
         column("clock_error_ns", ListKind::Number64),
         column("first_seen", ListKind::Time),
@@ -384,6 +413,8 @@ impl ListRow for SessionRecord {
             numbers64(rows, |row| account(row).lost_forgotten_ns),
             numbers64(rows, |row| account(row).lost_queue_ns),
             numbers64(rows, |row| account(row).lost_tasks),
+            numbers64(rows, |row| account(row).lost_records),
+            numbers64(rows, |row| account(row).thinned_tasks),
             optionals64(rows, |row| row.clock.map(|clock| clock.offset_ns)),
             numbers64(rows, |row| row.clock.map_or(0, |clock| clock.error_ns)),
             times(rows, |row| row.first_seen),
@@ -399,7 +430,7 @@ impl ListRow for SessionRecord {
         let (mut labels, mut numbers) = (columns.texts(), Vec::new());
         numbers.extend((0..5).map(|_| columns.numbers64()));
         let mut accepted = columns.optionals64();
-        numbers.extend((0..4).map(|_| columns.numbers64()));
+        numbers.extend((0..6).map(|_| columns.numbers64()));
         let mut clock_offsets = columns.optionals64();
         numbers.extend((0..3).map(|_| columns.numbers64()));
         let row = |worker| {
@@ -418,14 +449,17 @@ impl ListRow for SessionRecord {
                     .map(i64::cast_unsigned);
             let [lost_refused_ns, lost_forgotten_ns, lost_queue_ns, lost_tasks] =
                 [number(5)?, number(6)?, number(7)?, number(8)?].map(i64::cast_unsigned);
+            let [lost_records, thinned_tasks] = [number(9)?, number(10)?].map(i64::cast_unsigned);
             let account = next(&mut accepted)?.map(|accepted_ns| v1::Account {
                 accepted_ns: accepted_ns.cast_unsigned(),
                 lost_refused_ns,
                 lost_forgotten_ns,
                 lost_tasks,
                 lost_queue_ns,
+                lost_records,
+                thinned_tasks,
             });
-            let error_ns = number(9)?.cast_unsigned();
+            let error_ns = number(11)?.cast_unsigned();
             Ok(SessionRecord {
                 worker: WorkerId(worker),
                 epoch: Epoch(next(&mut epochs)?.cast_unsigned()),
@@ -435,8 +469,8 @@ impl ListRow for SessionRecord {
                 ticks: Ticks { made, expected, saved },
                 account,
                 clock: next(&mut clock_offsets)?.map(|offset_ns| v1::Clock { offset_ns, error_ns }),
-                first_seen: Timestamp::from_unix_ns(number(10)?),
-                last_seen: Timestamp::from_unix_ns(number(11)?),
+                first_seen: Timestamp::from_unix_ns(number(12)?),
+                last_seen: Timestamp::from_unix_ns(number(13)?),
             })
         };
         workers.map(row).collect()

@@ -12,6 +12,7 @@ use super::segment::{ListRow, ListSegment};
 use super::table::TableName;
 use super::tables::Tables;
 use crate::ledger::TaskRow;
+use crate::records::{ExpectedRow, RunRow};
 use crate::sync::{lock, write};
 
 /// What a store holds beside what is read when it is asked for.
@@ -27,6 +28,8 @@ pub(crate) struct Loaded {
     pub(crate) workers: Vec<WorkerId>,
     pub(crate) sessions: Vec<SessionRecord>,
     pub(crate) running: Vec<Arc<TaskRow>>,
+    pub(crate) runs: Vec<RunRow>,
+    pub(crate) expected: Vec<ExpectedRow>,
     /// What was damaged, for people to read.
     pub(crate) reports: Vec<String>,
 }
@@ -38,6 +41,11 @@ impl Tables {
     /// [`StoreError::Format`] and [`StoreError::ManifestsLost`] leave all as it is.
     pub(crate) fn open(objects: Objects) -> Result<(Tables, Loaded), StoreError> {
         let (tables, mut loaded) = Tables::look(objects)?;
+        // Nobody else writes here, and we have not begun.
+        let unfinished = tables.objects.delete_unfinished()?;
+        if unfinished > 0 {
+            tracing::info!(unfinished, "files that a crash left unfinished were deleted");
+        }
         if loaded.manifest.version == 0 {
             // Before any table: so tables without a version mean that the versions were lost.
             tables.publish(|_| true, &mut |_| {})?;
@@ -95,8 +103,14 @@ impl Tables {
         let sessions = self.rows(TableName::Sessions, reports)?;
         let running = self.rows::<SealedTask>(TableName::Running, reports)?;
         let running = running.into_iter().map(|task| task.row).collect();
+        let runs = self.rows(TableName::Runs, reports)?;
+        let expected = self.rows(TableName::Expected, reports)?;
         self.remember(&frames, &nodes, &workers)?;
-        Ok(Loaded { manifest, frames, nodes, workers, sessions, running, reports: Vec::new() })
+        let links = ids_of(&manifest, TableName::Links).saturating_sub(1);
+        write(&self.links).restore(self.rows(TableName::Links, reports)?, links);
+        lock(&self.sealed).links = links;
+        let reports = Vec::new();
+        Ok(Loaded { manifest, frames, nodes, workers, sessions, running, runs, expected, reports })
     }
 
     /// All rows of a list's files, without those of damaged ones.

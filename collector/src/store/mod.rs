@@ -1,8 +1,11 @@
 //! What stays: a log of what was acknowledged, and tables made from it.
 
 mod compact;
+mod detail;
 mod error;
 mod inspect;
+mod links;
+mod list_scan;
 mod lists;
 mod load;
 mod lock;
@@ -10,9 +13,11 @@ mod maintain;
 mod manifest;
 mod objects;
 mod plan;
+mod record_lists;
 mod retention;
 mod row;
 mod seal;
+mod seal_records;
 mod segment;
 mod table;
 mod tables;
@@ -20,6 +25,7 @@ mod tier;
 pub(crate) mod wal;
 
 pub use error::StoreError;
+pub(crate) use list_scan::RowScan;
 pub(crate) use lists::{SealedTask, SessionRecord};
 pub(crate) use load::Loaded;
 pub(crate) use lock::DirectoryLock;
@@ -29,7 +35,7 @@ pub(crate) use plan::{Coverage, Piece, Plan};
 pub(crate) use retention::Retention;
 pub(crate) use row::{Fields, Key, Row, WorkerNumber, sort_and_sum};
 pub(crate) use seal::Sealing;
-pub(crate) use segment::{Batch, Scan};
+pub(crate) use segment::{Batch, ListRow, Scan};
 pub(crate) use table::{Column, Counting, Measure, TableName};
 pub(crate) use tables::{Tables, TaskScan};
 pub(crate) use tier::{Period, Second, Tier};
@@ -39,4 +45,4 @@ pub use inspect::{
 };
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

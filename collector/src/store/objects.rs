@@ -3,6 +3,7 @@
 //! No call needs a runtime: they work on any thread that may wait, so also in `spawn_blocking`, but
 //! not on one that drives futures.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::future::Future;
 use std::os::unix::fs::FileExt;
@@ -24,6 +25,9 @@ use super::error::StoreError;
 
 /// Where damaged files are moved.
 pub(crate) const QUARANTINE: &str = "quarantine";
+
+/// What is written to; the rest of the directory is not ours.
+const FOLDERS: [&str; 3] = ["manifest", "tables", QUARANTINE];
 
 /// An object store. A file is written once, whole, under a name that is never used again.
 #[derive(Clone, Debug)]
@@ -168,6 +172,32 @@ impl Objects {
         }
     }
 
+    /// Deletes what a crash left of files that were being written, which the object store never lists:
+    /// `name#1`. Only while nobody writes. Gives how many.
+    pub(crate) fn delete_unfinished(&self) -> Result<usize, StoreError> {
+        let roots = self.root.iter().flat_map(|root| FOLDERS.map(|folder| root.join(folder)));
+        let mut folders: Vec<PathBuf> = roots.filter(|folder| folder.exists()).collect();
+        let mut deleted = 0;
+        while let Some(folder) = folders.pop() {
+            let failed = |source| StoreError::Io {
+                doing: "listing",
+                path: folder.display().to_string(),
+                source,
+            };
+            for entry in std::fs::read_dir(&folder).map_err(failed)? {
+                let entry = entry.map_err(failed)?;
+                let kind = entry.file_type().map_err(failed)?;
+                if kind.is_dir() {
+                    folders.push(entry.path());
+                } else if kind.is_file() && is_unfinished(&entry.file_name()) {
+                    std::fs::remove_file(entry.path()).map_err(failed)?;
+                    deleted += 1;
+                }
+            }
+        }
+        Ok(deleted)
+    }
+
     /// Copies a file to quarantine, where nothing is ever deleted; gives the copy's name.
     pub(crate) fn quarantine(&self, path: &str) -> Result<String, StoreError> {
         let copy = format!("{QUARANTINE}/{}", path.replace('/', "-"));
@@ -214,6 +244,15 @@ impl Object {
             }
         }
     }
+}
+
+/// Whether it is a file's name, `#` and a number, as the object store names what it is writing.
+fn is_unfinished(name: &OsStr) -> bool {
+    let parts = name.to_str().and_then(|name| name.rsplit_once('#'));
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    parts.is_some_and(|(file, number)| {
+        is_number(number) && (file.ends_with(".parquet") || file.ends_with(".json"))
+    })
 }
 
 fn objects_error(doing: &'static str, path: &str, source: object_store::Error) -> StoreError {
@@ -280,6 +319,30 @@ mod tests {
         check(&Objects::memory());
         let directory = tempfile::tempdir().unwrap();
         check(&Objects::local(&directory.path().join("new/one")).unwrap());
+    }
+
+    #[test]
+    fn what_a_crash_left_unfinished_goes_and_nothing_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let objects = Objects::local(directory.path()).unwrap();
+        assert_eq!(objects.delete_unfinished().unwrap(), 0);
+        let kept = [
+            "tables/a/1.parquet",
+            "manifest/1.json",
+            "tables/a/1#1.txt",
+            "mine.json#1",
+            "tables/a.parquet#x",
+        ];
+        let unfinished = ["tables/a/1.parquet#1", "tables/a/2.parquet#12", "manifest/2.json#1"];
+        for path in kept.iter().chain(&unfinished) {
+            let path = directory.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "half").unwrap();
+        }
+        assert_eq!(objects.delete_unfinished().unwrap(), unfinished.len());
+        assert!(kept.iter().all(|path| directory.path().join(path).exists()));
+        assert!(unfinished.iter().all(|path| !directory.path().join(path).exists()));
+        assert_eq!(Objects::memory().delete_unfinished().unwrap(), 0);
     }
 
     #[test]

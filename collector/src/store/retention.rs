@@ -56,7 +56,10 @@ impl Retention {
     fn kept(&self, table: TableName) -> Duration {
         match table {
             TableName::Counting(_, Tier::Second) => self.seconds,
-            TableName::Tasks => self.tasks,
+            // Rows of transfers are worth as much as those of tasks.
+            TableName::Tasks | TableName::Transfers => self.tasks,
+            // The finest there is of it, and most of it is never looked at again.
+            TableName::Resources => self.seconds,
             _ => self.rollups,
         }
     }

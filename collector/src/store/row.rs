@@ -86,6 +86,11 @@ impl Key {
         self.part(GROUP_AT, GROUP_BITS)
     }
 
+    /// Periods that share a row group, task and period: what all rows of a task in a period share.
+    pub(crate) fn of_task(self) -> u128 {
+        self.0 >> REST_AT
+    }
+
     /// What it was made from. `tier` must be that of [`Key::new`].
     pub(crate) fn fields(self, tier: Tier) -> Fields {
         Fields {
@@ -110,7 +115,15 @@ impl std::fmt::Debug for Key {
 
 /// Sorts rows and sums those of one key. Sums stop at the largest value.
 pub(crate) fn sort_and_sum(rows: &mut Vec<Row>) {
-    rows.sort_unstable_by_key(|row| row.key);
+    match Packing::of(rows).filter(|_| rows.len() >= PACKED_ROWS_MIN) {
+        Some(packing) => packing.sort(rows),
+        None => rows.sort_unstable_by_key(|row| row.key),
+    }
+    sum_neighbours(rows);
+}
+
+/// Sums neighbours of one key. Sums stop at the largest value.
+pub(crate) fn sum_neighbours(rows: &mut Vec<Row>) {
     rows.dedup_by(|next, sum| {
         let same = next.key == sum.key;
         if same {
@@ -118,6 +131,96 @@ pub(crate) fn sort_and_sum(rows: &mut Vec<Row>) {
         }
         same
     });
+}
+
+/// Fewer rows are sorted sooner by comparing them.
+const PACKED_ROWS_MIN: usize = 2_048;
+
+/// The fields of a key: where each begins, and how many bits it has.
+const FIELDS: [(u32, u32); 6] = [
+    (0, NODE_BITS),
+    (KIND_AT, KIND_BITS),
+    (WORKER_AT, WORKER_BITS),
+    (REST_AT, REST_BITS),
+    (TASK_AT, TASK_BITS),
+    (GROUP_AT, GROUP_BITS),
+];
+
+/// How keys that share most of their bits are written in 64: of each field only the low bits in
+/// which any two differ. So they keep their order, and are sorted digit by digit, which for millions
+/// of rows takes a fifth of the time of comparing 128 bits.
+#[derive(Debug)]
+struct Packing {
+    /// The bits that all keys share; 0 where they differ.
+    shared: u128,
+    /// For each field: where its bits stand in the key, which they are, where they go.
+    parts: [(u32, u64, u32); FIELDS.len()],
+    bits: u32,
+}
+
+impl Packing {
+    /// `None` if the keys differ in too many bits.
+    fn of(rows: &[Row]) -> Option<Packing> {
+        let first = rows.first()?.key.0;
+        let differing = rows.iter().fold(0, |bits, row| bits | row.key.0 ^ first);
+        let (mut bits, mut packed) = (0, 0u128);
+        let parts = FIELDS.map(|(at, width)| {
+            let field = differing >> at & ((1 << width) - 1);
+            let used = u128::BITS - field.leading_zeros();
+            let mask = (1u128 << used) - 1;
+            packed |= mask << at;
+            let to = bits;
+            bits += used;
+            // A field has at most 32 bits. Where more than 64 are used, none of this is.
+            (at, mask as u64, to.min(u64::BITS - 1))
+        });
+        (bits <= u64::BITS).then_some(Packing { shared: first & !packed, parts, bits })
+    }
+
+    fn pack(&self, key: Key) -> u64 {
+        let part = |(at, mask, to): &(u32, u64, u32)| ((key.0 >> at) as u64 & mask) << to;
+        self.parts.iter().fold(0, |packed, at| packed | part(at))
+    }
+
+    fn unpack(&self, packed: u64) -> Key {
+        let part = |(at, mask, to): &(u32, u64, u32)| u128::from(packed >> to & mask) << at;
+        Key(self.parts.iter().fold(self.shared, |key, at| key | part(at)))
+    }
+
+    /// Sorts rows by their keys. Takes half as much memory again as they do.
+    fn sort(&self, rows: &mut Vec<Row>) {
+        let packed = rows.iter().map(|row| (self.pack(row.key), row.value));
+        let mut packed: Vec<(u64, u64)> = packed.collect();
+        // Given back before more is taken.
+        drop(std::mem::take(rows));
+        sort_by_digits(&mut packed, self.bits);
+        let row = |(key, value)| Row { key: self.unpack(key), value };
+        *rows = packed.into_iter().map(row).collect();
+    }
+}
+
+/// Sorts by the first number, of which only the lowest `bits` may be other than 0: by one digit
+/// after the other, from the lowest.
+fn sort_by_digits(rows: &mut Vec<(u64, u64)>, bits: u32) {
+    /// As many places to write to at once as a processor's nearest cache has room for.
+    const DIGIT_BITS: u32 = 8;
+    const DIGITS: usize = 1 << DIGIT_BITS;
+    let mut sorted = vec![(0, 0); rows.len()];
+    for at in (0..bits).step_by(DIGIT_BITS as usize) {
+        let digit = |key: u64| (key >> at) as usize % DIGITS;
+        let mut places = [0usize; DIGITS];
+        rows.iter().for_each(|(key, _)| places[digit(*key)] += 1);
+        let mut next = 0;
+        for place in &mut places {
+            next += std::mem::replace(place, next);
+        }
+        for row in rows.iter() {
+            let place = &mut places[digit(row.0)];
+            sorted[*place] = *row;
+            *place += 1;
+        }
+        std::mem::swap(rows, &mut sorted);
+    }
 }
 
 #[cfg(test)]
@@ -150,6 +253,29 @@ mod tests {
             let [key_a, key_b] = [a, b].map(|fields| Key::new(tier, fields));
             prop_assert_eq!(key_a.fields(tier), a);
             prop_assert_eq!(key_a.cmp(&key_b), order(a).cmp(&order(b)));
+        }
+
+        /// Whether keys differ in few bits or in nearly all, here and there or side by side.
+        #[test]
+        fn packed_rows_sort_as_their_keys_do(
+            shared in any::<u128>(), differing in prop::collection::vec((0..128u32, 1..20u32), 0..6),
+            keys in prop::collection::vec(any::<u128>(), 1..200),
+        ) {
+            let mask = |(at, bits): &(u32, u32)| ((1u128 << bits) - 1) << at;
+            let differing = differing.iter().fold(0, |bits, at| bits | mask(at));
+            let key = |key: u128| Key(shared & !differing | key & differing);
+            let rows = keys.iter().enumerate();
+            let rows = rows.map(|(at, bits)| Row { key: key(*bits), value: at as u64 });
+            let mut rows: Vec<Row> = rows.collect();
+            let mut expected = rows.clone();
+            expected.sort_by_key(|row| row.key);
+            match Packing::of(&rows) {
+                Some(packing) => {
+                    packing.sort(&mut rows);
+                    prop_assert_eq!(rows, expected);
+                }
+                None => prop_assert!(differing.count_ones() > 8),
+            }
         }
     }
 

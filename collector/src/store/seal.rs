@@ -7,24 +7,29 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
 
-use profiler_core::{Epoch, Frame, FrameId, NodeId, TaskId, WorkerId};
+use profiler_core::{Epoch, Frame, FrameId, NodeId, PhaseInterval, TaskId, TaskTotals, WorkerId};
 use rustc_hash::FxHashMap;
 
 use super::error::StoreError;
 use super::lists::{FrameRow, NodeRow, SealedTask, SessionRecord};
 use super::manifest::{FileEntry, Manifest};
-use super::row::{Fields, Key, Row, WorkerNumber, sort_and_sum};
+use super::row::{Fields, Key, Row, WorkerNumber, sort_and_sum, sum_neighbours};
 use super::segment::{ListRow, ListWriter, SegmentWriter};
 use super::table::{Counting, Measure, TableName};
 use super::tables::{Sealed, Swap, Tables};
 use super::tier::{Period, Second, Tier};
 use crate::hot::StoredWindow;
-use crate::ledger::{DurationRows, TaskRow};
+use crate::ledger::{DurationRows, TaskNode, TaskNodes, TaskRow};
+use crate::records::RecordSealing;
 use crate::sync::{lock, read, write};
 use crate::tree::Tree;
 
 /// Nodes and frames that are copied under one lock of the tree.
 const GROWTH_AT_ONCE: u32 = 4_096;
+
+/// Rows of seconds that are sorted at once, about: what comes in until a sealing is due fits, and
+/// where sealing fell behind, its memory does not grow with what waits.
+const SEAL_ROWS_MAX: usize = 3 << 20;
 
 /// Seconds of stops in one file of `tasks`.
 pub(super) const TASKS_FILE_SECONDS: u32 = 86_400;
@@ -35,10 +40,14 @@ pub(crate) struct Sealing<'a> {
     pub(crate) windows: &'a [Arc<StoredWindow>],
     /// That ended; a later row of a task replaces an earlier one.
     pub(crate) tasks: &'a [Arc<TaskRow>],
+    /// That ended and have no rows.
+    pub(crate) totals: &'a [Arc<TaskTotals>],
     /// All that run now.
     pub(crate) running: &'a [Arc<TaskRow>],
     /// All that are known now.
     pub(crate) sessions: &'a [SessionRecord],
+    /// What was told beside samples and tasks.
+    pub(crate) records: &'a RecordSealing,
     /// What the windows' nodes are of. Names of tasks that were never sampled are added to it.
     pub(crate) tree: &'a RwLock<Tree>,
     /// First file of the log that is needed once this is sealed.
@@ -61,13 +70,15 @@ impl Tables {
     ) -> Result<Arc<Manifest>, StoreError> {
         let mut sealed = lock(&self.sealed);
         let tasks = latest(batch.tasks);
-        let names = task_nodes(batch.tree, &tasks);
+        let names = task_nodes(batch.tree, &tasks, batch.totals);
         let mut files = Vec::new();
         let Growth { frames, nodes, frames_end, nodes_end } = sealed.growth(batch.tree);
         self.put_list(TableName::Frames, frames, &mut files)?;
         self.put_list(TableName::Nodes, nodes, &mut files)?;
-        self.seal_windows(batch.windows, &sealed, &mut files)?;
-        self.seal_durations(&tasks, &names, &mut files)?;
+        for windows in slices(batch.windows, SEAL_ROWS_MAX) {
+            self.seal_windows(windows, &sealed, &mut files)?;
+        }
+        self.seal_durations((&tasks, batch.totals), &names, &mut files)?;
         // The next version's number, or a later one: enough to tell which row is the later.
         let version = self.manifest().version + 1;
         let list = |rows: &[Arc<TaskRow>]| {
@@ -76,15 +87,14 @@ impl Tables {
         self.seal_tasks(list(&tasks), &mut files)?;
         self.put_list(TableName::Running, list(batch.running), &mut files)?;
         self.put_list(TableName::Sessions, batch.sessions.to_vec(), &mut files)?;
+        let links_end = self.seal_records(batch.records, &sealed, &mut files)?;
         let workers = read(&self.workers).rows_from(sealed.workers);
         let workers_end = sealed.workers + workers.len();
         self.put_list(TableName::Workers, workers, &mut files)?;
 
-        let replaced =
-            |file: &FileEntry| matches!(file.table, TableName::Running | TableName::Sessions);
         let published = self.publish(
             |manifest| {
-                manifest.files.retain(|file| !replaced(file));
+                manifest.files.retain(|file| !file.table.is_replaced());
                 manifest.files.append(&mut files);
                 manifest.wal_from = batch.wal_from;
                 true
@@ -92,10 +102,11 @@ impl Tables {
             swap,
         )?;
         (sealed.workers, sealed.frames, sealed.nodes) = (workers_end, frames_end, nodes_end);
+        sealed.links = links_end;
         Ok(published.expect("a sealing always changes the version"))
     }
 
-    fn put_list<R: ListRow>(
+    pub(super) fn put_list<R: ListRow>(
         &self,
         table: TableName,
         rows: Vec<R>,
@@ -137,7 +148,7 @@ impl Tables {
         let mut rows = Vec::with_capacity(entries.sum());
         for stored in windows {
             let worker = workers[&stored.window.worker];
-            let ts = Period(Second::of(stored.window.range.start()).0);
+            let ts = Period(stored.second().0);
             rows.extend(stored.window.delta.entries().iter().map(|(node, state, value)| {
                 let task = NodeId(sealed.tasks[node.index()]);
                 let fields = Fields { ts, task, worker, kind: *state as u8, node: node.0 };
@@ -165,11 +176,16 @@ impl Tables {
             let worker = workers[&stored.window.worker];
             cycle_rows(stored, worker)
         });
-        self.put_tiers(Counting::Cycles, cycles.collect(), files)
+        self.put_tiers(Counting::Cycles, cycles.collect(), files)?;
+        let threads = windows.iter().flat_map(|stored| {
+            let worker = workers[&stored.window.worker];
+            thread_rows(stored, worker, sealed)
+        });
+        self.put_tiers(Counting::Threads, threads.collect(), files)
     }
 
     /// Writes rows of seconds in every tier.
-    fn put_tiers(
+    pub(super) fn put_tiers(
         &self,
         counting: Counting,
         mut rows: Vec<Row>,
@@ -187,14 +203,18 @@ impl Tables {
 
     fn seal_durations(
         &self,
-        tasks: &[Arc<TaskRow>],
-        names: &FxHashMap<Arc<str>, NodeId>,
+        (tasks, totals): (&[Arc<TaskRow>], &[Arc<TaskTotals>]),
+        names: &TaskNodes,
         files: &mut Vec<FileEntry>,
     ) -> Result<(), StoreError> {
         let rows = tasks.iter().map(|row| &**row);
-        let DurationRows { counts, sums } = DurationRows::of(rows, |name| names[name]);
+        let totals = totals.iter().map(|totals| &**totals);
+        let DurationRows { counts, sums, phases, phase_sums } =
+            DurationRows::of(rows, totals, names);
         self.put_tiers(Counting::Durations, counts, files)?;
-        self.put_tiers(Counting::DurationSums, sums, files)
+        self.put_tiers(Counting::DurationSums, sums, files)?;
+        self.put_tiers(Counting::Phases, phases, files)?;
+        self.put_tiers(Counting::PhaseSums, phase_sums, files)
     }
 
     fn seal_tasks(
@@ -230,6 +250,24 @@ impl Tables {
     }
 }
 
+/// The windows one after the other, each part of at most `rows_max` rows, or of one window.
+fn slices(
+    mut windows: &[Arc<StoredWindow>],
+    rows_max: usize,
+) -> impl Iterator<Item = &[Arc<StoredWindow>]> {
+    std::iter::from_fn(move || {
+        let mut rows = 0;
+        let fits = |stored: &Arc<StoredWindow>| {
+            rows += stored.window.delta.entries().len() + stored.threads.entries().len();
+            rows <= rows_max
+        };
+        let count = windows.iter().map(fits).take_while(|fits| *fits).count().max(1);
+        let (slice, rest) = windows.split_at_checked(count)?;
+        windows = rest;
+        Some(slice)
+    })
+}
+
 /// Which file of `tasks` a row belongs to.
 fn day_of_stop(task: &SealedTask) -> u32 {
     let record = &task.row.record;
@@ -256,42 +294,66 @@ fn latest(tasks: &[Arc<TaskRow>]) -> Vec<Arc<TaskRow>> {
     rows.into_values().cloned().collect()
 }
 
-/// The first-level nodes of the tasks' names; new ones where they were never sampled.
-fn task_nodes(tree: &RwLock<Tree>, tasks: &[Arc<TaskRow>]) -> FxHashMap<Arc<str>, NodeId> {
-    let mut nodes = FxHashMap::default();
+/// The nodes of the tasks' names and phases; new ones where they were never sampled.
+fn task_nodes(
+    tree: &RwLock<Tree>,
+    tasks: &[Arc<TaskRow>],
+    totals: &[Arc<TaskTotals>],
+) -> TaskNodes {
+    fn phases(task: &TaskRow) -> &[PhaseInterval] {
+        task.record.detail.as_ref().map_or(&[], |detail| &detail.phases)
+    }
+    let rows = tasks.iter().map(|task| (&task.record.name, phases(task)));
+    let sums = totals.iter().map(|totals| (&totals.name, &totals.phases[..]));
+    let mut nodes = TaskNodes::default();
     let mut tree = write(tree);
     // It stands for nodes whose file is lost: so it must be in a table.
     tree.symbols.intern(&Frame::overflow());
-    for task in tasks {
-        let name = &task.record.name;
+    for (name, phases) in rows.chain(sums) {
         if !nodes.contains_key(name) {
-            nodes.insert(name.clone(), tree.task_node(name));
+            let node = tree.task_node(name);
+            nodes.insert(name.clone(), TaskNode { node, phases: FxHashMap::default() });
+        }
+        let task = nodes.get_mut(name).expect("it was put there");
+        for phase in phases {
+            if !task.phases.contains_key(&phase.name) {
+                let node = tree.phase_node(task.node, &phase.name);
+                task.phases.insert(phase.name.clone(), node);
+            }
         }
     }
     nodes
 }
 
-/// Rows with their keys changed, summed.
+/// Rows without their worker or node, summed. Rows of one task and period stand together before and
+/// after, so no more than these are sorted at once, and only sums are held.
 fn summed(rows: &[Row], tier: Tier, change: impl Fn(&mut Fields)) -> Vec<Row> {
-    let mut sums: FxHashMap<Key, u64> = FxHashMap::default();
-    for row in rows {
-        let mut fields = row.key.fields(tier);
-        change(&mut fields);
-        let sum = sums.entry(Key::new(tier, fields)).or_default();
-        *sum = sum.saturating_add(row.value);
+    let (mut sums, mut part) = (Vec::new(), Vec::new());
+    for rows in rows.chunk_by(|a, b| a.key.of_task() == b.key.of_task()) {
+        part.extend(rows.iter().map(|row| {
+            let mut fields = row.key.fields(tier);
+            change(&mut fields);
+            Row { key: Key::new(tier, fields), value: row.value }
+        }));
+        sort_and_sum(&mut part);
+        sums.append(&mut part);
     }
-    let mut rows: Vec<Row> = sums.into_iter().map(|(key, value)| Row { key, value }).collect();
-    rows.sort_unstable_by_key(|row| row.key);
-    rows
+    sums
 }
 
-/// Makes rows of one tier those of a coarser one.
+/// Makes rows of one tier those of the next coarser one.
 fn roll_up(rows: &mut Vec<Row>, from: Tier, to: Tier) {
     for row in rows.iter_mut() {
         let mut fields = row.key.fields(from);
         fields.ts = Period(fields.ts.0 / (to.seconds() / from.seconds()));
         row.key = Key::new(to, fields);
     }
+    // What of a task becomes one period stood together, so most sums are made of neighbours; to sort
+    // all at once took most of the time of a sealing.
+    for part in rows.chunk_by_mut(|a, b| a.key.of_task() == b.key.of_task()) {
+        part.sort_unstable_by_key(|row| row.key);
+    }
+    sum_neighbours(rows);
     sort_and_sum(rows);
 }
 
@@ -311,6 +373,20 @@ fn cycle_rows(stored: &StoredWindow, worker: WorkerNumber) -> impl Iterator<Item
         Row { key: Key::new(Tier::Second, fields), value }
     });
     rows.filter(|row| row.value > 0)
+}
+
+/// A window's time by thread.
+fn thread_rows<'a>(
+    stored: &'a StoredWindow,
+    worker: WorkerNumber,
+    sealed: &'a Sealed,
+) -> impl Iterator<Item = Row> + 'a {
+    let ts = Period(Second::of(stored.window.range.start()).0);
+    stored.threads.entries().iter().map(move |(node, state, value)| {
+        let task = NodeId(sealed.tasks[node.index()]);
+        let fields = Fields { ts, task, worker, kind: *state as u8, node: node.0 };
+        Row { key: Key::new(Tier::Second, fields), value: *value }
+    })
 }
 
 impl Sealed {
@@ -378,4 +454,39 @@ fn frame_of(tree: &Tree, id: FrameId) -> Frame {
     let (function, file) = (text(function), text(file));
     let (module, build_id) = (text(module), text(build_id));
     Frame { kind, function, file, line, module, build_id, offset, inlined }
+}
+
+#[cfg(test)]
+mod tests {
+    use profiler_core::{State, Ticks, Timestamp, Window};
+
+    use super::*;
+    use crate::testing::range;
+
+    #[test]
+    fn windows_are_sealed_in_parts_of_so_many_rows_or_one_by_one() {
+        let check = |rows: &[u32], expected: &[usize]| {
+            let windows: Vec<_> = rows.iter().map(|rows| Arc::new(window(*rows))).collect();
+            let counts: Vec<usize> = slices(&windows, 4).map(<[_]>::len).collect();
+            assert_eq!(counts, expected, "{rows:?}");
+        };
+        check(&[], &[]);
+        check(&[1], &[1]);
+        check(&[2, 2, 1], &[2, 1]);
+        check(&[0, 4, 0, 1, 3, 4], &[3, 2, 1]);
+        check(&[9, 1, 9, 9], &[1, 1, 1, 1]);
+    }
+
+    fn window(rows: u32) -> StoredWindow {
+        let delta = (1..=rows).map(|node| (NodeId(node), State::Cpu, 1)).collect();
+        let worker = WorkerId("w".into());
+        StoredWindow {
+            window: Window { worker, range: range(0, 1), delta },
+            threads: profiler_core::Delta::default(),
+            epoch: Epoch(1),
+            raw_start: Timestamp::default(),
+            clock_error_ns: 0,
+            ticks: Ticks::default(),
+        }
+    }
 }

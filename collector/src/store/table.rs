@@ -19,6 +19,14 @@ pub(crate) enum Counting {
     Durations,
     /// Nanoseconds that tasks took, by name and outcome.
     DurationSums,
+    /// Sums of transfers by link, worker, direction and measure.
+    TransferSums,
+    /// How often tasks were in a phase, by name and outcome; and how many have no rows.
+    Phases,
+    /// Nanoseconds that tasks were in a phase, by name and outcome.
+    PhaseSums,
+    /// Nanoseconds by task, worker, state and thread.
+    Threads,
 }
 
 /// What a row of [`Counting::Cycles`] counts.
@@ -56,21 +64,29 @@ pub(crate) enum Column {
 }
 
 impl Counting {
-    pub(crate) const ALL: [Counting; 6] = [
+    pub(crate) const ALL: [Counting; 10] = [
         Counting::Samples,
         Counting::SamplesAll,
         Counting::Totals,
         Counting::Cycles,
         Counting::Durations,
         Counting::DurationSums,
+        Counting::TransferSums,
+        Counting::Phases,
+        Counting::PhaseSums,
+        Counting::Threads,
     ];
 
     /// The table's columns beside `ts` and the sum, in the order of the file.
     pub(crate) const fn columns(self) -> &'static [Column] {
         use Column::{Kind, Node, Task, Worker};
         match self {
-            Counting::Samples => &[Task, Worker, Kind, Node],
-            Counting::SamplesAll | Counting::Durations => &[Task, Kind, Node],
+            Counting::Samples | Counting::Threads | Counting::TransferSums => {
+                &[Task, Worker, Kind, Node]
+            }
+            Counting::SamplesAll | Counting::Durations | Counting::Phases | Counting::PhaseSums => {
+                &[Task, Kind, Node]
+            }
             Counting::Totals => &[Task, Worker, Kind],
             Counting::Cycles => &[Worker, Kind],
             Counting::DurationSums => &[Task, Kind],
@@ -91,6 +107,10 @@ impl Counting {
             Counting::Cycles => ("cycles", ""),
             Counting::Durations => ("durations", ""),
             Counting::DurationSums => ("duration_sums", ""),
+            Counting::TransferSums => ("transfer_sums", ""),
+            Counting::Phases => ("phases", ""),
+            Counting::PhaseSums => ("phase_sums", ""),
+            Counting::Threads => ("threads", ""),
         };
         format!("{base}_{}{suffix}", tier.name())
     }
@@ -98,9 +118,23 @@ impl Counting {
     /// What [`Column::Kind`] is called in the file.
     pub(crate) const fn kind_name(self) -> &'static str {
         match self {
-            Counting::Samples | Counting::SamplesAll | Counting::Totals => "state",
+            Counting::Samples | Counting::SamplesAll | Counting::Totals | Counting::Threads => {
+                "state"
+            }
             Counting::Cycles => "measure",
-            Counting::Durations | Counting::DurationSums => "outcome",
+            Counting::Durations
+            | Counting::DurationSums
+            | Counting::Phases
+            | Counting::PhaseSums => "outcome",
+            Counting::TransferSums => "direction",
+        }
+    }
+
+    /// What [`Column::Task`] is called in the file.
+    pub(crate) const fn task_name(self) -> &'static str {
+        match self {
+            Counting::TransferSums => "link",
+            _ => "task",
         }
     }
 
@@ -108,6 +142,7 @@ impl Counting {
     pub(crate) const fn node_name(self) -> &'static str {
         match self {
             Counting::Durations => "bucket",
+            Counting::TransferSums => "measure",
             _ => "node",
         }
     }
@@ -115,10 +150,13 @@ impl Counting {
     /// What the sum is called in the file.
     pub(crate) const fn value_name(self) -> &'static str {
         match self {
-            Counting::Samples | Counting::SamplesAll | Counting::Totals => "weight_ns",
-            Counting::Cycles => "sum",
+            Counting::Samples | Counting::SamplesAll | Counting::Totals | Counting::Threads => {
+                "weight_ns"
+            }
+            Counting::Cycles | Counting::TransferSums => "sum",
             Counting::Durations => "tasks",
-            Counting::DurationSums => "duration_ns",
+            Counting::DurationSums | Counting::PhaseSums => "duration_ns",
+            Counting::Phases => "count",
         }
     }
 }
@@ -140,16 +178,31 @@ pub(crate) enum TableName {
     Running,
     /// What is known of each life of each agent; replaced whole.
     Sessions,
+    /// Peers and types of transfers, by number.
+    Links,
+    /// Transfers that ended, by worker and stop.
+    Transfers,
+    /// What workers used, by worker and time.
+    Resources,
+    /// Named periods; replaced whole.
+    Runs,
+    /// How many tasks are expected; replaced whole.
+    Expected,
 }
 
 impl TableName {
-    const LISTS: [TableName; 6] = [
+    const LISTS: [TableName; 11] = [
         TableName::Frames,
         TableName::Nodes,
         TableName::Workers,
         TableName::Tasks,
         TableName::Running,
         TableName::Sessions,
+        TableName::Links,
+        TableName::Transfers,
+        TableName::Resources,
+        TableName::Runs,
+        TableName::Expected,
     ];
 
     /// All tables, in the order in which they are told of.
@@ -170,7 +223,27 @@ impl TableName {
             TableName::Tasks => "tasks".into(),
             TableName::Running => "running".into(),
             TableName::Sessions => "sessions".into(),
+            TableName::Links => "links".into(),
+            TableName::Transfers => "transfers".into(),
+            TableName::Resources => "resources".into(),
+            TableName::Runs => "runs".into(),
+            TableName::Expected => "expected".into(),
         }
+    }
+}
+
+impl TableName {
+    /// Whether its files hold rows of one UTC day each, told apart by seconds.
+    pub(crate) const fn is_by_day(self) -> bool {
+        matches!(self, TableName::Tasks | TableName::Transfers | TableName::Resources)
+    }
+
+    /// Whether each sealing replaces it whole.
+    pub(crate) const fn is_replaced(self) -> bool {
+        matches!(
+            self,
+            TableName::Running | TableName::Sessions | TableName::Runs | TableName::Expected
+        )
     }
 }
 

@@ -1,7 +1,7 @@
 //! The tables as a whole: the list of their files, and what reads and changes it.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
@@ -9,14 +9,15 @@ use profiler_core::WorkerId;
 use rustc_hash::FxHashMap;
 
 use super::error::StoreError;
+use super::links::Links;
 use super::lists::{SealedTask, WorkerRow};
 use super::manifest::{FileEntry, Manifest, Versions, path};
 use super::objects::Objects;
 use super::row::WorkerNumber;
-use super::segment::{Batch, ListSegment, Scan, Segment, Written};
+use super::segment::{Batch, ListRow, ListSegment, Scan, Segment, Written};
 use super::table::TableName;
 use crate::clock::Clock;
-use crate::limits::OPEN_FILES_BYTES_MAX;
+use crate::limits::{OPEN_FILES_BYTES_MAX, OPEN_FILES_MAX};
 use crate::sync::{lock, read, write};
 
 /// Sees a new version before another can be made.
@@ -35,6 +36,8 @@ pub(crate) struct Tables {
     /// What the tables `frames`, `nodes` and `workers` hold; held throughout a sealing.
     pub(super) sealed: Mutex<Sealed>,
     pub(super) workers: RwLock<Workers>,
+    /// Taken after `workers`.
+    pub(super) links: RwLock<Links>,
     open_files: Mutex<OpenFiles>,
     /// Damaged files that are still in the list, and why.
     pub(super) damaged: Mutex<BTreeMap<u64, String>>,
@@ -47,6 +50,7 @@ pub(super) struct Sealed {
     /// With the root, which is in no table.
     pub(super) nodes: u32,
     pub(super) workers: usize,
+    pub(super) links: usize,
     /// The first-level node above each node that was seen, by node.
     pub(super) tasks: Vec<u32>,
 }
@@ -83,11 +87,30 @@ impl Workers {
     }
 }
 
-/// Footers of files that were opened.
+/// Files that were opened and checked, with their footers.
 #[derive(Debug, Default)]
 struct OpenFiles {
     counting: FxHashMap<u64, Arc<Segment>>,
+    lists: FxHashMap<u64, Arc<ListSegment>>,
     bytes: usize,
+}
+
+impl OpenFiles {
+    /// Makes room for one more, of so many bytes in memory.
+    fn make_room(&mut self, bytes: usize) {
+        let count = self.counting.len() + self.lists.len();
+        if count >= OPEN_FILES_MAX || self.bytes + bytes > OPEN_FILES_BYTES_MAX {
+            *self = OpenFiles::default();
+        }
+        self.bytes += bytes;
+    }
+
+    fn close(&mut self, id: u64) {
+        let counting = self.counting.remove(&id).map(|segment| segment.footer_bytes());
+        let list = self.lists.remove(&id).map(|segment| segment.memory_bytes());
+        let bytes = counting.unwrap_or(0) + list.unwrap_or(0);
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
 }
 
 /// Which tasks are wanted of a file. Others may come too: the caller filters.
@@ -110,6 +133,7 @@ impl Tables {
             versions: Mutex::new(versions),
             sealed: Mutex::default(),
             workers: RwLock::default(),
+            links: RwLock::default(),
             open_files: Mutex::default(),
             damaged: Mutex::default(),
         }
@@ -128,6 +152,11 @@ impl Tables {
     /// All workers that have numbers: the first has number 1.
     pub(crate) fn worker_ids(&self) -> Vec<WorkerId> {
         read(&self.workers).ids.clone()
+    }
+
+    /// Peers and types of the links that have numbers: the first has number 1.
+    pub(crate) fn links(&self) -> Vec<(Arc<str>, Arc<str>)> {
+        read(&self.links).all()
     }
 
     /// Gives the rows of a counting table's file that `scan` asks for, and perhaps others, in order.
@@ -162,11 +191,11 @@ impl Tables {
         scan: &TaskScan<'_>,
         visit: &mut dyn FnMut(Vec<SealedTask>) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
-        let opened = ListSegment::open::<SealedTask>(&self.objects, file);
-        let segment = self.noting_damage(file, opened)?;
+        let segment = self.list::<SealedTask>(file)?;
         for group in 0..segment.group_count() {
-            if self.noting_damage(file, scan.may_be_in(&segment, group))? {
-                let rows = self.noting_damage(file, segment.group::<SealedTask>(group))?;
+            let places = self.noting_damage(file, scan.places_in(&segment, group))?;
+            if !places.is_empty() {
+                let rows = self.noting_damage(file, segment.rows::<SealedTask>(group, &places))?;
                 if visit(rows).is_break() {
                     break;
                 }
@@ -186,11 +215,26 @@ impl Tables {
         let opened = Segment::open(&self.objects, file, (counting, tier));
         let segment = Arc::new(self.noting_damage(file, opened)?);
         let mut open = lock(&self.open_files);
-        if open.bytes > OPEN_FILES_BYTES_MAX {
-            *open = OpenFiles::default();
-        }
-        open.bytes += segment.footer_bytes();
+        open.close(file.id);
+        open.make_room(segment.footer_bytes());
         open.counting.insert(file.id, segment.clone());
+        Ok(segment)
+    }
+
+    /// A list's file, open. Its checksum is compared the first time.
+    pub(super) fn list<R: ListRow>(
+        &self,
+        file: &FileEntry,
+    ) -> Result<Arc<ListSegment>, StoreError> {
+        if let Some(segment) = lock(&self.open_files).lists.get(&file.id) {
+            return Ok(segment.clone());
+        }
+        let opened = ListSegment::open::<R>(&self.objects, file);
+        let segment = Arc::new(self.noting_damage(file, opened)?);
+        let mut open = lock(&self.open_files);
+        open.close(file.id);
+        open.make_room(segment.memory_bytes());
+        open.lists.insert(file.id, segment.clone());
         Ok(segment)
     }
 
@@ -205,7 +249,7 @@ impl Tables {
             if self.manifest().file(file.id).is_some() {
                 lock(&self.damaged).insert(file.id, reason.clone());
             }
-            lock(&self.open_files).counting.remove(&file.id);
+            lock(&self.open_files).close(file.id);
         }
         result
     }
@@ -213,11 +257,7 @@ impl Tables {
     /// Forgets what is known of files that are gone.
     pub(super) fn close_files(&self, ids: impl IntoIterator<Item = u64>) {
         let mut open = lock(&self.open_files);
-        for id in ids {
-            if let Some(segment) = open.counting.remove(&id) {
-                open.bytes = open.bytes.saturating_sub(segment.footer_bytes());
-            }
-        }
+        ids.into_iter().for_each(|id| open.close(id));
     }
 
     /// Puts a file in its place. It belongs to the store once a version names it.
@@ -270,22 +310,36 @@ impl Tables {
 }
 
 impl TaskScan<'_> {
-    fn may_be_in(&self, segment: &ListSegment, group: usize) -> Result<bool, StoreError> {
-        if let Some(span) = &self.span_ns {
-            let starts = segment.number_bounds(group, "start");
-            let stops = segment.number_bounds(group, "stop");
-            let is_later = starts.is_some_and(|(first, _)| first >= span.end);
-            if is_later || stops.is_some_and(|(_, last)| last < span.start) {
-                return Ok(false);
+    /// The places of a row group at which tasks may be wanted: first by what the footer says of it,
+    /// then by the columns that the question is about.
+    fn places_in(
+        &self,
+        segment: &ListSegment,
+        group: usize,
+    ) -> Result<Vec<Range<usize>>, StoreError> {
+        let texts = [("key", self.key), ("name", self.name)];
+        let texts = || texts.into_iter().filter_map(|(column, text)| Some((column, text?)));
+        let span = self.span_ns.clone().unwrap_or(i64::MIN..i64::MAX);
+        let starts = segment.number_bounds(group, "start").unwrap_or((i64::MIN, i64::MAX));
+        let stops = segment.number_bounds(group, "stop").unwrap_or((i64::MIN, i64::MAX));
+        if starts.0 >= span.end || stops.1 < span.start {
+            return Ok(Vec::new());
+        }
+        for (column, text) in texts() {
+            if !segment.may_hold(group, column, text)? {
+                return Ok(Vec::new());
             }
         }
-        for (column, text) in [("name", self.name), ("key", self.key)] {
-            if let Some(text) = text
-                && !segment.may_hold(group, column, text)?
-            {
-                return Ok(false);
-            }
+        let mut places = vec![segment.places(group)];
+        for (column, text) in texts() {
+            places = segment.places_of_text((group, &places), column, text)?;
         }
-        Ok(true)
+        if starts.1 >= span.end && !places.is_empty() {
+            places = segment.places_of_number((group, &places), "start", |at| at < span.end)?;
+        }
+        if stops.0 < span.start && !places.is_empty() {
+            places = segment.places_of_number((group, &places), "stop", |at| at >= span.start)?;
+        }
+        Ok(places)
     }
 }

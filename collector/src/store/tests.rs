@@ -1,13 +1,16 @@
 //! The tables as a whole: what was sealed is there, in every tier, whatever is done to the files.
 
 mod fleet;
-mod recorder;
+mod lookup;
+pub(crate) mod recorder;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
-use profiler_core::Timestamp;
+use profiler_core::{
+    Epoch, Outcome, PhaseInterval, TaskDetail, TaskId, TaskRecord, Timestamp, WorkerId,
+};
 use proptest::prelude::*;
 
 use self::fleet::{Batch, Fleet, START_S};
@@ -17,7 +20,11 @@ use super::maintain::Maintained;
 use super::manifest::Manifest;
 use super::objects::Objects;
 use super::retention::Retention;
+use super::seal::Sealing;
+use super::table::TableName;
 use super::tables::Tables;
+use crate::ledger::TaskRow;
+use crate::tree::Tree;
 
 /// Nothing is ever too old.
 const FOR_EVER: Retention = Retention {
@@ -158,16 +165,18 @@ fn what_is_old_goes_while_the_store_is_used() {
     let retention = Retention::default();
     let day = |count: i64| later(0).shifted(count * 86_400 * 1_000_000_000);
     assert_eq!(maintain(day(1), &retention), Maintained::default());
-    // Samples, totals, cycles, durations and their sums by the second.
-    assert_eq!(maintain(day(8), &retention).expired, 5);
-    // Tasks.
-    assert_eq!(maintain(day(31), &retention).expired, 1);
-    let rollups = all - count() - 6;
+    // Samples, totals, cycles, durations, phases, the sums of both and of transfers, threads by the
+    // second; resources.
+    assert_eq!(maintain(day(8), &retention).expired, 10);
+    // Tasks and transfers.
+    assert_eq!(maintain(day(31), &retention).expired, 2);
+    let rollups = all - count() - 12;
     assert_eq!(rollups, 0);
     let little = Retention { bytes_max: 1, ..retention };
     assert!(maintain(day(31), &little).expired > 20);
     let named: Vec<_> = tables.manifest().files.iter().map(|file| file.table.name()).collect();
-    assert_eq!(named, ["frames", "nodes", "running", "sessions", "workers"]);
+    let kept = ["frames", "nodes", "running", "sessions", "links", "runs", "expected", "workers"];
+    assert_eq!(named, kept);
 }
 
 /// Damages the first file of a table, as a disk might.
@@ -273,22 +282,47 @@ fn version_1_is_read_as_it_was_written() {
         cycles_10m 30 rows, sum 90000012000
         cycles_1h 30 rows, sum 90000012000
         cycles_1d 30 rows, sum 90000012000
-        durations_1s 15 rows, sum 15
-        durations_1m 15 rows, sum 15
-        durations_10m 15 rows, sum 15
-        durations_1h 15 rows, sum 15
-        durations_1d 15 rows, sum 15
-        duration_sums_1s 15 rows, sum 30000000
-        duration_sums_1m 15 rows, sum 30000000
-        duration_sums_10m 15 rows, sum 30000000
-        duration_sums_1h 15 rows, sum 30000000
-        duration_sums_1d 15 rows, sum 30000000
-        frames 27 rows, sum 0
-        nodes 54 rows, sum 0
+        durations_1s 23 rows, sum 27
+        durations_1m 23 rows, sum 27
+        durations_10m 23 rows, sum 27
+        durations_1h 23 rows, sum 27
+        durations_1d 23 rows, sum 27
+        duration_sums_1s 18 rows, sum 57000000
+        duration_sums_1m 18 rows, sum 57000000
+        duration_sums_10m 18 rows, sum 57000000
+        duration_sums_1h 18 rows, sum 57000000
+        duration_sums_1d 18 rows, sum 57000000
+        transfer_sums_1s 360 rows, sum 180000360660
+        transfer_sums_1m 36 rows, sum 180000360660
+        transfer_sums_10m 36 rows, sum 180000360660
+        transfer_sums_1h 36 rows, sum 180000360660
+        transfer_sums_1d 36 rows, sum 180000360660
+        phases_1s 23 rows, sum 45
+        phases_1m 23 rows, sum 45
+        phases_10m 23 rows, sum 45
+        phases_1h 23 rows, sum 45
+        phases_1d 23 rows, sum 45
+        phase_sums_1s 23 rows, sum 28000025
+        phase_sums_1m 23 rows, sum 28000025
+        phase_sums_10m 23 rows, sum 28000025
+        phase_sums_1h 23 rows, sum 28000025
+        phase_sums_1d 23 rows, sum 28000025
+        threads_1s 300 rows, sum 3750
+        threads_1m 216 rows, sum 3750
+        threads_10m 216 rows, sum 3750
+        threads_1h 216 rows, sum 3750
+        threads_1d 216 rows, sum 3750
+        frames 72 rows, sum 0
+        nodes 109 rows, sum 0
         workers 2 rows, sum 0
         tasks 15 rows, sum 0
         running 1 rows, sum 0
         sessions 1 rows, sum 0
+        links 1 rows, sum 0
+        transfers 60 rows, sum 0
+        resources 60 rows, sum 0
+        runs 1 rows, sum 0
+        expected 1 rows, sum 0
     "#]]
     .assert_eq(&lines.collect::<String>());
     let (tables, loaded) = Tables::look(Objects::local(&golden).unwrap()).unwrap();
@@ -336,4 +370,71 @@ fn looking_from_outside_tells_what_is_there_and_what_is_damaged() {
     let verified = super::verify(&path).unwrap();
     let names: BTreeSet<_> = verified.problems.iter().map(|problem| &problem.name).collect();
     assert_eq!(names, damaged.iter().collect());
+}
+
+/// Tasks of six names, each with a key of its own and three phases, of spread durations.
+fn many_tasks(count: u64) -> Vec<Arc<TaskRow>> {
+    let mut seed = 1u64;
+    let mut spread_ns = |scale_ns: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        scale_ns / 4 + (seed >> 33) % (scale_ns * 2)
+    };
+    let start_s = i64::from(START_S);
+    let task = |id: u64| {
+        let waits: Vec<u64> = [9, 2_000, 500, 3_000].map(|scale| spread_ns(scale * 1_000)).into();
+        let executed_ns = spread_ns(20_000_000);
+        let phase = |name: &str, start_ns: u64, duration_ns| PhaseInterval {
+            name: name.into(),
+            start_ns: start_ns.cast_signed(),
+            duration_ns,
+            count: 1,
+        };
+        let phases = vec![
+            phase("transfer", 0, waits[1]),
+            phase("deserialize", waits[1], waits[2]),
+            phase("serialize", waits[1] + waits[2] + executed_ns, waits[3]),
+        ];
+        let duration_ns = waits[1] + waits[2] + executed_ns + waits[3];
+        let at_ns = start_s * 1_000_000_000 + (id * 60_000_000_000 / count).cast_signed();
+        let start = Timestamp::from_unix_ns(at_ns).shifted(waits[0].cast_signed());
+        let name = ["load", "map", "reduce", "join", "write", "check"][(id * 7 % 6) as usize];
+        let record = TaskRecord {
+            id: TaskId(id + 1),
+            name: name.into(),
+            key: format!("{name}-{id}").into(),
+            thread_id: 4_000 + (id % 8) as u32,
+            thread_name: "pool".into(),
+            parent: None,
+            start,
+            stop: Some(start.shifted(duration_ns.cast_signed())),
+            outcome: Outcome::Ok,
+            cause: "".into(),
+            detail: Some(Box::new(TaskDetail { attempt: 1, phases, ..TaskDetail::default() })),
+        };
+        let worker = WorkerId(format!("worker-{}", id % 4).into());
+        Arc::new(TaskRow { worker, epoch: Epoch(7), record })
+    };
+    (0..count).map(task).collect()
+}
+
+#[test]
+fn a_task_with_three_phases_takes_at_most_60_bytes() {
+    let (tables, _) = Tables::open(Objects::memory()).unwrap();
+    let tree = RwLock::new(Tree::new(1_000, 1 << 20));
+    let tasks = many_tasks(100_000);
+    let batch = Sealing {
+        windows: &[],
+        tasks: &tasks,
+        totals: &[],
+        running: &[],
+        sessions: &[],
+        records: &crate::records::RecordSealing::default(),
+        tree: &tree,
+        wal_from: 1,
+    };
+    let manifest = tables.seal(batch).unwrap();
+    // Rows and what they add to the tables of counts: 45 and 3 bytes.
+    let files = manifest.files.iter().filter(|file| file.table != TableName::Nodes);
+    let bytes = files.map(|file| file.bytes as usize).sum::<usize>();
+    assert!(bytes <= 60 * tasks.len(), "{bytes} bytes");
 }

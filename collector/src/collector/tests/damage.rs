@@ -56,7 +56,7 @@ fn rows_of_stacks_that_nobody_knows_are_no_answer() {
     empty.task_node("other");
     *write(&collector.tree) = empty;
     let (range, filter) = (range(0, 11), Filter::default());
-    let query = ProfileQuery { range, filter, by: By::Line, format: Format::Json };
+    let query = whole(range, filter, By::Line, Format::Json);
     let error = collector.profile(&query, &Cancel::default()).unwrap_err();
     assert!(error.to_string().starts_with("1 rows of the store name stacks"), "{error}");
 }
@@ -67,9 +67,14 @@ fn a_question_ends_when_nobody_waits_for_its_answer() {
     let cancel = Cancel::default();
     cancel.set();
     let (range, filter) = (range(0, 20), Filter::default());
-    let query = TimelineQuery { range, filter: filter.clone(), step_ns: 1_000_000_000 };
+    let query = TimelineQuery {
+        range,
+        filter: filter.clone(),
+        phases: Phases::All,
+        step_ns: 1_000_000_000,
+    };
     assert!(matches!(collector.timeline(&query, &cancel), Err(QueryError::Cancelled)));
-    let query = ProfileQuery { range, filter, by: By::Line, format: Format::Json };
+    let query = whole(range, filter, By::Line, Format::Json);
     assert!(matches!(collector.profile(&query, &cancel), Err(QueryError::Cancelled)));
     let query = TaskQuery::parse(&[], &collector, at(50)).unwrap();
     assert!(matches!(collector.tasks(&query, &cancel), Err(QueryError::Cancelled)));

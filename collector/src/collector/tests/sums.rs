@@ -158,7 +158,7 @@ proptest! {
         let profile = ask(&collector, range, filter.clone()).profile;
         let step_ns = step_s * 1_000_000_000;
         prop_assume!(range.length_ns() / step_ns < 10_000);
-        let query = TimelineQuery { range, filter: filter.clone(), step_ns };
+        let query = TimelineQuery { range, filter: filter.clone(), phases: Phases::All, step_ns };
         let timeline = collector.timeline(&query, &Cancel::default()).unwrap();
         let mut expected: Vec<(String, Weight)> =
             profile.top_level().map(|(frame, weight)| (frame.label(), weight)).collect();
@@ -202,7 +202,9 @@ proptest! {
             let span = (spread.second(*start_s), stop_s.map(|stop_s| spread.second(stop_s)));
             let task = worker.task(index as u64 + 1, names[*name], span);
             let flush = worker.flush(0, vec![task]);
-            send(&collector, &attachment, &mut worker, &flush);
+            // Later than any of the spread times.
+            let answer = send_at(1_000_000, (&collector, &attachment), &mut worker, &flush);
+            prop_assert!(answer.starts_with("ack"), "{}", answer);
             if sealed_after.contains(&index) {
                 seal(&collector);
             }

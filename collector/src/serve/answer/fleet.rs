@@ -66,6 +66,8 @@ struct AccountBody {
     lost_forgotten_ns: u64,
     lost_queue_ns: u64,
     lost_tasks: u64,
+    lost_records: u64,
+    thinned_tasks: u64,
     unaccounted_ns: i128,
     balanced: bool,
 }
@@ -133,6 +135,8 @@ impl AccountBody {
             lost_forgotten_ns: account.lost_forgotten_ns,
             lost_queue_ns: account.lost_queue_ns,
             lost_tasks: account.lost_tasks,
+            lost_records: account.lost_records,
+            thinned_tasks: account.thinned_tasks,
             unaccounted_ns: view.unaccounted_ns(),
             balanced: view.unaccounted_ns() == 0,
         }

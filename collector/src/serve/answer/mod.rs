@@ -1,9 +1,11 @@
 //! The bodies of answers, in the names and units of `docs/API.md`. Here are the parts that several
 //! share.
 
+mod budget;
 mod fleet;
 mod live;
 mod profile;
+mod records;
 mod tasks;
 mod timeline;
 
@@ -13,9 +15,14 @@ use profiler_core::{Filter, State, StateSet, ThreadKind, TimeRange, Weight};
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
+pub(crate) use self::budget::BudgetBody;
 pub(crate) use self::fleet::WorkersBody;
 pub(crate) use self::live::{SettingsBody, StacksBody};
 pub(crate) use self::profile::{ProfileBody, svg_options};
+pub(crate) use self::records::{
+    EventsBody, ProgressBody, ResourcesBody, RunBody, RunsBody, SubjectBody, TransferSummaryBody,
+    TransfersBody,
+};
 pub(crate) use self::tasks::{SummaryBody, TasksBody};
 pub(crate) use self::timeline::TimelineBody;
 use super::error::ErrorAnswer;
@@ -24,8 +31,13 @@ use crate::query::{Sampling, format_time};
 /// Answers with `body` as JSON.
 pub(crate) fn json(body: &impl Serialize) -> Result<Response, ErrorAnswer> {
     let text = serde_json::to_vec(body).map_err(|error| ErrorAnswer::internal(&error))?;
+    Ok(json_text(text))
+}
+
+/// Answers with a text that is JSON.
+fn json_text(text: Vec<u8>) -> Response {
     let application_json = HeaderValue::from_static("application/json");
-    Ok(([(header::CONTENT_TYPE, application_json)], text).into_response())
+    ([(header::CONTENT_TYPE, application_json)], text).into_response()
 }
 
 #[derive(Serialize)]

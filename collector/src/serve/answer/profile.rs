@@ -1,14 +1,15 @@
 //! Profiles, and the lines above a flame graph.
 
+use axum::response::Response;
+use flamegraph::SvgOptions;
 use flamegraph::text::tick_rate;
-use flamegraph::{ProfileJson, SvgOptions};
 use profiler_core::{StateSet, WorkerId};
 use serde::Serialize;
 
-use super::{FilterBody, RangeBody, SamplingBody, WeightBody};
+use super::{ErrorAnswer, FilterBody, RangeBody, SamplingBody, WeightBody, json_text};
 use crate::query::{By, ProfileAnswer, ProfileQuery, format_time};
 
-/// Answer of `/api/v1/profile?format=json`.
+/// Answer of `/api/v1/profile` in JSON, but for its last member, the profile itself.
 #[derive(Serialize)]
 pub(crate) struct ProfileBody<'a> {
     range: RangeBody,
@@ -21,11 +22,10 @@ pub(crate) struct ProfileBody<'a> {
     empty: bool,
     data: Option<RangeBody>,
     damaged: &'a [String],
-    profile: ProfileJson<'a>,
 }
 
 impl<'a> ProfileBody<'a> {
-    pub(crate) fn new(query: &ProfileQuery, answer: &'a ProfileAnswer) -> ProfileBody<'a> {
+    pub(crate) fn new(query: &ProfileQuery, answer: &'a ProfileAnswer) -> Self {
         ProfileBody {
             range: answer.facts.range.into(),
             filter: (&query.filter).into(),
@@ -36,8 +36,21 @@ impl<'a> ProfileBody<'a> {
             empty: answer.profile.is_empty(),
             data: answer.facts.data.map(RangeBody::from),
             damaged: &answer.facts.damaged,
-            profile: ProfileJson(&answer.profile),
         }
+    }
+
+    /// The whole answer; `write` adds the profile, as JSON.
+    pub(crate) fn with_profile(
+        &self,
+        write: impl FnOnce(&mut Vec<u8>) -> serde_json::Result<()>,
+    ) -> Result<Response, ErrorAnswer> {
+        let mut text = serde_json::to_vec(self).map_err(|error| ErrorAnswer::internal(&error))?;
+        // The object goes on.
+        text.pop();
+        text.extend_from_slice(b",\"profile\":");
+        write(&mut text).map_err(|error| ErrorAnswer::internal(&error))?;
+        text.push(b'}');
+        Ok(json_text(text))
     }
 }
 

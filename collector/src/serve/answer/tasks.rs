@@ -1,12 +1,13 @@
 //! Rows of the ledger, and their summary.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use profiler_core::{Outcome, Timestamp};
+use profiler_core::{Outcome, PhaseInterval, TaskRecord, Timestamp};
 use serde::Serialize;
 
 use super::RangeBody;
-use crate::ledger::{OutcomeCounts, Spread, TaskRow};
+use crate::ledger::{OutcomeCounts, PhaseTotal, Spread, TaskRow};
 use crate::query::{SummaryRow, TaskAnswer, TaskQuery, TaskSummary, format_time};
 
 /// Answer of `/api/v1/tasks`.
@@ -21,7 +22,7 @@ pub(crate) struct TasksBody {
 }
 
 #[derive(Serialize)]
-struct TaskBody {
+pub(crate) struct TaskBody {
     worker: String,
     epoch: String,
     id: u64,
@@ -37,11 +38,38 @@ struct TaskBody {
     duration_ns: u64,
     outcome: &'static str,
     cause: String,
+    attempt: Option<u32>,
+    result_bytes: Option<u64>,
+    type_name: String,
+    labels: BTreeMap<String, String>,
+    phases: Vec<PhaseBody>,
+}
+
+#[derive(Serialize)]
+struct PhaseBody {
+    name: String,
+    start_ns: i64,
+    duration_ns: u64,
+    count: u32,
+}
+
+impl PhaseBody {
+    fn new(phase: &PhaseInterval, record: &TaskRecord) -> PhaseBody {
+        PhaseBody {
+            name: phase.name.to_string(),
+            start_ns: record.start.shifted(phase.start_ns).unix_ns(),
+            duration_ns: phase.duration_ns,
+            count: phase.count,
+        }
+    }
 }
 
 impl TaskBody {
-    fn new(row: &TaskRow, now: Timestamp) -> TaskBody {
+    pub(super) fn new(row: &TaskRow, now: Timestamp) -> TaskBody {
         let record = &row.record;
+        let detail = record.detail.as_deref();
+        let labels = detail.into_iter().flat_map(|detail| &detail.labels);
+        let phases = detail.into_iter().flat_map(|detail| &detail.phases);
         TaskBody {
             worker: row.worker.to_string(),
             epoch: row.epoch.to_string(),
@@ -58,6 +86,11 @@ impl TaskBody {
             duration_ns: row.duration_ns().unwrap_or(now.since_ns(record.start)),
             outcome: record.outcome.name(),
             cause: record.cause.to_string(),
+            attempt: detail.map(|detail| detail.attempt).filter(|attempt| *attempt > 0),
+            result_bytes: detail.and_then(|detail| detail.result_bytes),
+            type_name: detail.map_or(String::new(), |detail| detail.type_name.to_string()),
+            labels: labels.map(|(key, value)| (key.to_string(), value.to_string())).collect(),
+            phases: phases.map(|phase| PhaseBody::new(phase, record)).collect(),
         }
     }
 }
@@ -91,10 +124,18 @@ struct SummaryRowBody {
     running: u64,
     outcomes: BTreeMap<&'static str, u64>,
     durations: Option<SpreadBody>,
+    phases: Vec<PhaseSumBody>,
 }
 
 #[derive(Serialize)]
-struct SpreadBody {
+struct PhaseSumBody {
+    name: String,
+    tasks: u64,
+    duration_ns: u64,
+}
+
+#[derive(Serialize)]
+pub(super) struct SpreadBody {
     count: u64,
     min_ns: u64,
     p50_ns: u64,
@@ -119,8 +160,14 @@ impl From<&SummaryRow> for SummaryRowBody {
             running: row.running,
             outcomes: ended(&row.outcomes),
             durations: row.spread.map(SpreadBody::from),
+            phases: row.phases.iter().map(phase_sum).collect(),
         }
     }
+}
+
+fn phase_sum((name, total): &(Arc<str>, PhaseTotal)) -> PhaseSumBody {
+    let PhaseTotal { count, duration_ns } = *total;
+    PhaseSumBody { name: name.to_string(), tasks: count, duration_ns }
 }
 
 fn ended(outcomes: &OutcomeCounts) -> BTreeMap<&'static str, u64> {

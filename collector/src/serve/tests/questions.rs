@@ -28,9 +28,14 @@ async fn an_unknown_choice_is_answered_with_all_choices() {
     let error = "threads=\"\" is not known; allowed are: program, agent, all";
     let threads = json!(["program", "agent", "all"]);
     running.check("/api/v1/profile?threads=", 400, error, threads).await;
-    let error = "format=\"pdf\" is not known; allowed are: json, collapsed, svg";
+    let error = "format=\"pdf\" is not known; allowed are: json, columns, collapsed, svg";
     running
-        .check("/api/v1/profile?format=pdf", 400, error, json!(["json", "collapsed", "svg"]))
+        .check(
+            "/api/v1/profile?format=pdf",
+            400,
+            error,
+            json!(["json", "columns", "collapsed", "svg"]),
+        )
         .await;
     let error = "by=\"file\" is not known; allowed are: function, line";
     running.check("/api/v1/profile?by=file", 400, error, json!(["function", "line"])).await;
@@ -56,6 +61,27 @@ async fn an_unknown_name_is_answered_with_the_nearest() {
     running.check("/api/v1/workers?worker=work", 404, error, json!(["worker-1"])).await;
     let error = "no worker is called \"zzz\"";
     running.check("/api/v1/tasks?worker=zzz", 404, error, json!([])).await;
+}
+
+#[tokio::test]
+async fn an_unknown_label_phase_or_group_is_answered_with_what_there_is() {
+    let running = serve().await;
+    let (_, _client) = attached(&running, "worker-1").await;
+    for path in ["profile", "timeline", "tasks", "budget"] {
+        let path = |label| format!("/api/v1/{path}?label={label}");
+        let error = "no worker has a label \"zome\"; the nearest are: \"zone\"";
+        running.check(&path("zome=a"), 400, error, json!(["zone"])).await;
+        let error = "label=\"zone\" is not understood; allowed are: KEY=VALUE; KEY=* for any value";
+        let allowed = json!(["KEY=VALUE", "KEY=* for any value"]);
+        running.check(&path("zone"), 400, error, allowed).await;
+    }
+    let error = "no phase is called \"transver\"; the nearest are: \"transfer\"";
+    running.check("/api/v1/profile?phase=transver", 404, error, json!(["transfer"])).await;
+    let error = "no worker has a label \"\"";
+    running.check("/api/v1/profile?group=label:", 400, error, json!([])).await;
+    let error = "group=\"zone\" is not understood; allowed are: worker; host; label:KEY; phase";
+    let allowed = json!(["worker", "host", "label:KEY", "phase"]);
+    running.check("/api/v1/profile?group=zone", 400, error, allowed).await;
 }
 
 #[tokio::test]
@@ -92,9 +118,12 @@ async fn a_wrong_time_span_or_number_is_answered_with_what_is_allowed() {
 async fn an_unknown_or_repeated_parameter_path_or_method_is_refused() {
     let running = serve().await;
     let (_, _client) = attached(&running, "worker-1").await;
-    let error = "there is no parameter \"tsak\"; allowed are: from, to, task, worker, state, \
-                 threads, by, format";
-    let names = json!(["from", "to", "task", "worker", "state", "threads", "by", "format"]);
+    let error = "there is no parameter \"tsak\"; allowed are: from, to, run, task, worker, label, \
+                 state, threads, phase, phases, group, by, format";
+    let names = json!([
+        "from", "to", "run", "task", "worker", "label", "state", "threads", "phase", "phases",
+        "group", "by", "format"
+    ]);
     running.check("/api/v1/profile?tsak=load", 400, error, names).await;
     let error = "the parameter from was given 2 times; at most 1 is allowed";
     running.check("/api/v1/profile?from=-1m&from=-2m", 400, error, Value::Null).await;
@@ -106,9 +135,18 @@ async fn an_unknown_or_repeated_parameter_path_or_method_is_refused() {
         "/api/v1/profile",
         "/api/v1/timeline",
         "/api/v1/tasks",
+        "/api/v1/budget",
         "/api/v1/workers",
         "/api/v1/workers/settings",
-        "/api/v1/stacks"
+        "/api/v1/stacks",
+        "/api/v1/live",
+        "/api/v1/transfers",
+        "/api/v1/resources",
+        "/api/v1/progress",
+        "/api/v1/runs",
+        "/api/v1/runs/stop",
+        "/api/v1/events",
+        "/api/v1/events/recent"
     ]);
     running
         .check("/api/v2/%3Cscript%3E", 404, "there is nothing at /api/v2/%3Cscript%3E", paths)

@@ -2,11 +2,13 @@
 
 use std::sync::atomic::Ordering;
 
+use profiler_core::wire::v1::agent_message;
+use profiler_core::{PhaseInterval, State, TaskDetail};
 use serde_json::{Value, json};
 
-use super::client::get;
-use super::{ALL, attached, serve};
-use crate::testing::{SECOND_NS, at};
+use super::client::{Client, get};
+use super::{ALL, Running, attached, serve};
+use crate::testing::{SECOND_NS, TestWorker, at};
 
 #[tokio::test]
 async fn a_profile_says_where_the_time_went_and_how_well_it_was_sampled() {
@@ -29,6 +31,11 @@ async fn a_profile_says_where_the_time_went_and_how_well_it_was_sampled() {
         (&profile["empty"], &profile["achieved_rate_hz"], &profile["achieved_share"]),
         (&json!(false), &json!(95.0), &json!(0.95))
     );
+    let path = format!("/api/v1/profile?{ALL}&task=load&worker=w&state=cpu&format=columns");
+    let columns = running.json(&path).await;
+    assert_eq!(columns["totals"], profile["totals"]);
+    assert_eq!(columns["profile"]["functions"]["names"], json!(["load", "main", "parse"]));
+    assert_eq!(columns["profile"]["self"], json!({"cpu": {"nodes": [3], "ns": [5]}}));
     let lines = running.json(&format!("/api/v1/profile?{ALL}&by=line&threads=all")).await;
     assert_eq!(lines["profile"]["nodes"].as_array().unwrap().len(), 6);
 }
@@ -102,6 +109,7 @@ async fn the_ledger_has_rows_and_a_summary() {
         "start": "1970-01-12T13:47:00.000000000Z", "start_ns": at(20).unix_ns(),
         "stop": null, "stop_ns": null, "duration_ns": 40 * SECOND_NS,
         "outcome": "running", "cause": "",
+        "attempt": null, "result_bytes": null, "type_name": "", "labels": {}, "phases": [],
     }]);
     assert_eq!(tasks["tasks"], expected);
     assert_eq!((&tasks["total"], &tasks["truncated"]), (&json!(2), &json!(true)));
@@ -113,6 +121,115 @@ async fn the_ledger_has_rows_and_a_summary() {
         assert_eq!(load["durations"]["p99_ns"], 2 * SECOND_NS, "{path}");
         assert_eq!(summary["range"].is_null(), !path.contains("from"), "{path}");
     }
+}
+
+/// A worker of zone b on another host, whose task was in a transfer; its clock is 3 s behind.
+async fn transferring(running: &Running) -> Client {
+    let mut worker = TestWorker::new("v", 1);
+    (worker.host, worker.zone, worker.offset_ns) = ("host-2".into(), "b".into(), 3 * SECOND_NS);
+    let mut client = Client::attach(running.address, worker.hello()).await;
+    worker.count("load;@transfer;main;read", State::Network, 4);
+    worker.count_thread("load;@transfer;pool#12", State::Network, 4);
+    worker.count_thread("[no task];pool#12", State::Lock, 6);
+    worker.count_thread("load;short#0", State::Cpu, 1);
+    let phase = |start_ns, duration_ns, count| PhaseInterval {
+        name: "transfer".into(),
+        start_ns,
+        duration_ns,
+        count,
+    };
+    let detail = TaskDetail {
+        attempt: 2,
+        result_bytes: Some(9),
+        type_name: "Vec<u8>".into(),
+        labels: vec![("k".into(), "1".into()), ("k".into(), "2".into())],
+        phases: vec![phase(-1, 1, 1), phase(0, 500_000_000, 3)],
+    };
+    let tasks = vec![worker.task_with(1, "load", (40, Some(41)), Some(detail))];
+    let flush = worker.flush(30, tasks);
+    client.tell(agent_message::Kind::Dictionary(worker.dictionary().unwrap())).await;
+    assert_eq!(client.ask(agent_message::Kind::Flush(flush)).await, "ack 1");
+    client
+}
+
+#[tokio::test]
+async fn a_task_has_its_phases_and_what_was_said_of_it() {
+    let running = serve().await;
+    let _client = transferring(&running).await;
+    let tasks = running.json(&format!("/api/v1/tasks?{ALL}&type=Vec%3Cu8%3E")).await;
+    let row = &tasks["tasks"][0];
+    assert_eq!((&row["attempt"], &row["result_bytes"]), (&json!(2), &json!(9)));
+    assert_eq!((&row["type_name"], &row["labels"]), (&json!("Vec<u8>"), &json!({"k": "2"})));
+    let start_ns = at(40).unix_ns();
+    assert_eq!(row["start_ns"], start_ns);
+    let expected = json!([
+        {"name": "transfer", "start_ns": start_ns - 1, "duration_ns": 1, "count": 1},
+        {"name": "transfer", "start_ns": start_ns, "duration_ns": 500_000_000, "count": 3},
+    ]);
+    assert_eq!(row["phases"], expected);
+    let summary = running.json("/api/v1/tasks?summary=true").await;
+    let expected = json!([
+        {"name": "transfer", "tasks": 4, "duration_ns": 500_000_001},
+        {"name": "execute", "tasks": 1, "duration_ns": 500_000_000},
+    ]);
+    assert_eq!(summary["names"][0]["phases"], expected);
+}
+
+#[tokio::test]
+async fn a_budget_says_where_the_time_of_each_thread_went() {
+    let running = serve().await;
+    let _client = transferring(&running).await;
+    let budget = running.json(&format!("/api/v1/budget?{ALL}&worker=v")).await;
+    assert_eq!((&budget["elapsed_ns"], &budget["damaged"]), (&json!(SECOND_NS), &json!([])));
+    let expected = json!([
+        {"worker": "v", "thread": "pool", "thread_id": 12, "total_ns": 10, "parts": [
+            {"task": null, "phase": null, "state": "lock", "time_ns": 6},
+            {"task": "load", "phase": "transfer", "state": "network", "time_ns": 4}]},
+        {"worker": "v", "thread": "short", "thread_id": null, "total_ns": 1, "parts": [
+            {"task": "load", "phase": "execute", "state": "cpu", "time_ns": 1}]},
+    ]);
+    assert_eq!(budget["threads"], expected);
+    let budget = running.json(&format!("/api/v1/budget?{ALL}&by=worker")).await;
+    let of_worker = &budget["threads"][0];
+    assert_eq!((&of_worker["thread"], &of_worker["total_ns"]), (&Value::Null, &json!(11)));
+    let agent = running.json(&format!("/api/v1/budget?{ALL}&threads=agent")).await;
+    assert_eq!(agent["threads"], json!([]));
+}
+
+#[tokio::test]
+async fn profiles_are_kept_by_label_and_phase_and_grouped() {
+    let running = serve().await;
+    let (_, _first) = attached(&running, "w").await;
+    let _second = transferring(&running).await;
+    let check = async |parameters: &str, expected: &str| {
+        let path = format!("/api/v1/profile?{ALL}&format=collapsed&{parameters}");
+        let answer = get(running.address, &path).await;
+        assert_eq!((answer.status, answer.body.as_str()), (200, expected), "{parameters}");
+    };
+    check("label=zone%3Db", "load;main;read 4\n").await;
+    check("label=zone%3D*&label=zone%3Da", "load;main;parse 7\n").await;
+    check("label=zone%3Db&worker=w", "").await;
+    check("label=zone%3Dc", "").await;
+    check("phase=transfer", "load;main;read 4\n").await;
+    check("phase=execute", "load;main;parse 7\n").await;
+    check("phases=true&worker=v", "load;transfer;main;read 4\n").await;
+    check("group=host", "host-1;load;main;parse 7\nhost-2;load;main;read 4\n").await;
+    check("group=label:zone", "a;load;main;parse 7\nb;load;main;read 4\n").await;
+    check("group=worker&phases=true&phase=transfer", "v;load;transfer;main;read 4\n").await;
+    check("group=phase", "execute;load;main;parse 7\ntransfer;load;main;read 4\n").await;
+    let json = running.json(&format!("/api/v1/profile?{ALL}&group=phase&phases=true")).await;
+    let nodes = json["profile"]["nodes"].as_array().unwrap();
+    let kinds: Vec<&str> = nodes.iter().map(|node| node["kind"].as_str().unwrap()).collect();
+    let expected =
+        ["group", "task", "function", "function", "group", "task", "phase", "function", "function"];
+    assert_eq!(kinds, expected);
+    for path in ["tasks", "timeline", "budget"] {
+        let none = running.json(&format!("/api/v1/{path}?{ALL}&label=zone%3Dc")).await;
+        let rows = ["tasks", "series", "threads"].into_iter().find_map(|key| none.get(key));
+        assert_eq!(rows, Some(&json!([])), "{path}");
+    }
+    let timeline = running.json(&format!("/api/v1/timeline?{ALL}&phase=transfer")).await;
+    assert_eq!(timeline["series"][0]["totals"]["total_ns"], 4);
 }
 
 #[tokio::test]

@@ -26,15 +26,15 @@ pub(super) fn enable(
         .set_column_bloom_filter_max_ndv(column, distinct)
 }
 
-/// Whether a column may have a text. Without a filter it may.
-pub(super) fn may_hold(
-    chunk: &ColumnChunkMetaData,
-    object: &Arc<Object>,
-    text: &str,
-) -> Result<bool> {
-    if chunk.bloom_filter_offset().is_none() {
-        return Ok(true);
+/// The filter of a column in a row group, if it has one.
+pub(super) fn read(chunk: &ColumnChunkMetaData, object: &Arc<Object>) -> Result<Option<Sbbf>> {
+    match chunk.bloom_filter_offset() {
+        Some(_) => Sbbf::read_from_column_chunk(chunk, &FileBytes(object.clone())),
+        None => Ok(None),
     }
-    let filter = Sbbf::read_from_column_chunk(chunk, &FileBytes(object.clone()))?;
-    Ok(filter.is_none_or(|filter| filter.check(text)))
+}
+
+/// Memory that the filter takes once it is read.
+pub(super) fn bytes(chunk: &ColumnChunkMetaData) -> usize {
+    chunk.bloom_filter_length().and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(0)
 }

@@ -1,8 +1,9 @@
 //! Files of the tables that are lists: rows of texts and numbers that stand for themselves.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use parquet::bloom_filter::Sbbf;
 use parquet::column::reader::ColumnReaderImpl;
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
 use parquet::errors::{ParquetError, Result as ParquetResult};
@@ -28,6 +29,9 @@ use super::{bloom, decoding};
 
 /// Rows of a row group, which is what is read at least, and held of each input of a merge.
 const GROUP_ROWS: usize = 1 << 14;
+
+/// Rows between two that are wanted are read too if they are fewer: to leave them out costs more.
+const GAP_ROWS_MIN: usize = 32;
 
 /// Most distinct texts of one column of one row group that are held once.
 const SHARED_TEXTS_MAX: usize = 4_096;
@@ -233,6 +237,8 @@ pub(crate) struct ListSegment {
     object: Arc<Object>,
     footer: ParquetMetaData,
     columns: &'static [ListColumn],
+    /// By row group, of the column by which rows are looked up; read once they are asked.
+    filters: OnceLock<Vec<Option<Sbbf>>>,
 }
 
 impl ListSegment {
@@ -256,26 +262,83 @@ impl ListSegment {
             let reason = format!("it has {rows} rows where {} were written", entry.rows);
             return Err(StoreError::damaged(path, reason));
         }
-        Ok(ListSegment { path, object, footer, columns: R::COLUMNS })
+        Ok(ListSegment { path, object, footer, columns: R::COLUMNS, filters: OnceLock::new() })
     }
 
     pub(crate) fn group_count(&self) -> usize {
         self.footer.num_row_groups()
     }
 
+    /// Memory that the footer takes, and the filters once they are read.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let groups = self.footer.row_groups().iter();
+        let filters = groups.flat_map(RowGroupMetaData::columns).map(bloom::bytes);
+        self.footer.memory_size() + filters.sum::<usize>()
+    }
+
+    /// The places of all rows of a row group.
+    pub(crate) fn places(&self, group: usize) -> Range<usize> {
+        0..usize::try_from(self.footer.row_group(group).num_rows()).unwrap_or(0)
+    }
+
     /// The rows of a row group.
     pub(crate) fn group<R: ListRow>(&self, index: usize) -> Result<Vec<R>, StoreError> {
+        self.rows(index, &[self.places(index)])
+    }
+
+    /// The rows at some places of a row group, which rise.
+    pub(crate) fn rows<R: ListRow>(
+        &self,
+        index: usize,
+        places: &[Range<usize>],
+    ) -> Result<Vec<R>, StoreError> {
         decoding(&self.path, || {
             let group = self.footer.row_group(index);
-            let columns = (0..self.columns.len()).map(|column| self.column(group, column));
+            let columns = (0..self.columns.len()).map(|column| self.column(group, column, places));
             let columns: Vec<Values> = columns.collect::<ParquetResult<_>>()?;
             let rows = R::decode(Columns { columns: columns.into_iter() });
             let rows = rows.map_err(ParquetError::General)?;
-            let expected = usize::try_from(group.num_rows())?;
+            let expected: usize = places.iter().map(Range::len).sum();
             match rows.len() == expected {
                 true => Ok(rows),
                 false => Err(ParquetError::EOF("a column ends too early".into())),
             }
+        })
+    }
+
+    /// Of these places of a row group, those where a column has that text, and a few between them.
+    pub(crate) fn places_of_text(
+        &self,
+        (group, places): (usize, &[Range<usize>]),
+        column: &str,
+        text: &str,
+    ) -> Result<Vec<Range<usize>>, StoreError> {
+        let Some(index) = self.index_of(column) else { return Ok(places.to_vec()) };
+        decoding(&self.path, || {
+            let group = self.footer.row_group(group);
+            let values: Vec<ByteArray> =
+                required(self.reader::<ByteArrayType>(group, index)?, places)?;
+            Ok(chosen(places, values.iter().map(|value| value.data() == text.as_bytes())))
+        })
+    }
+
+    /// Of these places of a row group, those where a column of times or numbers has a wanted one or
+    /// none, and a few between them.
+    pub(crate) fn places_of_number(
+        &self,
+        (group, places): (usize, &[Range<usize>]),
+        column: &str,
+        is_wanted: impl Fn(i64) -> bool,
+    ) -> Result<Vec<Range<usize>>, StoreError> {
+        let Some(index) = self.index_of(column) else { return Ok(places.to_vec()) };
+        let values =
+            decoding(&self.path, || self.column(self.footer.row_group(group), index, places));
+        Ok(match values? {
+            Values::Numbers64(values) => chosen(places, values.into_iter().map(is_wanted)),
+            Values::Optionals64(values) => {
+                chosen(places, values.into_iter().map(|value| value.is_none_or(&is_wanted)))
+            }
+            _ => places.to_vec(),
         })
     }
 
@@ -303,8 +366,19 @@ impl ListSegment {
             }
         }
         let Some(index) = self.index_of(column) else { return Ok(true) };
-        let chunk = self.footer.row_group(group).column(index);
-        decoding(&self.path, || bloom::may_hold(chunk, &self.object, text))
+        if self.columns[index].kind != ListKind::KeyText {
+            return Ok(true);
+        }
+        let filters = match self.filters.get() {
+            Some(filters) => filters,
+            None => {
+                let groups = self.footer.row_groups().iter();
+                let read = || groups.map(|group| bloom::read(group.column(index), &self.object));
+                let read = decoding(&self.path, || read().collect::<ParquetResult<_>>())?;
+                self.filters.get_or_init(|| read)
+            }
+        };
+        Ok(filters[group].as_ref().is_none_or(|filter| filter.check(text)))
     }
 
     fn index_of(&self, column: &str) -> Option<usize> {
@@ -315,55 +389,102 @@ impl ListSegment {
         self.footer.row_group(group).column(self.index_of(column)?).statistics()
     }
 
-    fn column(&self, group: &RowGroupMetaData, index: usize) -> ParquetResult<Values> {
+    fn reader<T: DataType>(
+        &self,
+        group: &RowGroupMetaData,
+        index: usize,
+    ) -> ParquetResult<ColumnReaderImpl<T>> {
         let chunk = group.column(index);
         let rows = usize::try_from(group.num_rows())?;
         let (start, length) = chunk.byte_range();
         let bytes = Arc::new(ChunkBytes::read(&self.object, start, length)?);
         let pages = Box::new(SerializedPageReader::new(bytes, chunk, rows, None)?);
-        let description = chunk.column_descr_ptr();
+        Ok(ColumnReaderImpl::new(chunk.column_descr_ptr(), pages))
+    }
+
+    fn column(
+        &self,
+        group: &RowGroupMetaData,
+        index: usize,
+        places: &[Range<usize>],
+    ) -> ParquetResult<Values> {
         Ok(match self.columns[index].kind {
             ListKind::Text | ListKind::KeyText => {
-                Values::Texts(shared_texts(&required::<ByteArrayType>(
-                    ColumnReaderImpl::new(description, pages),
-                    rows,
-                )?)?)
+                let texts = required(self.reader::<ByteArrayType>(group, index)?, places)?;
+                Values::Texts(shared_texts(&texts)?)
             }
-            ListKind::Flag => Values::Flags(required::<BoolType>(
-                ColumnReaderImpl::new(description, pages),
-                rows,
-            )?),
+            ListKind::Flag => {
+                Values::Flags(required(self.reader::<BoolType>(group, index)?, places)?)
+            }
             ListKind::Number32 => {
-                let reader = ColumnReaderImpl::new(description, pages);
-                let numbers = required::<Int32Type>(reader, rows)?;
+                let numbers = required(self.reader::<Int32Type>(group, index)?, places)?;
                 Values::Numbers32(numbers.into_iter().map(i32::cast_unsigned).collect())
             }
             ListKind::Number64 | ListKind::Time => {
-                let reader = ColumnReaderImpl::new(description, pages);
-                Values::Numbers64(required::<Int64Type>(reader, rows)?)
+                Values::Numbers64(required(self.reader::<Int64Type>(group, index)?, places)?)
             }
             ListKind::OptionalNumber64 | ListKind::OptionalSigned64 | ListKind::OptionalTime => {
-                Values::Optionals64(optional(ColumnReaderImpl::new(description, pages), rows)?)
+                Values::Optionals64(optional(self.reader(group, index)?, places)?)
             }
         })
     }
 }
 
-fn required<T: DataType>(mut reader: ColumnReaderImpl<T>, rows: usize) -> ParquetResult<Vec<T::T>> {
-    let mut values = Vec::with_capacity(rows.min(GROUP_ROWS));
-    reader.read_records(rows, None, None, &mut values)?;
+/// Goes over the places of a column, which rise: leaves out what lies between, and reads each range.
+fn each_range<T: DataType>(
+    reader: &mut ColumnReaderImpl<T>,
+    places: &[Range<usize>],
+    mut read: impl FnMut(&mut ColumnReaderImpl<T>, usize) -> ParquetResult<()>,
+) -> ParquetResult<()> {
+    let mut at = 0;
+    for range in places {
+        let skipped = range.start - at;
+        if skipped > 0 && reader.skip_records(skipped)? != skipped {
+            return Err(ParquetError::EOF("a column ends too early".into()));
+        }
+        read(reader, range.len())?;
+        at = range.end;
+    }
+    Ok(())
+}
+
+fn required<T: DataType>(
+    mut reader: ColumnReaderImpl<T>,
+    places: &[Range<usize>],
+) -> ParquetResult<Vec<T::T>> {
+    let count: usize = places.iter().map(Range::len).sum();
+    let mut values = Vec::with_capacity(count.min(GROUP_ROWS));
+    each_range(&mut reader, places, |reader, count| {
+        reader.read_records(count, None, None, &mut values).map(|_| ())
+    })?;
     Ok(values)
 }
 
 fn optional(
     mut reader: ColumnReaderImpl<Int64Type>,
-    rows: usize,
+    places: &[Range<usize>],
 ) -> ParquetResult<Vec<Option<i64>>> {
     let (mut levels, mut values) = (Vec::new(), Vec::new());
-    reader.read_records(rows, Some(&mut levels), None, &mut values)?;
+    each_range(&mut reader, places, |reader, count| {
+        reader.read_records(count, Some(&mut levels), None, &mut values).map(|_| ())
+    })?;
     let mut values = values.into_iter();
     let next = levels.into_iter().map(|level| if level == 1 { values.next() } else { None });
     Ok(next.collect())
+}
+
+/// The places at which something is wanted, and those between two that are not worth leaving out.
+fn chosen(places: &[Range<usize>], is_wanted: impl Iterator<Item = bool>) -> Vec<Range<usize>> {
+    let mut chosen: Vec<Range<usize>> = Vec::new();
+    for (place, is_wanted) in places.iter().cloned().flatten().zip(is_wanted) {
+        if is_wanted {
+            match chosen.last_mut().filter(|last| place - last.end < GAP_ROWS_MIN) {
+                Some(last) => last.end = place + 1,
+                None => chosen.push(place..place + 1),
+            }
+        }
+    }
+    chosen
 }
 
 /// The texts, each of the more frequent ones once in memory.

@@ -22,7 +22,7 @@ pub(super) const TS: &str = "ts";
 impl Counting {
     pub(super) const fn column_name(self, column: Column) -> &'static str {
         match column {
-            Column::Task => "task",
+            Column::Task => self.task_name(),
             Column::Worker => "worker",
             Column::Kind => self.kind_name(),
             Column::Node => self.node_name(),
@@ -44,14 +44,20 @@ impl Counting {
 
     pub(super) fn properties(self, tier: Tier) -> Arc<WriterProperties> {
         let table = self.name(tier);
-        let properties = common_properties(&table)
+        let mut properties = common_properties(&table)
             .set_data_page_row_count_limit(PAGE_ROWS)
             .set_write_batch_size(PAGE_ROWS)
-            .set_statistics_enabled(EnabledStatistics::Chunk)
-            .set_column_dictionary_enabled(ColumnPath::from(TS), false)
-            .set_column_encoding(ColumnPath::from(TS), Encoding::DELTA_BINARY_PACKED);
+            .set_statistics_enabled(EnabledStatistics::Chunk);
+        // Packed places in a dictionary of 2^14 nodes are no whole bytes, among which zstd would find
+        // what repeats: plain ones take 0.17 bytes a row less, and no look-up on either side.
+        if let Counting::Samples | Counting::SamplesAll = self {
+            let node = ColumnPath::from(self.node_name());
+            properties = properties
+                .set_column_dictionary_enabled(node.clone(), false)
+                .set_column_encoding(node, Encoding::PLAIN);
+        }
         // Only these are looked at before a page is read.
-        let properties = [TS, "task"].into_iter().fold(properties, |properties, name| {
+        let properties = [TS, self.task_name()].into_iter().fold(properties, |properties, name| {
             properties
                 .set_column_statistics_enabled(ColumnPath::from(name), EnabledStatistics::Page)
         });

@@ -5,20 +5,23 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, RwLock};
 
 use profiler_core::{
-    Epoch, Frame, NodeId, Outcome, State, TaskId, TaskRecord, Ticks, TimeRange, Timestamp, Window,
-    WorkerId,
+    Delta, Direction, Epoch, Expected, Frame, NodeId, Outcome, PhaseInterval, Resource,
+    ResourceSample, Run, RunId, State, TaskDetail, TaskId, TaskRecord, TaskTotals, Ticks,
+    TimeRange, Timestamp, TransferId, TransferRecord, Window, WorkerId,
 };
 use proptest::prelude::*;
 
+use super::super::list_scan::RowScan;
 use super::super::lists::SessionRecord;
 use super::super::load::Loaded;
 use super::super::seal::Sealing;
-use super::super::segment::{self, Scan};
+use super::super::segment::{self, ListRow, Scan};
 use super::super::table::{Column, Counting, Measure, TableName};
 use super::super::tables::{Tables, TaskScan};
 use super::super::tier::{Period, Tier};
 use crate::hot::StoredWindow;
 use crate::ledger::TaskRow;
+use crate::records::{ExpectedRow, RecordSealing, RunRow, SampleRow, TransferRow};
 use crate::session::Greeting;
 use crate::tree::Tree;
 
@@ -45,27 +48,35 @@ pub(crate) fn batch() -> impl Strategy<Value = Batch> {
         .prop_map(|(windows, tasks)| Batch { windows, tasks })
 }
 
+/// Windows, tasks and sums.
+type SealedParts<'a> = (&'a [Arc<StoredWindow>], &'a [Arc<TaskRow>], &'a [Arc<TaskTotals>]);
+
 /// Key of a row: table, tier, period, task, worker, kind, node.
 type Numbers = (Counting, Tier, u32, u32, u32, u8, u32);
 
 pub(crate) struct Fleet {
     pub(crate) tree: RwLock<Tree>,
     nodes: Vec<NodeId>,
+    /// A thread of each node's task.
+    threads: Vec<NodeId>,
     /// All windows and the latest row of each task that were sealed.
     windows: Vec<Arc<StoredWindow>>,
     tasks: Vec<Arc<TaskRow>>,
+    totals: Vec<Arc<TaskTotals>>,
     sealings: u64,
-    /// How many windows and tasks there were after each sealing.
-    marks: Vec<(usize, usize)>,
+    /// How many windows, tasks and sums there were after each sealing.
+    marks: Vec<(usize, usize, usize)>,
 }
 
 impl Fleet {
     pub(crate) fn new() -> Fleet {
         let mut tree = Tree::new(10_000, 1 << 20);
-        let mut nodes = Vec::new();
+        let (mut nodes, mut threads) = (Vec::new(), Vec::new());
         for index in 0..40 {
             let task = tree.symbols.intern(&Frame::task(&format!("task-{}", index % 4)));
             let mut node = tree.trie.insert(NodeId::ROOT, task).unwrap();
+            let thread = tree.symbols.intern(&Frame::thread("pool", index));
+            threads.push(tree.trie.insert(node, thread).unwrap());
             for depth in 0..index % 5 {
                 let name = format!("function-{}", index * depth % 7);
                 let frame = tree.symbols.intern(&Frame::function(&name, "src/a.rs", depth));
@@ -73,27 +84,32 @@ impl Fleet {
             }
             nodes.push(node);
         }
-        let (windows, tasks) = (Vec::new(), Vec::new());
-        let (sealings, marks) = (0, vec![(0, 0)]);
-        Fleet { tree: RwLock::new(tree), nodes, windows, tasks, sealings, marks }
+        let (windows, tasks, totals) = Default::default();
+        let (sealings, marks) = (0, vec![(0, 0, 0)]);
+        let tree = RwLock::new(tree);
+        Fleet { tree, nodes, threads, windows, tasks, totals, sealings, marks }
     }
 
     fn windows(&self, batch: &Batch) -> Vec<Arc<StoredWindow>> {
         let window = |(second, worker, entries): &(u32, u32, Vec<(u32, u8, u64)>)| {
             let start = Timestamp::from_unix_ns(i64::from(START_S + second) * 1_000_000_000 + 7);
-            let entries = entries.iter().map(|(node, state, value)| {
-                (self.nodes[*node as usize], State::ALL[usize::from(*state)], *value)
-            });
+            let of = |nodes: &[NodeId]| -> Delta {
+                let entries = entries.iter().map(|(node, state, value)| {
+                    (nodes[*node as usize], State::ALL[usize::from(*state)], *value)
+                });
+                entries.collect()
+            };
             Arc::new(StoredWindow {
                 window: Window {
                     worker: WorkerId(format!("worker-{worker}").into()),
                     range: TimeRange::new(start, start.shifted(1_500_000_000)).unwrap(),
-                    delta: entries.collect(),
+                    delta: of(&self.nodes),
                 },
                 epoch: Epoch(9),
                 raw_start: start,
                 clock_error_ns: 3,
                 ticks: Ticks { made: 95, expected: 100, saved: 4 },
+                threads: of(&self.threads),
             })
         };
         batch.windows.iter().map(window).collect()
@@ -113,11 +129,29 @@ impl Fleet {
                 stop: Some(stop),
                 outcome: Outcome::ALL[1 + (*id % 5) as usize],
                 cause: "".into(),
+                detail: detail(*id, *milliseconds),
             };
             let worker = WorkerId(format!("worker-{worker}").into());
             Arc::new(TaskRow { worker, epoch: Epoch(9), record })
         };
         batch.tasks.iter().map(task).collect()
+    }
+
+    /// Sums of three tasks for each fourth task.
+    fn totals(batch: &Batch) -> Vec<Arc<TaskTotals>> {
+        let rows = Fleet::tasks(batch).into_iter().filter(|row| row.record.id.0 % 4 == 1);
+        let sum = |row: Arc<TaskRow>| {
+            let duration_ns = row.duration_ns().unwrap() * 3;
+            Arc::new(TaskTotals {
+                name: row.record.name.clone(),
+                outcome: Outcome::Ok,
+                second: row.record.stop.unwrap(),
+                duration_ns,
+                buckets: vec![(7, 1), (9_000, 2)],
+                phases: vec![phase("serialize", 0, duration_ns / 3, 2)],
+            })
+        };
+        rows.map(sum).collect()
     }
 
     fn session(&self) -> SessionRecord {
@@ -139,6 +173,8 @@ impl Fleet {
                 lost_forgotten_ns: 3,
                 lost_tasks: 4,
                 lost_queue_ns: 5,
+                lost_records: 6,
+                thinned_tasks: 7,
             }),
             clock: (self.sealings % 3 == 1)
                 .then_some(profiler_core::wire::v1::Clock { offset_ns: -5, error_ns: 6 }),
@@ -154,6 +190,28 @@ impl Fleet {
         Arc::new(row)
     }
 
+    /// What was told beside: with each window a transfer and a sample; and one of what is replaced.
+    fn records(&self, windows: &[Arc<StoredWindow>]) -> RecordSealing {
+        RecordSealing {
+            transfers: windows.iter().map(transfer_of).collect(),
+            samples: windows.iter().map(sample_of).collect(),
+            runs: vec![Arc::new(self.run())],
+            expected: vec![self.expected()],
+        }
+    }
+
+    fn run(&self) -> RunRow {
+        let (name, start) = ("nightly".into(), Timestamp::from_unix_ns(5_000_000_000));
+        let run = Run { id: RunId(self.sealings + 1), name, start, stop: None };
+        RunRow { worker: None, epoch: Epoch(0), run }
+    }
+
+    fn expected(&self) -> ExpectedRow {
+        let (worker, since) = (WorkerId("worker-1".into()), Timestamp::from_unix_ns(-1));
+        let expected = Expected { name: "task-1".into(), total: self.sealings, since };
+        ExpectedRow { worker, epoch: Epoch(9), expected }
+    }
+
     /// Tries to seal a batch; the fleet counts it as sealed only if it worked.
     pub(crate) fn try_seal(
         &mut self,
@@ -161,12 +219,15 @@ impl Fleet {
         batch: &Batch,
     ) -> Result<(), super::super::error::StoreError> {
         let (windows, tasks) = (self.windows(batch), Fleet::tasks(batch));
+        let totals = Fleet::totals(batch);
         self.sealings += 1;
         let sealed = tables.seal(Sealing {
             windows: &windows,
             tasks: &tasks,
+            totals: &totals,
             running: &[self.running()],
             sessions: &[self.session()],
+            records: &self.records(&windows),
             tree: &self.tree,
             wal_from: self.sealings,
         });
@@ -175,29 +236,43 @@ impl Fleet {
             return Err(error);
         }
         assert_eq!(tables.manifest().wal_from, self.sealings);
-        self.note(windows, tasks);
+        self.note(windows, tasks, totals);
         Ok(())
     }
 
-    fn note(&mut self, windows: Vec<Arc<StoredWindow>>, tasks: Vec<Arc<TaskRow>>) {
+    fn note(
+        &mut self,
+        windows: Vec<Arc<StoredWindow>>,
+        tasks: Vec<Arc<TaskRow>>,
+        totals: Vec<Arc<TaskTotals>>,
+    ) {
         self.windows.extend(windows);
         let mut latest = BTreeMap::new();
         tasks.into_iter().for_each(|task| drop(latest.insert(task_key(&task), task)));
         self.tasks.extend(latest.into_values());
-        self.marks.push((self.windows.len(), self.tasks.len()));
+        self.totals.extend(totals);
+        self.marks.push((self.windows.len(), self.tasks.len(), self.totals.len()));
     }
 
     /// Notes a batch as sealed that was, by another life of this fleet.
     pub(crate) fn pretend(&mut self, batch: &Batch) {
         let (windows, tasks) = (self.windows(batch), Fleet::tasks(batch));
+        let totals = Fleet::totals(batch);
         let mut tree = self.tree.write().unwrap();
         tree.symbols.intern(&Frame::overflow());
         for task in &tasks {
-            tree.task_node(&task.record.name);
+            let node = tree.task_node(&task.record.name);
+            for phase in phases_of(task) {
+                tree.phase_node(node, &phase.name);
+            }
+        }
+        for sum in &totals {
+            let node = tree.task_node(&sum.name);
+            tree.phase_node(node, "serialize");
         }
         drop(tree);
         self.sealings += 1;
-        self.note(windows, tasks);
+        self.note(windows, tasks, totals);
     }
 
     pub(crate) fn seal(&mut self, tables: &Tables, batch: &Batch) {
@@ -205,14 +280,14 @@ impl Fleet {
     }
 
     /// What was sealed by the tables' newest version.
-    fn sealed(&self, tables: &Tables) -> (&[Arc<StoredWindow>], &[Arc<TaskRow>]) {
-        let (windows, tasks) = self.marks[tables.manifest().wal_from as usize];
-        (&self.windows[..windows], &self.tasks[..tasks])
+    fn sealed(&self, tables: &Tables) -> SealedParts<'_> {
+        let (windows, tasks, totals) = self.marks[tables.manifest().wal_from as usize];
+        (&self.windows[..windows], &self.tasks[..tasks], &self.totals[..totals])
     }
 
     /// What all rows must sum to.
     fn model(&self, tables: &Tables) -> BTreeMap<Numbers, u64> {
-        let (windows, tasks) = self.sealed(tables);
+        let (windows, tasks, totals) = self.sealed(tables);
         let mut sums = BTreeMap::new();
         let mut add = |key: Numbers, value: u64| *sums.entry(key).or_default() += value;
         let tree = self.tree.read().unwrap();
@@ -236,6 +311,10 @@ impl Fleet {
                         add((Counting::SamplesAll, tier, ts, task, 0, kind, node.0), *value);
                     }
                 }
+                for (node, state, value) in stored.threads.entries() {
+                    let (task, kind) = (task_of(*node), *state as u8);
+                    add((Counting::Threads, tier, ts, task, worker, kind, node.0), *value);
+                }
                 let facts = [
                     (Measure::Windows, 1),
                     (Measure::SampledNs, 1_500_000_000),
@@ -247,13 +326,51 @@ impl Fleet {
                     add((Counting::Cycles, tier, ts, 0, worker, measure as u8, 0), value);
                 }
             }
+            for transfer in windows.iter().map(transfer_of) {
+                let record = &transfer.record;
+                let ts = u32::try_from(record.stop.second()).unwrap() / tier.seconds();
+                let link = (record.peer.clone(), record.type_name.clone());
+                let link = tables.links().iter().position(|known| *known == link).unwrap();
+                let worker = tables.worker_number(&transfer.worker).unwrap().0;
+                let kind = u8::from(record.direction == Direction::Outgoing);
+                let duration = record.stop.since_ns(record.start);
+                let rate = record.bytes * 1_000_000_000 / duration;
+                let facts = [
+                    (0, 1),
+                    (1, u64::from(record.outcome == Outcome::Erred)),
+                    (2, record.bytes),
+                    (3, record.compressed_bytes.unwrap_or(record.bytes)),
+                    (4, duration),
+                    (65_536 + crate::ledger::bucket(duration), 1),
+                    (131_072 + crate::ledger::bucket(rate), 1),
+                ];
+                for (measure, value) in facts {
+                    let link = u32::try_from(link + 1).unwrap();
+                    add((Counting::TransferSums, tier, ts, link, worker, kind, measure), value);
+                }
+            }
+            let node_of = |parent: NodeId, frame: &Frame<&str>| {
+                let frame = tree.symbols.find(frame).unwrap();
+                let is_it = |node: &u32| tree.trie.node(NodeId(*node)) == Some((parent, frame));
+                (1..tree.node_count()).find(is_it).unwrap()
+            };
+            for sum in totals {
+                let ts = u32::try_from(sum.second.second()).unwrap() / tier.seconds();
+                let node = node_of(NodeId::ROOT, &Frame::task(&sum.name));
+                let phase = node_of(NodeId(node), &Frame::phase("serialize"));
+                let key = |counting, at| (counting, tier, ts, node, 0, Outcome::Ok as u8, at);
+                add(key(Counting::Durations, 7), 1);
+                add(key(Counting::Durations, 9_000), 2);
+                add(key(Counting::DurationSums, 0), sum.duration_ns);
+                add(key(Counting::Phases, node), 3);
+                add(key(Counting::Phases, phase), 2);
+                add(key(Counting::PhaseSums, phase), sum.duration_ns / 3);
+                add(key(Counting::PhaseSums, node), sum.duration_ns / 3);
+            }
             for task in tasks {
                 let record = &task.record;
                 let second = u32::try_from(record.stop.unwrap().second()).unwrap();
-                let frame = tree.symbols.find(&Frame::task(&record.name)).unwrap();
-                let is_it =
-                    |node: &u32| tree.trie.node(NodeId(*node)) == Some((NodeId::ROOT, frame));
-                let node = (1..tree.node_count()).find(is_it).unwrap();
+                let node = node_of(NodeId::ROOT, &Frame::task(&record.name));
                 let duration = task.duration_ns().unwrap();
                 let key = |counting, bucket| {
                     let ts = second / tier.seconds();
@@ -261,6 +378,13 @@ impl Fleet {
                 };
                 add(key(Counting::Durations, crate::ledger::bucket(duration)), 1);
                 add(key(Counting::DurationSums, 0), duration);
+                for phase in phases_of(task).iter().filter(|phase| &*phase.name != "execute") {
+                    let at = node_of(NodeId(node), &Frame::phase(&phase.name));
+                    add(key(Counting::Phases, at), phase.count.into());
+                    add(key(Counting::PhaseSums, at), phase.duration_ns);
+                    let inside = if phase.start_ns < 0 { 0 } else { phase.duration_ns };
+                    add(key(Counting::PhaseSums, node), inside);
+                }
             }
         }
         sums.retain(|_, value| *value > 0);
@@ -272,10 +396,19 @@ impl Fleet {
         let mut sums = rows(tables);
         sums.retain(|_, value| *value > 0);
         assert_eq!(sums, self.model(tables));
-        let (_, tasks) = self.sealed(tables);
+        let (_, tasks, _) = self.sealed(tables);
         let latest: BTreeMap<_, _> =
             tasks.iter().map(|task| (task_key(task), task.clone())).collect();
         assert_eq!(latest_tasks(tables), latest);
+        let told = |of: fn(&Arc<StoredWindow>) -> String| {
+            let mut told: Vec<String> = self.sealed(tables).0.iter().map(of).collect();
+            told.sort_unstable();
+            told
+        };
+        let transfers = list::<Arc<TransferRow>>(tables, TableName::Transfers, ["start", "stop"]);
+        assert_eq!(transfers, told(|stored| format!("{:?}", transfer_of(stored))));
+        let samples = list::<Arc<SampleRow>>(tables, TableName::Resources, ["sampled_at"; 2]);
+        assert_eq!(samples, told(|stored| format!("{:?}", sample_of(stored))));
     }
 
     /// Checks what a store says when it is opened.
@@ -294,8 +427,91 @@ impl Fleet {
         let before = |sealings| Fleet { sealings, ..Fleet::new() };
         assert_eq!(loaded.sessions, [before(self.sealings).session()]);
         assert_eq!(loaded.running, [before(self.sealings).running()]);
+        assert_eq!(loaded.runs, [before(self.sealings).run()]);
+        assert_eq!(loaded.expected, [before(self.sealings).expected()]);
         assert_eq!(loaded.manifest.wal_from, self.sealings);
     }
+}
+
+/// The transfer that is told with a window: it stops where the window starts.
+fn transfer_of(stored: &Arc<StoredWindow>) -> Arc<TransferRow> {
+    let (count, stop) = (stored.window.delta.entries().len(), stored.window.range.start());
+    let record = TransferRecord {
+        id: TransferId(count as u64 + 1),
+        direction: Direction::ALL[count % 2],
+        peer: format!("peer-{}", count % 3).into(),
+        keys: vec!["\"key\"\n".into(); count % 2],
+        more_keys: 5,
+        type_name: format!("type-{}", count % 4).into(),
+        bytes: 1_000 * (count as u64 + 1),
+        compressed_bytes: (count % 5 == 0).then_some(7),
+        start: stop.shifted(-3_000_000_001),
+        stop,
+        task: (count % 2 == 1).then_some(TaskId(8)),
+        thread_id: 12,
+        outcome: if count == 3 { Outcome::Erred } else { Outcome::Ok },
+        cause: "".into(),
+    };
+    let worker = stored.window.worker.clone();
+    Arc::new(TransferRow { worker, epoch: stored.epoch, record })
+}
+
+/// The sample that is told with a window.
+fn sample_of(stored: &Arc<StoredWindow>) -> Arc<SampleRow> {
+    let count = stored.window.delta.entries().len() as u64;
+    let sample = ResourceSample {
+        at: stored.window.range.start(),
+        period_ns: 500_000_000,
+        values: vec![(Resource::ProcessCpu, count), (Resource::IoPressure, u64::MAX - count)],
+    };
+    Arc::new(SampleRow { worker: stored.window.worker.clone(), epoch: stored.epoch, sample })
+}
+
+/// All rows of a list, in words, sorted.
+fn list<R: ListRow + std::fmt::Debug>(
+    tables: &Tables,
+    table: TableName,
+    columns: [&'static str; 2],
+) -> Vec<String> {
+    let scan = RowScan { columns, span_ns: i64::MIN..i64::MAX, worker: None };
+    let mut rows = Vec::new();
+    for file in tables.manifest().files_of(table) {
+        let mut visit = |group: Vec<R>| {
+            rows.extend(group.iter().map(|row| format!("{row:?}")));
+            ControlFlow::Continue(())
+        };
+        tables.list_rows(file, &scan, &mut visit).unwrap();
+    }
+    rows.sort_unstable();
+    rows
+}
+
+fn phase(name: &str, start_ns: i64, duration_ns: u64, count: u32) -> PhaseInterval {
+    PhaseInterval { name: name.into(), start_ns, duration_ns, count }
+}
+
+fn phases_of(task: &TaskRow) -> &[PhaseInterval] {
+    task.record.detail.as_ref().map_or(&[], |detail| &detail.phases)
+}
+
+/// What was said of each third task.
+fn detail(id: u64, milliseconds: u32) -> Option<Box<TaskDetail>> {
+    let quarter_ns = u64::from(milliseconds) * 250_000;
+    let phases = vec![
+        phase("queue", -5, 5, 1),
+        phase("transfer", 0, quarter_ns, 1),
+        phase("execute", quarter_ns.cast_signed(), quarter_ns, 1),
+        phase("my own", (2 * quarter_ns).cast_signed(), quarter_ns, 3),
+    ];
+    id.is_multiple_of(3).then(|| {
+        Box::new(TaskDetail {
+            attempt: 2,
+            result_bytes: id.is_multiple_of(2).then_some(u64::MAX),
+            type_name: "Vec<u8>".into(),
+            labels: vec![("k".into(), "\"v\"".into())],
+            phases,
+        })
+    })
 }
 
 type TaskKey = (WorkerId, Epoch, TaskId);

@@ -16,19 +16,40 @@ type Streamed<T> = std::pin::Pin<Box<dyn Stream<Item = Result<T>> + Send>>;
 
 /// What changes a store.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Change {
+pub(crate) enum Change {
     Put(Path, Bytes),
     Copy(Path, Path),
     Delete(Path),
 }
 
 /// Where the changes are noted.
-pub(super) type Changes = Arc<Mutex<Vec<Change>>>;
+pub(crate) type Changes = Arc<Mutex<Vec<Change>>>;
 
-#[derive(Debug, Default)]
-pub(super) struct Recorder {
+#[derive(Default)]
+pub(crate) struct Recorder {
     store: InMemory,
-    pub(super) changes: Changes,
+    pub(crate) changes: Changes,
+    /// Sees that a change was made, before anything else can happen.
+    noted: Option<Arc<dyn Fn() + Send + Sync>>,
+}
+
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recorder").field("changes", &self.changes).finish_non_exhaustive()
+    }
+}
+
+impl Recorder {
+    pub(crate) fn noting(noted: impl Fn() + Send + Sync + 'static) -> Recorder {
+        Recorder { noted: Some(Arc::new(noted)), ..Recorder::default() }
+    }
+
+    fn note(&self, change: Change) {
+        self.changes.lock().unwrap().push(change);
+        if let Some(noted) = &self.noted {
+            noted();
+        }
+    }
 }
 
 impl fmt::Display for Recorder {
@@ -38,7 +59,7 @@ impl fmt::Display for Recorder {
 }
 
 /// A store to which these changes were made.
-pub(super) async fn replay(changes: &[Change]) -> InMemory {
+pub(crate) async fn replay(changes: &[Change]) -> InMemory {
     let store = InMemory::new();
     for change in changes {
         match change {
@@ -61,7 +82,7 @@ impl ObjectStore for Recorder {
         options: PutOptions,
     ) -> Result<PutResult> {
         let put = self.store.put_opts(location, payload.clone(), options).await?;
-        self.changes.lock().unwrap().push(Change::Put(location.clone(), payload.into()));
+        self.note(Change::Put(location.clone(), payload.into()));
         Ok(put)
     }
 
@@ -78,14 +99,15 @@ impl ObjectStore for Recorder {
     }
 
     fn delete_stream(&self, locations: Streamed<Path>) -> Streamed<Path> {
-        let changes = self.changes.clone();
-        let noted = locations.map(move |location| {
+        let (changes, noted) = (self.changes.clone(), self.noted.clone());
+        let locations = locations.map(move |location| {
             if let Ok(path) = &location {
                 changes.lock().unwrap().push(Change::Delete(path.clone()));
+                noted.iter().for_each(|noted| noted());
             }
             location
         });
-        self.store.delete_stream(Box::pin(noted))
+        self.store.delete_stream(Box::pin(locations))
     }
 
     fn list(&self, prefix: Option<&Path>) -> Streamed<ObjectMeta> {
@@ -98,7 +120,7 @@ impl ObjectStore for Recorder {
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
         self.store.copy_opts(from, to, options).await?;
-        self.changes.lock().unwrap().push(Change::Copy(from.clone(), to.clone()));
+        self.note(Change::Copy(from.clone(), to.clone()));
         Ok(())
     }
 }

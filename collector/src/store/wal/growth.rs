@@ -211,9 +211,12 @@ fn encode_kind(kind: FrameKind) -> u32 {
         FrameKind::NoTask => 1,
         FrameKind::Agent => 2,
         FrameKind::Truncated => 3,
-        FrameKind::Overflow => 4,
+        // Groups are made for answers and are in no tree.
+        FrameKind::Overflow | FrameKind::Group => 4,
         FrameKind::Function => 5,
         FrameKind::Unresolved => 6,
+        FrameKind::Phase => 7,
+        FrameKind::Thread => 8,
     }
 }
 
@@ -225,6 +228,8 @@ fn decode_kind(kind: u32) -> FrameKind {
         3 => FrameKind::Truncated,
         5 => FrameKind::Function,
         6 => FrameKind::Unresolved,
+        7 => FrameKind::Phase,
+        8 => FrameKind::Thread,
         // 4, and what no version wrote: its weight counts, and its name says that it is not known.
         _ => FrameKind::Overflow,
     }

@@ -18,15 +18,19 @@ mod reader;
 mod record;
 #[cfg(test)]
 pub(crate) mod sim;
+mod told;
 mod writer;
 
 use std::io;
 use std::sync::Arc;
 
+use crate::limits::LATE_HOURS_MAX;
+
 pub(crate) use disk::{LocalDisk, LogDisk};
 pub(crate) use growth::Logged;
 pub(crate) use reader::Found;
 pub(crate) use record::{Flush, Growth, Hello, Record};
+pub(crate) use told::MarkedRun;
 pub(crate) use writer::{Wal, is_full};
 
 /// Why the log cannot be read at all. Damage is no such reason.
@@ -70,6 +74,11 @@ pub(crate) enum NotLogged {
          says why): nothing is taken in until there is room; agents keep and merge their samples"
     )]
     Behind { bytes: usize },
+    #[error(
+        "what is in memory is about {LATE_HOURS_MAX} different hours of long ago: no other such hour \
+         is taken in until it became tables; agents keep and merge their samples"
+    )]
+    Late,
     #[error(
         "the collector's log could not be written ({reason}); what it did not acknowledge must be sent again"
     )]

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::disk::LogDisk;
 use super::frame::{self, HEADER_BYTES, Header, NoHeader, Piece};
-use super::{Record, WalError, file_number};
+use super::{Record, WalError, file_name, file_number};
 use crate::limits::{WAL_DAMAGE_TOLD_MAX, WAL_FILE_BYTES_MAX, WAL_RECORD_BYTES_MAX};
 
 /// Most bytes of one file that are read: what a file may grow to.
@@ -48,6 +48,21 @@ impl Found {
         told.chain((untold > 0).then(|| format!("and {untold} more places"))).collect()
     }
 
+    /// The tables name the file that goes on where they end, 0 if they hold nothing. It was safe before
+    /// they named it, so if it is gone, what it held is in no table: such as when the newest list of
+    /// tables was damaged, and the one before counts, whose part of the log was removed already.
+    fn look_for_first(&mut self, files: &[LogFile], from: u64) {
+        let first = files.first();
+        let is_there = |number: u64| files.iter().any(|file| file.number == number);
+        let before = first.and_then(|file| file.header?.previous).map(|(number, _)| number);
+        let needed = [Some(from).filter(|from| *from > 0), before.filter(|before| *before >= from)];
+        if let Some(missing) = needed.into_iter().flatten().find(|number| !is_there(*number)) {
+            let next = first.map_or("the end of the log", |file| &file.name);
+            let reason = format!("the log is missing from here to {next}: what it held is lost");
+            self.tell(&file_name(missing), 0..0, reason);
+        }
+    }
+
     fn tell(&mut self, file: &str, range: Range<u64>, reason: String) {
         let (start, stop) = (range.start, range.end);
         tracing::error!(file, start, stop, reason, "a part of the log cannot be read");
@@ -66,15 +81,17 @@ struct LogFile {
     header: Option<Header>,
 }
 
-/// Reads all files in their order and gives each good record to `visit`, whose refusal of one counts
+/// Reads all files in their order, of which the first must be that of the number `from` if that is not 0, and gives each good record to `visit`, whose refusal of one counts
 /// as damage. Afterwards the last file is cut behind its last good frame.
 pub(super) fn read(
     disk: &mut dyn LogDisk,
+    from: u64,
     visit: &mut dyn FnMut(Record) -> Result<(), String>,
 ) -> Result<Found, WalError> {
     let mut files = list(disk)?;
     let last_number = files.last().map_or(0, |file| file.number);
     let mut found = Found { last_number, ..Found::default() };
+    found.look_for_first(&files, from);
     // What a crash left before its header was safe holds nothing, and says nothing of other files.
     files.retain(|file| {
         let is_unfinished = file.header.is_none() && file.length <= HEADER_BYTES as u64;

@@ -1,13 +1,20 @@
 //! What the frames of the log mean: records in the collector's own terms (its nodes, its clock).
 //! They are protobuf messages; a tag once used keeps its meaning.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use profiler_core::wire::{WireError, decode_cycle, encode_cycle, v1};
-use profiler_core::{Epoch, Outcome, TaskId, TaskRecord, Ticks, Timestamp, Window, WorkerId};
+use profiler_core::wire::{
+    WireError, decode_cycle, decode_detail, decode_records, decode_threads, encode_cycle,
+    encode_detail, encode_records, encode_threads, v1,
+};
+use profiler_core::{
+    Epoch, Outcome, Records, TaskId, TaskRecord, Ticks, Timestamp, Window, WorkerId,
+};
 use prost::Message as _;
+use rustc_hash::FxHashMap;
 
+use super::told::{MarkedRun, Told};
 use crate::hot::StoredWindow;
 use crate::session::{Checked, Greeting};
 
@@ -31,6 +38,7 @@ pub(crate) enum Record {
     Growth(Growth),
     Flush(Box<Flush>),
     Hello(Hello),
+    Run(MarkedRun),
 }
 
 impl Record {
@@ -39,6 +47,7 @@ impl Record {
             Growth::KIND => Record::Growth(Growth::decode(payload)?),
             Flush::KIND => Record::Flush(Box::new(Flush::decode(payload)?)),
             Hello::KIND => Record::Hello(Hello::decode(payload)?),
+            MarkedRun::KIND => Record::Run(MarkedRun::decode(payload)?),
             other => return Err(RecordError::Kind(other)),
         })
     }
@@ -72,7 +81,8 @@ impl Growth {
 /// A frame, its texts by their place in the record.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct GrownFrame {
-    /// 0 task, 1 no task, 2 agent, 3 truncated, 4 overflow, 5 function, 6 unresolved.
+    /// 0 task, 1 no task, 2 agent, 3 truncated, 4 overflow, 5 function, 6 unresolved, 7 phase,
+    /// 8 thread.
     #[prost(uint32, tag = "1")]
     pub(crate) kind: u32,
     #[prost(uint32, tag = "2")]
@@ -112,11 +122,18 @@ pub(crate) struct Flush {
     /// The cycle's start by the agent's clock.
     #[prost(sint64, tag = "8")]
     pub(crate) raw_start_ns: i64,
-    /// Names of the tasks.
+    /// Names of the tasks; and of what is said of them, there by their place plus 1, for 0 is the
+    /// empty text.
     #[prost(string, repeated, tag = "9")]
     pub(crate) names: Vec<String>,
     #[prost(message, repeated, tag = "10")]
     pub(crate) tasks: Vec<LoggedTask>,
+    /// Sums of tasks without rows; their texts by place plus 1.
+    #[prost(message, repeated, tag = "11")]
+    pub(crate) totals: Vec<v1::TaskTotals>,
+    /// What was told beside.
+    #[prost(message, optional, tag = "20")]
+    pub(crate) told: Option<Told>,
 }
 
 /// A row of the ledger.
@@ -145,6 +162,42 @@ pub(crate) struct LoggedTask {
     pub(crate) outcome: u32,
     #[prost(string, tag = "10")]
     pub(crate) cause: String,
+    /// What else was said of it: the later fields of a task on the wire, texts by place plus 1.
+    #[prost(message, optional, tag = "11")]
+    pub(crate) detail: Option<v1::Task>,
+}
+
+/// The names of a record while it is made.
+#[derive(Default)]
+struct Names {
+    names: Vec<String>,
+    places: FxHashMap<String, u32>,
+}
+
+impl Names {
+    /// The place of a name, which is added if it is new.
+    fn place(&mut self, name: &str) -> u32 {
+        if let Some(place) = self.places.get(name) {
+            return *place;
+        }
+        let place = u32::try_from(self.names.len()).expect("the texts of a flush are limited");
+        self.names.push(name.to_owned());
+        self.places.insert(name.to_owned(), place);
+        place
+    }
+
+    /// The place plus 1; 0 for the empty text.
+    fn index(&mut self, text: &str) -> u32 {
+        if text.is_empty() { 0 } else { self.place(text) + 1 }
+    }
+}
+
+/// What [`Names::index`] gave that number for.
+fn text_at(names: &[Arc<str>], index: u32) -> Option<Arc<str>> {
+    match index.checked_sub(1) {
+        Some(place) => names.get(place as usize).cloned(),
+        None => Some(Arc::default()),
+    }
 }
 
 impl Flush {
@@ -162,18 +215,14 @@ impl Flush {
             ticks: stored.ticks.made,
             ticks_expected: stored.ticks.expected,
             ticks_saved: stored.ticks.saved,
+            threads: encode_threads(&stored.threads, checked.quantum_ns),
             ..encode_cycle(&stored.window.delta, stored.window.range, checked.quantum_ns)
         });
-        let mut names = Vec::new();
-        let mut known = HashMap::new();
-        let tasks = checked.tasks.iter().map(|task| {
-            let name = known.entry(&task.name).or_insert_with(|| {
-                names.push(task.name.to_string());
-                u32::try_from(names.len() - 1).expect("the tasks of a flush are limited")
-            });
-            LoggedTask::of(task, *name)
-        });
-        let tasks = tasks.collect();
+        let mut names = Names::default();
+        let tasks = checked.tasks.iter().map(|task| LoggedTask::of(task, &mut names)).collect();
+        let records = Records { totals: checked.totals.clone(), ..Records::default() };
+        let mut told = v1::Flush::default();
+        encode_records(&records, &mut told, &mut |text| names.index(text));
         Flush {
             worker: worker.to_string(),
             epoch: epoch.0,
@@ -183,8 +232,10 @@ impl Flush {
             account: Some(checked.account),
             cycle,
             raw_start_ns: stored.map_or(0, |stored| stored.raw_start.unix_ns()),
-            names,
+            names: names.names,
             tasks,
+            totals: told.totals,
+            told: Told::of(&checked.records),
         }
     }
 
@@ -206,6 +257,7 @@ impl Flush {
                         expected: cycle.ticks_expected,
                         saved: cycle.ticks_saved,
                     },
+                    threads: decode_threads(cycle, u32::MAX)?,
                 })
             }
         };
@@ -213,15 +265,19 @@ impl Flush {
         let names: Vec<Arc<str>> = self.names.into_iter().map(Into::into).collect();
         let tasks = self.tasks.into_iter().map(|task| task.record(&names));
         let tasks = tasks.collect::<Result<_, _>>()?;
-        Ok(Checked { seq: self.seq, window, quantum_ns, tasks, account, clock })
+        let told = v1::Flush { totals: self.totals, ..v1::Flush::default() };
+        let totals = decode_records(&told, &|index| text_at(&names, index))?.totals;
+        let records = self.told.map_or(Ok(Records::default()), Told::records)?;
+        Ok(Checked { seq: self.seq, window, quantum_ns, tasks, records, totals, account, clock })
     }
 }
 
 impl LoggedTask {
-    fn of(task: &TaskRecord, name: u32) -> LoggedTask {
+    fn of(task: &TaskRecord, names: &mut Names) -> LoggedTask {
+        let detail = task.detail.as_deref();
         LoggedTask {
             id: task.id.0,
-            name,
+            name: names.place(&task.name),
             key: task.key.to_string(),
             thread_id: task.thread_id,
             thread_name: task.thread_name.to_string(),
@@ -230,6 +286,7 @@ impl LoggedTask {
             stop_ns: task.stop.map(Timestamp::unix_ns),
             outcome: task.outcome as u32,
             cause: task.cause.to_string(),
+            detail: detail.map(|detail| encode_detail(detail, &mut |text| names.index(text))),
         }
     }
 
@@ -237,6 +294,8 @@ impl LoggedTask {
         let unknown = |what, value: u32| RecordError::Unknown { what, value: value.into() };
         let name = names.get(self.name as usize);
         let outcome = Outcome::ALL.get(self.outcome as usize);
+        let detail = self.detail.as_ref();
+        let detail = detail.map(|detail| decode_detail(detail, &|index| text_at(names, index)));
         Ok(TaskRecord {
             id: TaskId(self.id),
             name: name.ok_or(unknown("name of a task", self.name))?.clone(),
@@ -248,6 +307,7 @@ impl LoggedTask {
             stop: self.stop_ns.map(Timestamp::from_unix_ns),
             outcome: *outcome.ok_or(unknown("outcome", self.outcome))?,
             cause: self.cause.into(),
+            detail: detail.transpose()?.flatten(),
         })
     }
 }
@@ -318,7 +378,10 @@ impl Hello {
 
 #[cfg(test)]
 mod tests {
-    use profiler_core::{Delta, NodeId, State, TimeRange};
+    use profiler_core::{
+        Delta, Direction, Expected, NodeId, PhaseInterval, Resource, ResourceSample, Run, RunId,
+        State, TaskDetail, TaskTotals, TimeRange, TransferId, TransferRecord,
+    };
     use proptest::prelude::*;
 
     use super::*;
@@ -326,20 +389,57 @@ mod tests {
     fn task() -> impl Strategy<Value = TaskRecord> {
         let text = || "[a-c]{0,3}".prop_map(|text: String| Arc::<str>::from(text));
         let times = (any::<i64>(), prop::option::of(any::<i64>()));
-        let rest = (any::<u64>(), any::<u32>(), prop::option::of(any::<u64>()));
+        let rest = (any::<u64>(), any::<u32>(), prop::option::of(any::<u64>()), detail());
         let outcome = prop::sample::select(&Outcome::ALL[..]);
         (text(), text(), text(), times, rest, outcome).prop_map(
-            |(name, key, cause, (start, stop), (id, thread_id, parent), outcome)| TaskRecord {
-                id: TaskId(id),
+            |(name, key, cause, (start, stop), (id, thread_id, parent, detail), outcome)| {
+                TaskRecord {
+                    id: TaskId(id),
+                    name,
+                    key: key.clone(),
+                    thread_id,
+                    thread_name: key,
+                    parent: parent.map(TaskId),
+                    start: Timestamp::from_unix_ns(start),
+                    stop: stop.map(Timestamp::from_unix_ns),
+                    outcome,
+                    cause,
+                    detail,
+                }
+            },
+        )
+    }
+
+    fn detail() -> impl Strategy<Value = Option<Box<TaskDetail>>> {
+        let text = || "[a-c]{0,3}".prop_map(|text: String| Arc::<str>::from(text));
+        let phase = (text(), -9..9i64, 0..99u64, 1..9u32).prop_map(
+            |(name, start_ns, duration_ns, count)| PhaseInterval {
                 name,
-                key: key.clone(),
-                thread_id,
-                thread_name: key,
-                parent: parent.map(TaskId),
-                start: Timestamp::from_unix_ns(start),
-                stop: stop.map(Timestamp::from_unix_ns),
-                outcome,
-                cause,
+                start_ns,
+                duration_ns,
+                count,
+            },
+        );
+        let phases = prop::collection::vec(phase, 0..4);
+        let labels = prop::collection::vec((text(), text()), 0..3);
+        (0..3u32, prop::option::of(any::<u64>()), text(), labels, phases).prop_map(
+            |(attempt, result_bytes, type_name, labels, phases)| {
+                let detail = TaskDetail { attempt, result_bytes, type_name, labels, phases };
+                (detail != TaskDetail::default()).then(|| Box::new(detail))
+            },
+        )
+    }
+
+    fn totals() -> impl Strategy<Value = TaskTotals> {
+        let buckets = prop::collection::btree_map(0..50_000u32, 1..u64::MAX, 1..4);
+        (task(), detail(), buckets, any::<u64>()).prop_map(
+            |(task, detail, buckets, duration_ns)| TaskTotals {
+                name: task.name,
+                outcome: Outcome::Erred,
+                second: task.start,
+                duration_ns,
+                buckets: buckets.into_iter().collect(),
+                phases: detail.unwrap_or_default().phases,
             },
         )
     }
@@ -359,22 +459,76 @@ mod tests {
                     .collect();
                 let range = TimeRange::new(start, stop).unwrap_or(TimeRange::ALL);
                 let window = StoredWindow {
-                    window: Window { worker: WorkerId("w".into()), range, delta },
+                    window: Window { worker: WorkerId("w".into()), range, delta: delta.clone() },
                     epoch: Epoch(made),
                     raw_start,
                     clock_error_ns: saved,
                     ticks: Ticks { made, expected, saved },
+                    threads: delta,
                 };
                 (window, quantum_ns)
             },
         )
     }
 
+    fn records() -> impl Strategy<Value = Records> {
+        let at = Timestamp::from_unix_ns;
+        let transfer = (task(), any::<u64>(), prop::option::of(any::<u64>()), 0..2usize);
+        let transfer =
+            transfer.prop_map(move |(task, bytes, compressed_bytes, direction)| TransferRecord {
+                id: TransferId(task.id.0.max(1)),
+                direction: Direction::ALL[direction],
+                peer: task.name,
+                keys: vec![task.key.clone(); direction],
+                more_keys: bytes,
+                type_name: task.cause.clone(),
+                bytes,
+                compressed_bytes,
+                start: task.start,
+                stop: task.start.shifted(i64::try_from(bytes >> 2).unwrap()),
+                task: task.parent.filter(|parent| parent.0 > 0),
+                thread_id: task.thread_id,
+                outcome: Outcome::Erred,
+                cause: task.cause,
+            });
+        let sample = (any::<i64>(), any::<u64>()).prop_map(move |(time, value)| ResourceSample {
+            at: at(time),
+            period_ns: value,
+            values: vec![(Resource::ProcessCpu, value), (Resource::Threads, 7)],
+        });
+        let run = (task(), any::<bool>()).prop_map(move |(task, is_open)| Run {
+            id: RunId(task.id.0.max(1)),
+            name: task.name,
+            start: task.start,
+            stop: (!is_open).then(|| task.start.shifted(5).max(at(1))),
+        });
+        let expected = (task(), any::<u64>()).prop_map(|(task, total)| Expected {
+            name: task.name,
+            total,
+            since: task.start,
+        });
+        let parts = (
+            prop::collection::vec(transfer, 0..4),
+            prop::collection::vec(sample, 0..4),
+            prop::collection::vec(run, 0..3),
+            prop::collection::vec(expected, 0..3),
+        );
+        parts.prop_map(|(transfers, resources, runs, expected)| Records {
+            transfers,
+            resources,
+            runs,
+            expected,
+            ..Records::default()
+        })
+    }
+
     proptest! {
         #[test]
         fn a_flush_is_read_back_as_it_was_checked(
             window in prop::option::of(window()), tasks in prop::collection::vec(task(), 0..9),
+            totals in prop::collection::vec(totals(), 0..3),
             seq in any::<u64>(), offset_ns in any::<i64>(), accepted_ns in any::<u64>(),
+            records in records(),
         ) {
             let quantum_ns = window.as_ref().map_or(1, |(_, quantum_ns)| *quantum_ns);
             let epoch = window.as_ref().map_or(Epoch(0), |(window, _)| window.epoch);
@@ -384,6 +538,8 @@ mod tests {
                 window: window.map(|(window, _)| window),
                 quantum_ns,
                 tasks,
+                records,
+                totals,
                 account: v1::Account { accepted_ns, ..Default::default() },
                 clock: v1::Clock { offset_ns, error_ns },
             };

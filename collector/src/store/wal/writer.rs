@@ -1,7 +1,6 @@
 //! Adds to the log: frames into the present file, and new files.
 
 use std::io;
-use std::mem;
 
 use super::disk::LogDisk;
 use super::frame::{self, HEADER_BYTES, Header};
@@ -60,7 +59,7 @@ impl Wal {
             what: "remove old files of the log".to_owned(),
             source,
         })?;
-        let found = reader::read(&mut *disk, visit)?;
+        let found = reader::read(&mut *disk, from, visit)?;
         let next_number = (found.last_number + 1).max(from);
         let previous = found.end;
         let file_bytes_max = WAL_FILE_BYTES_MAX;
@@ -97,10 +96,12 @@ impl Wal {
         if current.buffer.is_empty() {
             return Ok(());
         }
-        let bytes = mem::take(&mut current.buffer);
-        match self.disk.append(&current.name, &bytes) {
+        match self.disk.append(&current.name, &current.buffer) {
             Ok(()) => {
-                current.written += bytes.len() as u64;
+                current.written += current.buffer.len() as u64;
+                // Its room serves the next group.
+                current.buffer.clear();
+                current.buffer.shrink_to(2 * WRITE_BYTES);
                 Ok(())
             }
             Err(error) => Err(self.poison(error)),

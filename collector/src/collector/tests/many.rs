@@ -1,0 +1,170 @@
+//! A fleet with more names and stacks than anybody looks at: past a limit detail is lost, totals are not.
+
+use super::*;
+use crate::limits::Limits;
+use crate::query::{Phases, SummaryRow};
+
+const WORKERS: usize = 100;
+/// As many as one agent may have.
+const NAMES: usize = profiler_core::limits::AGENT_TASK_NAMES_MAX;
+const ENDED: usize = 1_000;
+
+fn collector_with(limits: Limits) -> Collector {
+    let clock = Clock::from_fn(|| at(50));
+    Collector::new(Settings { clock, limits, ..Settings::default() })
+}
+
+/// Each of `workers` counts a stack of two in each of its own tasks, and ends tasks of which nobody
+/// sampled anything. Gives the weight of all.
+fn feed(collector: &Collector, workers: usize, names: usize, ended: usize) -> u64 {
+    let mut total_ns = 0;
+    for index in 0..workers {
+        let mut worker = TestWorker::with_room(&format!("w{index}"), 1, 1 << 20);
+        let attachment = attach(collector, &worker, 0).attachment;
+        for name in 0..names {
+            let weight_ns = (index * names + name) as u64 % 1_000 + 1;
+            worker.count(&format!("task-{index}-{name};main"), State::Cpu, weight_ns);
+            total_ns += weight_ns;
+        }
+        let tasks = (0..ended).map(|id| {
+            let name = format!("ended-{index}-{id}");
+            worker.task(id as u64 + 1, &name, (10, Some(11)))
+        });
+        let tasks = tasks.collect();
+        let flush = worker.flush(10, tasks);
+        assert_eq!(send(collector, &attachment, &mut worker, &flush), "ack 1");
+    }
+    total_ns
+}
+
+fn summary(collector: &Collector, pairs: &[(&str, &str)]) -> Vec<SummaryRow> {
+    let pairs = pairs.iter().chain(&[("summary", "true")]);
+    let pairs: Vec<_> = pairs.map(|(name, value)| (name.to_string(), value.to_string())).collect();
+    let query = TaskQuery::parse(&pairs, collector, at(50)).unwrap();
+    collector.task_summary(&query, &Cancel::default()).unwrap().rows
+}
+
+fn ended(rows: &[SummaryRow]) -> u64 {
+    rows.iter().map(|row| row.outcomes.get(Outcome::Ok)).sum()
+}
+
+/// What every answer sums to, however it is asked for.
+fn check(collector: &Collector, total: u64) {
+    assert_eq!(total_ns(collector), total);
+    let filter = Filter::default();
+    let (phases, step_ns) = (Phases::All, 5 * SECOND_NS as u64);
+    let query = TimelineQuery { range: range(0, 20), filter, phases, step_ns };
+    let timeline = collector.timeline(&query, &Cancel::default()).unwrap();
+    let weights = timeline.series.iter().flat_map(|series| &series.weights);
+    assert_eq!(weights.map(Weight::total_ns).sum::<u64>(), total);
+}
+
+/// A million unsealed; a sealing writes each into every tier, so fewer of them (a million took 15 s).
+#[test]
+fn a_million_names_and_stacks_sum_exactly() {
+    for (workers, is_sealed) in [(WORKERS, false), (WORKERS / 10, true)] {
+        let collector = collector_with(Limits::default());
+        let total = feed(&collector, workers, NAMES, ENDED);
+        assert_eq!(read(&collector.tree).task_names().len(), workers * NAMES);
+        if is_sealed {
+            seal(&collector);
+        }
+        check(&collector, total);
+        let rows = summary(&collector, &[]);
+        assert_eq!(ended(&rows), (workers * ENDED) as u64);
+        assert!(rows.len() <= collector.limits.ledger_names_max + 1, "{} names", rows.len());
+        assert_eq!(rows.iter().any(|row| &*row.name == "[overflow]"), is_sealed || workers > 10);
+        // A name that is one of too many is still found by those who know it.
+        for name in ["ended-0-0".to_owned(), format!("ended-{}-999", workers - 1)] {
+            assert_eq!(ended(&summary(&collector, &[("task", &name)])), 1, "{name} {is_sealed}");
+        }
+        if is_sealed {
+            assert_eq!(summary(&collector, &[("task", "ended-7-x")]), [], "it may be among them");
+        }
+    }
+}
+
+#[test]
+fn past_every_limit_totals_stay_exact() {
+    for limits in [
+        Limits { tree_nodes_max: 5_000, ..Limits::default() },
+        Limits { tree_nodes_max: 1, ..Limits::default() },
+        Limits { symbol_bytes_max: 1 << 20, ..Limits::default() },
+        Limits { ledger_names_max: 10, ledger_rows_max: 1, ..Limits::default() },
+    ] {
+        let collector = collector_with(limits.clone());
+        let total = feed(&collector, 10, 1_000, 100);
+        for is_sealed in [false, true] {
+            if is_sealed {
+                seal(&collector);
+            }
+            check(&collector, total);
+            assert_eq!(ended(&summary(&collector, &[])), 1_000, "{limits:?} {is_sealed}");
+        }
+        let nodes = read(&collector.tree).node_count() as usize;
+        assert!(nodes <= limits.tree_nodes_max.max(20_000) + 2_000, "{nodes} {limits:?}");
+    }
+}
+
+/// An agent cuts its stacks; what does not is refused, and its stream goes on.
+#[test]
+fn a_stack_as_deep_as_a_recursion_without_end_is_refused() {
+    let collector = collector(50);
+    let mut worker = TestWorker::new("w", 1);
+    let attachment = attach(&collector, &worker, 0).attachment;
+    let frame = v1::Frame { function: 1, ..Default::default() };
+    let chain = v1::Dictionary {
+        string_base: 1,
+        strings: vec!["recursive".to_owned()],
+        frames: vec![frame],
+        node_base: 1,
+        node_parent_gaps: vec![1; 100_000],
+        node_frames: vec![0; 100_000],
+        ..Default::default()
+    };
+    let refused = collector.dictionary(&attachment, &chain, at(0)).unwrap();
+    let Some(Kind::Refusal(refusal)) = refused else { panic!("{refused:?}") };
+    assert_eq!(refusal.reason, "the depth of a stack is 1001; at most 1000 is allowed");
+    assert_eq!((refusal.strings, refusal.nodes), (1, 1), "nothing of it is held");
+    let deep = format!("load{}", ";f".repeat(998));
+    worker.count(&deep, State::Cpu, 7);
+    let flush = worker.flush(1, vec![]);
+    assert_eq!(send(&collector, &attachment, &mut worker, &flush), "ack 1");
+    assert_eq!(total_ns(&collector), 7);
+}
+
+#[test]
+fn labels_are_bounded_for_each_worker_and_for_all() {
+    let limits = Limits { label_bytes_max: 3_000, sessions_max: 3, ..Limits::default() };
+    let collector = collector_with(limits);
+    let labels = |bytes: usize| [("key".to_owned(), "x".repeat(bytes))].into();
+    let greet = |id: &str, epoch, bytes| {
+        let worker = TestWorker::new(id, epoch);
+        let hello = v1::Hello { labels: labels(bytes), ..worker.hello() };
+        let attached = at_once(collector.attach(hello, at(0))).unwrap();
+        let epochs = collector.fleet(&[]).epochs;
+        let own =
+            epochs.iter().find(|view| *view.worker.0 == *id && view.epoch.0 == epoch).unwrap();
+        (
+            own.greeting
+                .labels
+                .iter()
+                .map(|(key, value)| format!("{key} {}", value.len()))
+                .collect::<Vec<_>>(),
+            attached.attachment,
+        )
+    };
+    assert_eq!(greet("a", 1, 1_000).0, ["key 1000"]);
+    let (held, second) = greet("b", 1, 1_500);
+    assert_eq!(held, ["key 1500"]);
+    assert_eq!(greet("c", 1, 500).0, ["[overflow] 1"]);
+    // Who says less makes room, and so does who is forgotten.
+    assert_eq!(greet("a", 1, 10).0, ["key 10"]);
+    assert_eq!(greet("c", 1, 900).0, ["key 900"]);
+    collector.detach(&second, Departure::Goodbye, at(1));
+    assert_eq!(greet("d", 1, 1_500).0, ["key 1500"]);
+    let many = (0..65).map(|index| (index.to_string(), String::new())).collect();
+    let hello = v1::Hello { labels: many, ..TestWorker::new("a", 1).hello() };
+    let refused = at_once(collector.attach(hello, at(0))).unwrap_err().to_string();
+    assert_eq!(refused, "the worker has 65 labels; at most 64 are allowed");
+}

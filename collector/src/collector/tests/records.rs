@@ -1,0 +1,419 @@
+//! Transfers, samples, expectations and runs: whatever order and clock they came in, before and
+//! after they are sealed and merged, each is found in its time, once, at its own worker.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use profiler_core::{
+    Direction, Expected, Records, Resource, ResourceSample, Run, RunId, TaskId, TransferId,
+    TransferRecord,
+};
+
+use super::*;
+use crate::query::{ProgressQuery, ResourceQuery, TransferQuery};
+use crate::store::wal::sim::{Files, SimDisk};
+
+/// Of three workers: how far the collector's clock is ahead of theirs.
+const OFFSETS_NS: [i64; 3] = [0, 6 * 3_600 * SECOND_NS, -10 * SECOND_NS - 7];
+
+const PEERS: [&str; 3] = ["w0", "w1", "disk"];
+const TYPES: [&str; 2] = ["Matrix", ""];
+
+/// A transfer that is told: worker, start and length in milliseconds, peer and type, and bits that
+/// say the rest.
+type Told = (usize, i64, i64, (usize, usize), u64);
+
+/// A sample that is told: worker, when (in milliseconds), memory and processor time.
+type Sample = (usize, i64, u64);
+
+fn ms(milliseconds: i64) -> Timestamp {
+    at(0).shifted(milliseconds * 1_000_000)
+}
+
+fn transfer(id: u64, (_, start, length, (peer, kind), bits): Told) -> TransferRecord {
+    TransferRecord {
+        id: TransferId(id),
+        direction: Direction::ALL[(bits % 2) as usize],
+        peer: PEERS[peer].into(),
+        keys: vec![format!("x-{id}").into()],
+        more_keys: 0,
+        type_name: TYPES[kind].into(),
+        bytes: bits,
+        compressed_bytes: (bits % 3 == 0).then_some(bits / 2),
+        start: ms(start),
+        stop: ms(start + length),
+        task: (bits % 5 == 0).then_some(TaskId(7)),
+        thread_id: 12,
+        outcome: if bits % 7 == 0 { Outcome::Erred } else { Outcome::Ok },
+        cause: "".into(),
+    }
+}
+
+fn sample((_, time, value): Sample) -> ResourceSample {
+    let values = vec![(Resource::ProcessCpu, value), (Resource::ProcessMemory, value + 5)];
+    ResourceSample { at: ms(time), period_ns: 500_000_000, values }
+}
+
+/// What a summary must say: count, erred, bytes, compressed bytes, duration.
+type LinkModel = BTreeMap<(String, String, &'static str), [u64; 5]>;
+
+fn link_model(sent: &[Told], from_s: i64, to_s: i64) -> LinkModel {
+    let mut model = LinkModel::new();
+    for (index, told) in sent.iter().enumerate() {
+        let record = transfer(index as u64 + 1, *told);
+        let second = (told.1 + told.2).div_euclid(1_000);
+        if (from_s..to_s).contains(&second) {
+            let key = (format!("w{}", told.0), record.peer.to_string(), record.direction.name());
+            let sum = model.entry(key).or_default();
+            let erred = u64::from(record.outcome != Outcome::Ok);
+            let compressed = record.compressed_bytes.unwrap_or(record.bytes);
+            let duration = (told.2 * 1_000_000).unsigned_abs();
+            let added = [1, erred, record.bytes, compressed, duration];
+            sum.iter_mut().zip(added).for_each(|(sum, add)| *sum += add);
+        }
+    }
+    model
+}
+
+fn pairs(text: &str) -> Vec<(String, String)> {
+    let pairs = text.split('&').filter_map(|pair| pair.split_once('='));
+    pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+fn span(from_s: i64, to_s: i64) -> String {
+    format!("from={}&to={}", at(from_s).second(), at(to_s).second())
+}
+
+fn transfer_query(collector: &Collector, text: &str) -> TransferQuery {
+    TransferQuery::parse(&pairs(text), collector, collector.clock.now()).unwrap()
+}
+
+fn link_sums(collector: &Collector, text: &str) -> LinkModel {
+    let query = transfer_query(collector, text);
+    let summary = collector.transfer_summary(&query, &Cancel::default()).unwrap();
+    assert_eq!(summary.damaged, [""; 0]);
+    let sums = summary.links.into_iter().map(|((worker, peer, direction), sum)| {
+        let spread = sum.durations.spread().unwrap();
+        assert_eq!((spread.count, spread.total_ns), (sum.count, sum.duration_ns));
+        let numbers = [sum.count, sum.erred, sum.bytes, sum.compressed_bytes, sum.duration_ns];
+        ((worker.to_string(), peer.to_string(), direction.name()), numbers)
+    });
+    sums.collect()
+}
+
+fn transfer_ids(collector: &Collector, text: &str) -> BTreeSet<(String, u64)> {
+    let query = transfer_query(collector, text);
+    let answer = collector.transfers(&query, &Cancel::default()).unwrap();
+    assert_eq!(answer.total, answer.rows.len() as u64);
+    let ids: BTreeSet<_> =
+        answer.rows.iter().map(|row| (row.worker.to_string(), row.record.id.0)).collect();
+    assert_eq!(ids.len(), answer.rows.len(), "each row once");
+    ids
+}
+
+/// Mean and most by worker and second, of memory.
+fn memory(collector: &Collector, text: &str) -> BTreeMap<(String, i64), (f64, f64)> {
+    let text = format!("{text}&measure=process_memory&step=1s");
+    let query = ResourceQuery::parse(&pairs(&text), collector, collector.clock.now()).unwrap();
+    let answer = collector.resources(&query, &Cancel::default()).unwrap();
+    let points = answer.series.iter().flat_map(|series| {
+        assert_eq!(series.host, "host-1");
+        series.points.iter().map(|(time, mean, most)| {
+            let second = (time - at(0).unix_ns()) / SECOND_NS;
+            ((series.worker.to_string(), second), (*mean, *most))
+        })
+    });
+    points.collect()
+}
+
+/// Several workers that tell one collector.
+struct Fleet {
+    collector: Collector,
+    workers: Vec<(TestWorker, Attachment)>,
+}
+
+impl Fleet {
+    fn new() -> Fleet {
+        let collector = collector(600);
+        let workers = OFFSETS_NS.iter().enumerate().map(|(index, offset_ns)| {
+            let mut worker = TestWorker::new(&format!("w{index}"), 9);
+            worker.offset_ns = *offset_ns;
+            let attachment = attach(&collector, &worker, 0).attachment;
+            (worker, attachment)
+        });
+        Fleet { workers: workers.collect(), collector }
+    }
+
+    fn tell(&mut self, worker: usize, records: Records) {
+        let (worker, attachment) = &mut self.workers[worker];
+        let mut flush = worker.flush(10, vec![]);
+        worker.tell(&mut flush, records);
+        let answer = send(&self.collector, attachment, worker, &flush);
+        assert_eq!(answer, format!("ack {}", flush.seq));
+        // Sent again, as after an answer that was lost: it counts once.
+        assert_eq!(send(&self.collector, attachment, worker, &flush), answer);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Defect 8 of the origin: a search by time over a buffer that is not sorted, one log's midpoint
+    /// without the clock's correction, results of workers zipped with the wrong ones.
+    #[test]
+    fn transfers_and_samples_are_found_in_their_time_at_their_worker(
+        sent in prop::collection::vec(
+            (0..3usize, 0..90_000i64, 0..5_000i64, (0..3usize, 0..2usize), 0..100_000u64), 1..40,
+        ),
+        samples in prop::collection::vec((0..3usize, 0..90_000i64, 0..1_000_000u64), 1..40),
+        seals in prop::collection::vec(any::<bool>(), 40), merged in any::<bool>(),
+        (from_s, length_s) in (0..90i64, 1..95i64), cut in 0..95i64,
+    ) {
+        let mut fleet = Fleet::new();
+        for (index, told) in sent.iter().enumerate() {
+            let transfers = vec![transfer(index as u64 + 1, *told)];
+            fleet.tell(told.0, Records { transfers, ..Records::default() });
+            if let Some(told) = samples.get(index) {
+                let resources = vec![sample(*told)];
+                fleet.tell(told.0, Records { resources, ..Records::default() });
+            }
+            if seals[index] {
+                seal(&fleet.collector);
+            }
+        }
+        let collector = &fleet.collector;
+        if merged {
+            seal(collector);
+            collector.maintain(at(3 * 86_400), &collector.retention).unwrap();
+        }
+        let to_s = from_s + length_s;
+        let asked = span(from_s, to_s);
+        prop_assert_eq!(link_sums(collector, &asked), link_model(&sent, from_s, to_s));
+
+        // Parts of a range add up.
+        let middle_s = (from_s + cut).clamp(from_s + 1, to_s);
+        let mut parts = link_sums(collector, &span(from_s, middle_s));
+        if middle_s < to_s {
+            for (link, sums) in link_sums(collector, &span(middle_s, to_s)) {
+                let part = parts.entry(link).or_default();
+                part.iter_mut().zip(sums).for_each(|(sum, add)| *sum += add);
+            }
+        }
+        prop_assert_eq!(parts, link_model(&sent, from_s, to_s));
+
+        let overlapping = |told: &Told| {
+            told.1 < to_s * 1_000 && told.1 + told.2 >= from_s * 1_000
+        };
+        let ids = sent.iter().enumerate().filter(|(_, told)| overlapping(told));
+        let ids: BTreeSet<_> =
+            ids.map(|(index, told)| (format!("w{}", told.0), index as u64 + 1)).collect();
+        prop_assert_eq!(transfer_ids(collector, &asked), ids.clone());
+        let of_one = transfer_ids(collector, &format!("{asked}&worker=w1"));
+        let expected: BTreeSet<_> = ids.into_iter().filter(|(worker, _)| worker == "w1").collect();
+        prop_assert_eq!(of_one, expected);
+
+        let mut points: BTreeMap<(String, i64), Vec<u64>> = BTreeMap::new();
+        let told = samples.iter().take(sent.len());
+        for told in told.filter(|told| (from_s * 1_000..to_s * 1_000).contains(&told.1)) {
+            points.entry((format!("w{}", told.0), told.1 / 1_000)).or_default().push(told.2 + 5);
+        }
+        let expected: BTreeMap<_, _> = points.into_iter().map(|(key, values)| {
+            let mean = values.iter().sum::<u64>() as f64 / values.len() as f64;
+            (key, (mean, *values.iter().max().unwrap() as f64))
+        }).collect();
+        prop_assert_eq!(memory(collector, &asked), expected);
+    }
+}
+
+fn names_of(progress: &ProgressQuery, collector: &Collector) -> Vec<String> {
+    let answer = collector.progress(progress, &Cancel::default()).unwrap();
+    let row = |row: &crate::query::ProgressRow| {
+        let (ended, running) = (row.ended(), row.running);
+        format!("{} {ended}+{running} of {:?} {}", row.name, row.expected, row.state())
+    };
+    answer.rows.iter().map(row).collect()
+}
+
+fn progress(collector: &Collector, text: &str) -> Vec<String> {
+    let query = ProgressQuery::parse(&pairs(text), collector, collector.clock.now()).unwrap();
+    names_of(&query, collector)
+}
+
+fn expected(name: &str, total: u64, since: Timestamp) -> Records {
+    let expected = vec![Expected { name: name.into(), total, since }];
+    Records { expected, ..Records::default() }
+}
+
+#[test]
+fn progress_counts_to_the_nanosecond_since_it_was_expected_sealed_or_not() {
+    for sealed in [false, true] {
+        let mut fleet = Fleet::new();
+        fleet.tell(0, expected("load", 10, ms(20_500)));
+        fleet.tell(1, expected("load", 5, ms(20_300)));
+        fleet.tell(1, expected("store", 1, ms(21_000)));
+        fleet.tell(1, expected("store", 2, ms(21_000)));
+        // One ended before it was expected, one in the same second after it, one later; one runs.
+        let (worker, attachment) = &mut fleet.workers[0];
+        let mut early = worker.task(1, "load", (20, Some(20)));
+        let mut late = worker.task(2, "load", (20, Some(20)));
+        early.stop_ns += 299_999_999;
+        late.stop_ns += 300_000_000;
+        let tasks = vec![
+            early,
+            late,
+            worker.task(3, "load", (20, Some(50))),
+            worker.task(4, "load", (20, None)),
+            worker.task(5, "other", (400, Some(500))),
+        ];
+        let flush = worker.flush(60, tasks);
+        send(&fleet.collector, attachment, worker, &flush);
+        if sealed {
+            seal(&fleet.collector);
+        }
+        let collector = &fleet.collector;
+        let load = "load 2+1 of Some(15) running";
+        let store = "store 0+0 of Some(2) running";
+        assert_eq!(progress(collector, ""), [load, "other 1+0 of None done", store]);
+        assert_eq!(progress(collector, "task=load&worker=w1"), ["load 0+0 of Some(5) running"]);
+        let range = span(0, 100);
+        assert_eq!(progress(collector, &range)[0], "load 3+1 of Some(15) running");
+    }
+}
+
+#[test]
+fn a_worker_that_began_anew_expects_what_its_new_life_says() {
+    let mut fleet = Fleet::new();
+    fleet.tell(0, expected("load", 10, at(20)));
+    // Two lives at once, as after a fork, both count.
+    let mut again = TestWorker::new("w0", 10);
+    let attachment = attach(&fleet.collector, &again, 30).attachment;
+    let mut flush = again.flush(31, vec![]);
+    again.tell(&mut flush, expected("load", 7, at(30)));
+    assert_eq!(send(&fleet.collector, &attachment, &mut again, &flush), "ack 1");
+    assert_eq!(progress(&fleet.collector, "task=load"), ["load 0+0 of Some(17) running"]);
+    fleet.collector.detach(&fleet.workers[0].1, Departure::Goodbye, at(40));
+    assert_eq!(progress(&fleet.collector, "task=load"), ["load 0+0 of Some(7) running"]);
+}
+
+/// The result of what waits for the log, which is written meanwhile.
+fn logged<T>(collector: &Collector, future: impl Future<Output = T>) -> T {
+    let mut future = Box::pin(future);
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    for _ in 0..9 {
+        if let std::task::Poll::Ready(result) = future.as_mut().poll(&mut context) {
+            return result;
+        }
+        collector.commit_waiting();
+    }
+    panic!("it waits for something else");
+}
+
+fn reopened(objects: &Objects, disk: &SimDisk) -> Collector {
+    let settings = Settings { clock: Clock::from_fn(|| at(600)), ..Settings::default() };
+    Collector::open(settings, objects.clone(), Box::new(disk.clone()), None).unwrap()
+}
+
+/// What a collector knows, in words.
+fn known(collector: &Collector) -> Vec<String> {
+    let run = |row: &Arc<crate::records::RunRow>| format!("{:?} {}", row.run, row.id());
+    let mut known: Vec<String> = read(&collector.records).runs().all().map(run).collect();
+    known.extend(progress(collector, "task=load"));
+    known.push(format!("{:?}", link_sums(collector, &span(0, 100))));
+    known.push(format!("{:?}", transfer_ids(collector, &span(0, 100))));
+    known.push(format!("{:?}", memory(collector, &span(0, 100))));
+    known
+}
+
+#[test]
+fn what_was_told_survives_a_restart_from_the_log_and_from_tables() {
+    let (objects, disk) = (Objects::memory(), SimDisk::of(Files::new()));
+    let collector = reopened(&objects, &disk);
+    let mut worker = TestWorker::new("w", 1);
+    worker.offset_ns = OFFSETS_NS[1];
+    let attachment = logged(&collector, collector.attach(worker.hello(), at(50))).unwrap();
+    let told: Told = (0, 20_000, 1_500, (1, 0), 77);
+    let run = |stop| Run { id: RunId(3), name: "nightly".into(), start: at(20), stop };
+    let records = Records {
+        transfers: vec![transfer(1, told)],
+        resources: vec![sample((0, 30_000, 8))],
+        expected: vec![Expected { name: "load".into(), total: 4, since: at(5) }],
+        runs: vec![run(None)],
+        ..Records::default()
+    };
+    let mut flush = worker.flush(30, vec![]);
+    worker.tell(&mut flush, records);
+    let dictionary = worker.dictionary().unwrap();
+    assert_eq!(collector.dictionary(&attachment.attachment, &dictionary, at(50)), Ok(None));
+    let ack = logged(&collector, collector.flush(&attachment.attachment, &flush, at(50)));
+    assert!(matches!(ack, Ok(Kind::Ack(_))), "{ack:?}");
+    let marked = crate::query::parse_run_start(br#"{"name": "by hand"}"#, &collector, at(60));
+    logged(&collector, collector.mark_run(marked.unwrap())).unwrap();
+
+    let before = known(&collector);
+    assert_eq!(before.len(), 6, "{before:#?}");
+    drop(collector);
+    let collector = reopened(&objects, &disk);
+    assert_eq!(known(&collector), before, "from the log");
+    seal(&collector);
+    let stop = crate::query::parse_run_stop(br#"{"name": "by hand"}"#, &collector, at(70));
+    logged(&collector, collector.mark_run(stop.unwrap())).unwrap();
+    let stopped = known(&collector);
+    assert_ne!(stopped, before);
+    drop(collector);
+    let collector = reopened(&objects, &disk);
+    assert_eq!(known(&collector), stopped, "from tables and log");
+    seal(&collector);
+    drop(collector);
+    let collector = reopened(&objects, &SimDisk::of(Files::new()));
+    assert_eq!(known(&collector), stopped, "from tables alone");
+}
+
+#[test]
+fn a_run_stands_for_its_range_and_the_oldest_goes_when_there_are_too_many() {
+    let mut fleet = Fleet::new();
+    let told: Told = (0, 20_000, 1_500, (1, 0), 77);
+    fleet.tell(0, Records { transfers: vec![transfer(1, told)], ..Records::default() });
+    let run = |id, name: &str, start_s, stop_s: Option<i64>| Records {
+        runs: vec![Run {
+            id: RunId(id),
+            name: name.into(),
+            start: at(start_s),
+            stop: stop_s.map(at),
+        }],
+        ..Records::default()
+    };
+    fleet.tell(1, run(1, "nightly", 15, Some(30)));
+    fleet.tell(1, run(2, "nightly", 30, None));
+    let count = |collector: &Collector, text: &str| link_sums(collector, text).len();
+    assert_eq!(count(&fleet.collector, "run=nightly"), 0);
+    assert_eq!(count(&fleet.collector, "run=nightly@0000000000000009-1"), 1);
+    // What has ended does not go on; one that goes on ends now.
+    fleet.tell(1, run(1, "nightly", 15, None));
+    let ended = transfer_query(&fleet.collector, "run=nightly@0000000000000009-1").range;
+    assert_eq!((ended.start(), ended.stop()), (at(15), at(30)));
+    let query = transfer_query(&fleet.collector, "run=nightly");
+    assert_eq!((query.range.start(), query.range.stop()), (at(30), at(600)));
+    let refused = |text: &str| {
+        let query = TransferQuery::parse(&pairs(text), &fleet.collector, at(600));
+        query.unwrap_err().to_string()
+    };
+    assert_eq!(refused("run=nightl"), "no run is called \"nightl\"; the nearest are: \"nightly\"");
+    let both = "run says the range already; leave out from and to";
+    assert_eq!(refused("run=nightly&from=-5m"), both);
+
+    let mut runs = crate::records::Runs::new(2);
+    let row = |id: u64, stop: Option<i64>| crate::records::RunRow {
+        worker: None,
+        epoch: profiler_core::Epoch(0),
+        run: Run {
+            id: RunId(id),
+            name: "r".into(),
+            start: at(id.cast_signed()),
+            stop: stop.map(at),
+        },
+    };
+    for (id, stop) in [(1, None), (2, Some(9)), (3, Some(9))] {
+        runs.put(row(id, stop));
+    }
+    assert_eq!(runs.all().map(|row| row.run.id.0).collect::<Vec<_>>(), [1, 3]);
+    assert_eq!(runs.next_id(Timestamp::default()), RunId(4));
+}

@@ -1,0 +1,284 @@
+//! What happens, as it happens: tasks, workers, runs, damage.
+//!
+//! Events of tasks are made only while somebody listens; who does not is asked one atomic. The others
+//! are rare, and the last of them are remembered.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use profiler_core::{Epoch, Timestamp, WorkerId};
+use tokio::sync::broadcast::{self, Receiver, Sender};
+
+use crate::ledger::TaskRow;
+use crate::limits::{EVENT_SUBSCRIBERS_MAX, EVENTS_RECENT_MAX, EVENTS_WAITING_MAX};
+use crate::records::{RunChange, RunRow};
+use crate::session::{Session, SessionCell};
+use crate::store::Manifest;
+use crate::sync::lock;
+
+/// A kind of event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Happening {
+    TaskStarted,
+    TaskEnded,
+    WorkerConnected,
+    WorkerAway,
+    WorkerGone,
+    RunStarted,
+    RunStopped,
+    Damage,
+}
+
+impl Happening {
+    pub(crate) const ALL: [Happening; 8] = [
+        Happening::TaskStarted,
+        Happening::TaskEnded,
+        Happening::WorkerConnected,
+        Happening::WorkerAway,
+        Happening::WorkerGone,
+        Happening::RunStarted,
+        Happening::RunStopped,
+        Happening::Damage,
+    ];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Happening::TaskStarted => "task_started",
+            Happening::TaskEnded => "task_ended",
+            Happening::WorkerConnected => "worker_connected",
+            Happening::WorkerAway => "worker_away",
+            Happening::WorkerGone => "worker_gone",
+            Happening::RunStarted => "run_started",
+            Happening::RunStopped => "run_stopped",
+            Happening::Damage => "damage",
+        }
+    }
+}
+
+/// What an event is about.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Subject {
+    Task(Box<TaskRow>),
+    Worker(Box<WorkerFacts>),
+    Run(Arc<RunRow>),
+    Damage { name: String, reason: String },
+}
+
+/// A worker's life, as an event tells of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct WorkerFacts {
+    pub(crate) worker: WorkerId,
+    pub(crate) epoch: Epoch,
+    pub(crate) host: String,
+    pub(crate) pid: u32,
+    pub(crate) labels: BTreeMap<String, String>,
+}
+
+/// Something that happened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Event {
+    /// From 1 in each life of the collector.
+    pub(crate) id: u64,
+    pub(crate) kind: Happening,
+    /// When the collector learned of it.
+    pub(crate) at: Timestamp,
+    pub(crate) subject: Subject,
+}
+
+/// Tells whoever listens. See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Events {
+    /// While what is read back from the log is no news.
+    is_paused: AtomicBool,
+    subscribers: Arc<AtomicUsize>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    last_id: u64,
+    recent: VecDeque<Arc<Event>>,
+    /// `None` once the server ends, and until the first subscriber.
+    sender: Option<Sender<Arc<Event>>>,
+    is_closed: bool,
+    /// Ids of damaged files that were told of.
+    damaged: BTreeSet<u64>,
+}
+
+/// One listener. Its queue is bounded: what it misses is counted.
+#[derive(Debug)]
+pub(crate) struct Subscription {
+    pub(crate) receiver: Receiver<Arc<Event>>,
+    subscribers: Arc<AtomicUsize>,
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        self.subscribers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Events {
+    pub(crate) fn new() -> Events {
+        let (recent, damaged) = Default::default();
+        let state = State { last_id: 0, recent, sender: None, is_closed: false, damaged };
+        Events {
+            is_paused: AtomicBool::new(false),
+            subscribers: Arc::default(),
+            state: Mutex::new(state),
+        }
+    }
+
+    /// Makes what happens no news, or news again.
+    pub(crate) fn pause(&self, is_paused: bool) {
+        self.is_paused.store(is_paused, Ordering::Relaxed);
+    }
+
+    /// Whether anybody listens.
+    pub(crate) fn is_heard(&self) -> bool {
+        self.subscribers.load(Ordering::Relaxed) > 0 && !self.is_paused.load(Ordering::Relaxed)
+    }
+
+    /// Listens to what happens from now on; `None` if [`EVENT_SUBSCRIBERS_MAX`] do so already, or the
+    /// server ends.
+    pub(crate) fn subscribe(&self) -> Option<Subscription> {
+        let mut state = lock(&self.state);
+        if state.is_closed || self.subscribers.load(Ordering::Relaxed) >= EVENT_SUBSCRIBERS_MAX {
+            return None;
+        }
+        let sender = state.sender.get_or_insert_with(|| Sender::new(EVENTS_WAITING_MAX));
+        let receiver = sender.subscribe();
+        self.subscribers.fetch_add(1, Ordering::Relaxed);
+        Some(Subscription { receiver, subscribers: self.subscribers.clone() })
+    }
+
+    /// Ends all subscriptions, and takes no more.
+    pub(crate) fn close(&self) {
+        let mut state = lock(&self.state);
+        state.is_closed = true;
+        state.sender = None;
+    }
+
+    /// The last events of workers, runs and damage, the newest first.
+    pub(crate) fn recent(&self, limit: usize) -> Vec<Arc<Event>> {
+        lock(&self.state).recent.iter().rev().take(limit).cloned().collect()
+    }
+
+    /// A task began, or ended.
+    pub(crate) fn task(&self, row: TaskRow, at: Timestamp) {
+        let kind = match row.record.stop {
+            None => Happening::TaskStarted,
+            Some(_) => Happening::TaskEnded,
+        };
+        self.tell(kind, Subject::Task(Box::new(row)), at);
+    }
+
+    pub(crate) fn worker(
+        &self,
+        kind: Happening,
+        cell: &SessionCell,
+        session: &Session,
+        at: Timestamp,
+    ) {
+        let greeting = &session.greeting;
+        let facts = WorkerFacts {
+            worker: cell.worker.clone(),
+            epoch: cell.epoch,
+            host: greeting.host.clone(),
+            pid: greeting.pid,
+            labels: greeting.labels.clone(),
+        };
+        self.tell(kind, Subject::Worker(Box::new(facts)), at);
+    }
+
+    pub(crate) fn run(&self, change: RunChange, at: Timestamp) {
+        let (kind, run) = match change {
+            RunChange::Started(run) => (Happening::RunStarted, run),
+            RunChange::Stopped(run) => (Happening::RunStopped, run),
+        };
+        self.tell(kind, Subject::Run(run), at);
+    }
+
+    /// Notes what is damaged as known.
+    pub(crate) fn note_lost(&self, manifest: &Manifest) {
+        lock(&self.state).damaged = manifest.lost.iter().map(|lost| lost.file.id).collect();
+    }
+
+    /// Tells of the files that a version names as lost and the one before did not.
+    pub(crate) fn damage(&self, manifest: &Manifest, at: Timestamp) {
+        let known = std::mem::take(&mut lock(&self.state).damaged);
+        for lost in manifest.lost.iter().filter(|lost| !known.contains(&lost.file.id)) {
+            self.damaged(lost.file.path(), lost.reason.clone(), at);
+        }
+        self.note_lost(manifest);
+    }
+
+    /// Tells of something that is not as it was written.
+    pub(crate) fn damaged(&self, name: String, reason: String, at: Timestamp) {
+        self.tell(Happening::Damage, Subject::Damage { name, reason }, at);
+    }
+
+    fn tell(&self, kind: Happening, subject: Subject, at: Timestamp) {
+        let is_kept = !matches!(subject, Subject::Task(_));
+        let is_heard = self.is_heard();
+        if self.is_paused.load(Ordering::Relaxed) || (!is_kept && !is_heard) {
+            return;
+        }
+        let mut state = lock(&self.state);
+        state.last_id += 1;
+        let event = Arc::new(Event { id: state.last_id, kind, at, subject });
+        if is_kept {
+            if state.recent.len() >= EVENTS_RECENT_MAX {
+                state.recent.pop_front();
+            }
+            state.recent.push_back(event.clone());
+        }
+        if let Some(sender) = state.sender.as_ref().filter(|_| is_heard) {
+            // Fails only if the last listener has just left.
+            let _: Result<usize, broadcast::error::SendError<_>> = sender.send(event);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn damage(events: &Events, count: usize) {
+        for n in 0..count {
+            events.damaged(n.to_string(), String::new(), Timestamp::default());
+        }
+    }
+
+    #[test]
+    fn a_subscriber_hears_what_comes_after_it_and_how_much_it_missed() {
+        let events = Events::new();
+        damage(&events, 3);
+        let mut subscription = events.subscribe().unwrap();
+        assert!(subscription.receiver.try_recv().is_err());
+        damage(&events, EVENTS_WAITING_MAX + 5);
+        let missed = subscription.receiver.try_recv().unwrap_err();
+        assert_eq!(missed, broadcast::error::TryRecvError::Lagged(5));
+        assert_eq!(subscription.receiver.try_recv().unwrap().id, 9);
+        events.close();
+        assert!(events.subscribe().is_none());
+    }
+
+    #[test]
+    fn the_last_events_are_remembered_and_subscribers_are_limited() {
+        let events = Events::new();
+        damage(&events, EVENTS_RECENT_MAX + 7);
+        let ids = |limit| events.recent(limit).iter().map(|event| event.id).collect::<Vec<_>>();
+        assert_eq!(ids(2), [EVENTS_RECENT_MAX as u64 + 7, EVENTS_RECENT_MAX as u64 + 6]);
+        assert_eq!(ids(usize::MAX).len(), EVENTS_RECENT_MAX);
+        events.pause(true);
+        damage(&events, 1);
+        assert_eq!(ids(1), [EVENTS_RECENT_MAX as u64 + 7]);
+        let held: Vec<_> = (0..EVENT_SUBSCRIBERS_MAX).map(|_| events.subscribe()).collect();
+        assert!(held.iter().all(Option::is_some) && events.subscribe().is_none());
+        drop(held);
+        assert!(events.subscribe().is_some());
+    }
+}

@@ -1,0 +1,338 @@
+//! Where the time of each thread went: the same time as the samples', by thread instead of by stack.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use profiler_core::{Filter, FrameKind, NodeId, State, TimeRange, Timestamp, WorkerId};
+use rustc_hash::FxHashMap;
+
+use super::QueryError;
+use super::params::{Filters, Params, known_workers};
+use super::range::{RANGE_NAMES, asked_range};
+use super::stored::{Asked, Cancel, Stored};
+use crate::collector::Collector;
+use crate::hot::View;
+use crate::idset::IdSet;
+use crate::ledger::EXECUTE;
+use crate::limits::{BUDGET_SUMS_MAX, BUDGET_THREADS_MAX};
+use crate::store::{Column, Counting, Coverage, Measure};
+use crate::sync::read;
+use crate::tree::Excerpt;
+
+/// The name of the threads that are too many to be told apart.
+const OTHERS: &str = "[other]";
+
+/// A question for a budget.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct BudgetQuery {
+    pub(crate) range: TimeRange,
+    /// Workers, and the program's or the agent's threads.
+    pub(crate) filter: Filter,
+    /// Whether the threads of a worker are summed.
+    pub(crate) by_worker: bool,
+}
+
+impl BudgetQuery {
+    /// The question that the parameters ask at `now`.
+    pub(crate) fn parse(
+        pairs: &[(String, String)],
+        collector: &Collector,
+        now: Timestamp,
+    ) -> Result<BudgetQuery, QueryError> {
+        let names = [&RANGE_NAMES[..], &["worker", "label", "threads", "by"]].concat();
+        let params = Params::new(pairs, &names)?;
+        let (range, _) = asked_range(&params, collector, now)?;
+        Ok(BudgetQuery {
+            range,
+            filter: Filter {
+                workers: known_workers(&params, collector)?,
+                threads: params.choice("threads", &Filters::THREADS)?,
+                ..Filter::default()
+            },
+            by_worker: params.choice("by", &[("thread", false), ("worker", true)])?,
+        })
+    }
+}
+
+/// What a thread did. The order is that of the answer among parts of equal time.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct BudgetPart {
+    /// `None`: it was in no task.
+    pub(crate) task: Option<Arc<str>>,
+    pub(crate) phase: Option<Arc<str>>,
+    pub(crate) state: State,
+}
+
+/// A thread of a worker.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct ThreadKey {
+    pub(crate) worker: WorkerId,
+    /// `None` for the sum of a worker's threads.
+    pub(crate) name: Option<Arc<str>>,
+    /// 0: of several threads.
+    pub(crate) id: u32,
+}
+
+/// Where a thread's time went.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ThreadTime {
+    pub(crate) thread: ThreadKey,
+    pub(crate) total_ns: u64,
+    /// The longest first.
+    pub(crate) parts: Vec<(BudgetPart, u64)>,
+}
+
+/// A budget, by worker; the threads that were seen longest first.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct BudgetAnswer {
+    pub(crate) range: TimeRange,
+    /// For how long the worker that was sampled longest was.
+    pub(crate) elapsed_ns: u64,
+    pub(crate) threads: Vec<ThreadTime>,
+    pub(crate) damaged: Vec<String>,
+}
+
+/// Nanoseconds by worker, node and state, and by worker for how long it was sampled.
+#[derive(Default)]
+struct Sums {
+    workers: Vec<WorkerId>,
+    numbers: FxHashMap<WorkerId, u32>,
+    times: FxHashMap<(u32, u32, u8), u64>,
+    sampled: FxHashMap<u32, u64>,
+    left_out: bool,
+}
+
+impl Sums {
+    fn worker(&mut self, worker: &WorkerId) -> u32 {
+        let Sums { workers, numbers, .. } = self;
+        *numbers.entry(worker.clone()).or_insert_with(|| {
+            workers.push(worker.clone());
+            u32::try_from(workers.len() - 1).expect("workers have numbers of 24 bits")
+        })
+    }
+
+    fn add(&mut self, worker: u32, (node, state): (u32, u8), nanoseconds: u64) {
+        let has_room = self.times.len() < BUDGET_SUMS_MAX;
+        match self.times.get_mut(&(worker, node, state)) {
+            Some(sum) => *sum = sum.saturating_add(nanoseconds),
+            None if has_room => drop(self.times.insert((worker, node, state), nanoseconds)),
+            None => self.left_out = true,
+        }
+    }
+
+    fn add_sampled(&mut self, worker: u32, nanoseconds: u64) {
+        let sum = self.sampled.entry(worker).or_default();
+        *sum = sum.saturating_add(nanoseconds);
+    }
+}
+
+impl Collector {
+    /// Sums the time by thread of the windows that start in the range.
+    pub(crate) fn budget(
+        &self,
+        query: &BudgetQuery,
+        cancel: &Cancel,
+    ) -> Result<BudgetAnswer, QueryError> {
+        let BudgetQuery { range, filter, by_worker } = query;
+        let (mut stored, view) = Stored::of(
+            (self, cancel),
+            *range,
+            |c, seconds| View::of(c, seconds, filter),
+            Coverage::plan,
+        );
+        let mut sums = Sums::default();
+        for window in &view.windows {
+            cancel.check()?;
+            let worker = sums.worker(&window.window.worker);
+            sums.add_sampled(worker, window.window.range.length_ns());
+            for (node, state, nanoseconds) in window.threads.entries() {
+                sums.add(worker, (node.0, *state as u8), *nanoseconds);
+            }
+        }
+        add_stored(&mut stored, filter, &mut sums)?;
+        if sums.left_out {
+            return Err(QueryError::Groups { limit: BUDGET_SUMS_MAX });
+        }
+        Ok(BudgetAnswer {
+            range: stored.range(*range),
+            elapsed_ns: sums.sampled.values().copied().max().unwrap_or(0),
+            threads: self.threads(&sums, filter, *by_worker)?,
+            damaged: stored.damaged(),
+        })
+    }
+
+    /// The sums by thread, with what their nodes stand for.
+    fn threads(
+        &self,
+        sums: &Sums,
+        filter: &Filter,
+        by_worker: bool,
+    ) -> Result<Vec<ThreadTime>, QueryError> {
+        let held = read(&self.tree).node_count();
+        let nodes: IdSet = sums.times.keys().map(|(_, node, _)| *node).collect();
+        let unknown = nodes.iter().filter(|node| *node >= held || *node == 0).count();
+        if unknown > 0 {
+            return Err(QueryError::UnknownNodes { rows: unknown as u64 });
+        }
+        let excerpt = Excerpt::of(&self.tree, nodes.clone());
+        let told: FxHashMap<u32, Told> = nodes
+            .iter()
+            .filter_map(|node| Some((node, Told::of(&excerpt, NodeId(node), filter)?)))
+            .collect();
+        let mut threads: BTreeMap<ThreadKey, BTreeMap<BudgetPart, u64>> = BTreeMap::new();
+        for ((worker, node, state), nanoseconds) in &sums.times {
+            let state = State::ALL.get(usize::from(*state));
+            let (Some(told), Some(state)) = (told.get(node), state) else { continue };
+            let worker = sums.workers[*worker as usize].clone();
+            let (name, id) = match by_worker {
+                true => (None, 0),
+                false => (Some(told.thread.clone()), told.id),
+            };
+            let (task, phase) = (told.task.clone(), told.phase.clone());
+            let parts = threads.entry(ThreadKey { worker, name, id }).or_default();
+            let part = parts.entry(BudgetPart { task, phase, state: *state }).or_default();
+            *part = part.saturating_add(*nanoseconds);
+        }
+        Ok(bounded(threads, BUDGET_THREADS_MAX))
+    }
+}
+
+/// Adds what is in tables.
+fn add_stored(stored: &mut Stored<'_>, filter: &Filter, sums: &mut Sums) -> Result<(), QueryError> {
+    let numbers = stored.worker_numbers(&filter.workers);
+    let workers = stored.all_workers();
+    let workers: Vec<u32> = workers.iter().map(|worker| sums.worker(worker)).collect();
+    let worker = |number: u32| workers.get(number.checked_sub(1)? as usize).copied();
+    let columns = &[Column::Worker, Column::Kind, Column::Node];
+    let asked = Asked { tasks: None, workers: numbers.as_deref(), columns };
+    stored.scan(
+        |_| Counting::Threads,
+        asked,
+        |batch, rows| {
+            rows.each(|index| {
+                if let Some(worker) = worker(batch.worker[index]) {
+                    let at = (batch.node[index], batch.kind[index]);
+                    sums.add(worker, at, batch.values[index]);
+                }
+            });
+        },
+    )?;
+    let columns = &[Column::Worker, Column::Kind];
+    let asked = Asked { tasks: None, workers: numbers.as_deref(), columns };
+    stored.scan(
+        |_| Counting::Cycles,
+        asked,
+        |batch, rows| {
+            rows.each(|index| {
+                let is_length = batch.kind[index] == Measure::SampledNs as u8;
+                if let (true, Some(worker)) = (is_length, worker(batch.worker[index])) {
+                    sums.add_sampled(worker, batch.values[index]);
+                }
+            });
+        },
+    )
+}
+
+/// What a node of threads' time stands for.
+struct Told {
+    task: Option<Arc<str>>,
+    phase: Option<Arc<str>>,
+    thread: Arc<str>,
+    id: u32,
+}
+
+impl Told {
+    /// `None` if its first level is not kept.
+    fn of(excerpt: &Excerpt, node: NodeId, filter: &Filter) -> Option<Told> {
+        let mut path: Vec<_> =
+            excerpt.path(excerpt.node(node)).map(|frame| excerpt.frame(frame)).collect();
+        let top = path.pop()?;
+        if !filter.keeps_top(&top) {
+            return None;
+        }
+        let task = match top.kind {
+            FrameKind::NoTask | FrameKind::Agent => None,
+            _ => Some(top.function.into()),
+        };
+        let phase = path.iter().find(|frame| frame.kind == FrameKind::Phase);
+        let phase = phase.map_or(EXECUTE, |frame| frame.function);
+        let thread = path.first().filter(|frame| frame.kind == FrameKind::Thread);
+        let (thread, id) = thread.map_or(("[overflow]", 0), |frame| (frame.function, frame.line));
+        Some(Told {
+            phase: task.as_ref().map(|_: &Arc<str>| phase.into()),
+            task,
+            thread: thread.into(),
+            id,
+        })
+    }
+}
+
+/// The threads, of which all but the `limit` heaviest are summed by worker.
+fn bounded(
+    threads: BTreeMap<ThreadKey, BTreeMap<BudgetPart, u64>>,
+    limit: usize,
+) -> Vec<ThreadTime> {
+    let total =
+        |parts: &BTreeMap<BudgetPart, u64>| parts.values().copied().fold(0u64, u64::saturating_add);
+    let mut threads: Vec<_> =
+        threads.into_iter().map(|(thread, parts)| (total(&parts), thread, parts)).collect();
+    threads.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
+    let rest = threads.split_off(threads.len().min(limit));
+    let mut others: BTreeMap<ThreadKey, BTreeMap<BudgetPart, u64>> = BTreeMap::new();
+    for (_, thread, parts) in rest {
+        let thread = ThreadKey { name: Some(OTHERS.into()), id: 0, ..thread };
+        let sums = others.entry(thread).or_default();
+        for (part, nanoseconds) in parts {
+            let sum = sums.entry(part).or_default();
+            *sum = sum.saturating_add(nanoseconds);
+        }
+    }
+    threads.extend(others.into_iter().map(|(thread, parts)| (total(&parts), thread, parts)));
+    let mut threads: Vec<ThreadTime> = threads
+        .into_iter()
+        .map(|(total_ns, thread, parts)| {
+            let mut parts: Vec<_> = parts.into_iter().collect();
+            parts.sort_by_key(|(_, nanoseconds)| Reverse(*nanoseconds));
+            ThreadTime { thread, total_ns, parts }
+        })
+        .collect();
+    threads.sort_by(|a, b| a.thread.worker.cmp(&b.thread.worker));
+    threads
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lightest_threads_are_summed_by_worker_and_no_time_is_lost() {
+        let part = |state| BudgetPart { task: None, phase: None, state };
+        let threads = (0..20u32).map(|id| {
+            let worker = WorkerId(format!("w{}", id % 2).as_str().into());
+            let parts = [(part(State::Cpu), 1), (part(State::Sleep), u64::from(id))];
+            (ThreadKey { worker, name: Some("pool".into()), id }, BTreeMap::from(parts))
+        });
+        let threads: BTreeMap<_, _> = threads.collect();
+        let found = bounded(threads, 4);
+        let shown: Vec<String> = found
+            .iter()
+            .map(|it| {
+                let ThreadKey { worker, name, id } = &it.thread;
+                format!("{worker} {} {id}: {}", name.as_deref().unwrap_or("-"), it.total_ns)
+            })
+            .collect();
+        let expected = [
+            "w0 pool 18: 19",
+            "w0 pool 16: 17",
+            "w0 [other] 0: 64",
+            "w1 pool 19: 20",
+            "w1 pool 17: 18",
+            "w1 [other] 0: 72",
+        ];
+        assert_eq!(shown, expected);
+        assert!(
+            found.iter().all(|it| it.total_ns == it.parts.iter().map(|part| part.1).sum::<u64>())
+        );
+    }
+}

@@ -1,0 +1,228 @@
+//! Profiles by worker, host, label or phase: a first level above the tasks.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use profiler_core::{NodeId, Profile, State, Weight, WorkerId};
+use rustc_hash::FxHashMap;
+
+use super::QueryError;
+use super::error::echo;
+use super::labels::{WorkerFacts, known_key};
+use super::params::Params;
+use super::phases::Phases;
+use super::profile::{ProfileQuery, sample_columns};
+use super::stored::{Asked, Cancel, Stored};
+use crate::collector::Collector;
+use crate::hot::View;
+use crate::idset::IdSet;
+use crate::ledger::EXECUTE;
+use crate::limits::{GROUPED_SUMS_MAX, GROUPS_MAX};
+use crate::store::Counting;
+use crate::sync::read;
+use crate::tree::{Excerpt, Top};
+
+/// The name of the group of workers without what others are grouped by.
+const NO_VALUE: &str = "[none]";
+
+/// The name of the group of those that are too many to be told apart.
+const OTHERS: &str = "[other]";
+
+/// The name of the group of what is in no task, and so in no phase.
+const NO_TASK: &str = "[no task]";
+
+/// What stands above the tasks.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum GroupBy {
+    Worker,
+    Host,
+    /// The value of the label of this key.
+    Label(String),
+    Phase,
+}
+
+impl GroupBy {
+    /// What the parameters group by.
+    pub(crate) fn parse(
+        params: &Params<'_>,
+        collector: &Collector,
+    ) -> Result<Option<GroupBy>, QueryError> {
+        const ALLOWED: [&str; 4] = ["worker", "host", "label:KEY", "phase"];
+        let Some(text) = params.one("group")? else { return Ok(None) };
+        Ok(Some(match text {
+            "worker" => GroupBy::Worker,
+            "host" => GroupBy::Host,
+            "phase" => GroupBy::Phase,
+            text => {
+                let allowed = ALLOWED.to_vec();
+                let form = QueryError::Form { name: "group", value: echo(text), allowed };
+                let key = text.strip_prefix("label:").ok_or(form)?;
+                known_key(collector, key)?;
+                GroupBy::Label(key.to_owned())
+            }
+        }))
+    }
+
+    /// The group of a worker.
+    fn of(&self, worker: &WorkerId, facts: &BTreeMap<WorkerId, WorkerFacts>) -> String {
+        let facts = facts.get(worker);
+        let said = match self {
+            GroupBy::Host => facts.map(|facts| facts.host.clone()),
+            GroupBy::Label(key) => facts.and_then(|facts| facts.labels.get(key).cloned()),
+            GroupBy::Worker | GroupBy::Phase => Some(worker.to_string()),
+        };
+        said.filter(|name| !name.is_empty()).unwrap_or_else(|| NO_VALUE.to_owned())
+    }
+}
+
+/// Nanoseconds by group, node and state.
+#[derive(Default)]
+struct GroupedSums {
+    names: Vec<String>,
+    numbers: FxHashMap<String, u32>,
+    sums: FxHashMap<(u32, u32, u8), u64>,
+    /// Rows that there was no room for.
+    left_out: bool,
+}
+
+impl GroupedSums {
+    fn group(&mut self, name: String) -> u32 {
+        let GroupedSums { names, numbers, .. } = self;
+        *numbers.entry(name).or_insert_with_key(|name| {
+            names.push(name.clone());
+            u32::try_from(names.len() - 1).expect("no more than workers")
+        })
+    }
+
+    fn add(&mut self, group: u32, (node, state): (u32, u8), nanoseconds: u64) {
+        let has_room = self.sums.len() < GROUPED_SUMS_MAX;
+        match self.sums.get_mut(&(group, node, state)) {
+            Some(sum) => *sum = sum.saturating_add(nanoseconds),
+            None if has_room => drop(self.sums.insert((group, node, state), nanoseconds)),
+            None => self.left_out = true,
+        }
+    }
+
+    /// The sums of each group by node, the heaviest groups by themselves.
+    fn by_group(self) -> Vec<(String, FxHashMap<u32, Weight>)> {
+        let mut totals = vec![0u64; self.names.len()];
+        for ((group, ..), nanoseconds) in &self.sums {
+            let total = &mut totals[*group as usize];
+            *total = total.saturating_add(*nanoseconds);
+        }
+        let mut order: Vec<usize> = (0..totals.len()).collect();
+        order.sort_by_key(|group| (Reverse(totals[*group]), &self.names[*group]));
+        let mut line_of = vec![0; totals.len()];
+        let mut lines: Vec<(String, FxHashMap<u32, Weight>)> = Vec::new();
+        for (line, group) in order.into_iter().enumerate() {
+            line_of[group] = line.min(GROUPS_MAX);
+            if line <= GROUPS_MAX {
+                let name = if line < GROUPS_MAX { self.names[group].as_str() } else { OTHERS };
+                lines.push((name.to_owned(), FxHashMap::default()));
+            }
+        }
+        for ((group, node, state), nanoseconds) in self.sums {
+            let (_, nodes) = &mut lines[line_of[group as usize]];
+            if let Some(state) = State::ALL.get(usize::from(state)) {
+                nodes.entry(node).or_default().count(*state, nanoseconds);
+            }
+        }
+        lines
+    }
+}
+
+impl Collector {
+    /// The profile of each group of workers, below its name.
+    pub(super) fn profile_by_worker(
+        &self,
+        (query, by): (&ProfileQuery, &GroupBy),
+        (stored, view): (&mut Stored<'_>, &View),
+        tops: &[Top],
+        cancel: &Cancel,
+    ) -> Result<Profile, QueryError> {
+        let states = query.filter.states;
+        let facts = self.worker_facts();
+        let mut sums = GroupedSums::default();
+        for window in &view.windows {
+            cancel.check()?;
+            let group = sums.group(by.of(&window.window.worker, &facts));
+            for (node, state, nanoseconds) in window.window.delta.entries() {
+                if states.contains(*state) {
+                    sums.add(group, (node.0, *state as u8), *nanoseconds);
+                }
+            }
+        }
+        let numbers = stored.worker_numbers(&query.filter.workers);
+        let groups: Vec<u32> =
+            stored.all_workers().iter().map(|worker| sums.group(by.of(worker, &facts))).collect();
+        let (tasks, columns) = sample_columns(&query.filter, tops, true);
+        let (tasks, workers) = (tasks.as_deref(), numbers.as_deref());
+        let asked = Asked { tasks, workers, columns };
+        if tops.is_empty() {
+            return Ok(Profile::default());
+        }
+        stored.scan(
+            |_| Counting::Samples,
+            asked,
+            |batch, rows| {
+                rows.each(|index| {
+                    let group =
+                        batch.worker[index].checked_sub(1).and_then(|at| groups.get(at as usize));
+                    let state = State::ALL.get(usize::from(batch.kind[index]));
+                    if let (Some(group), Some(state)) = (group, state)
+                        && states.contains(*state)
+                    {
+                        let at = (batch.node[index], batch.kind[index]);
+                        sums.add(*group, at, batch.values[index]);
+                    }
+                });
+            },
+        )?;
+        if sums.left_out {
+            let limit = GROUPED_SUMS_MAX;
+            return Err(QueryError::Groups { limit });
+        }
+        let nodes_max = read(&self.tree).node_count();
+        let parts = sums.by_group().into_iter().map(|(name, nodes)| {
+            let unknown = nodes.keys().filter(|node| **node >= nodes_max).count();
+            if unknown > 0 {
+                return Err(QueryError::UnknownNodes { rows: unknown as u64 });
+            }
+            let excerpt = Excerpt::of(&self.tree, nodes.keys().copied().collect::<IdSet>());
+            let own = |node: NodeId| nodes.get(&node.0).copied().unwrap_or_default();
+            Ok((name, excerpt.profile(query.kept(), own, query.form())))
+        });
+        let parts: Vec<(String, Profile)> = parts.collect::<Result<_, _>>()?;
+        let parts = parts.iter().filter(|(_, profile)| !profile.is_empty());
+        Ok(Profile::grouped(parts.map(|(name, profile)| (name.as_str(), profile))))
+    }
+}
+
+/// The profile of each phase, below its name; and of what is in no task.
+pub(super) fn profile_by_phase(
+    query: &ProfileQuery,
+    excerpt: &Excerpt,
+    own: impl Fn(NodeId) -> Weight,
+) -> Profile {
+    let mut names = excerpt.phase_names();
+    names.insert(EXECUTE.into());
+    if let Phases::Named(asked) = &query.phases {
+        names.retain(|name| asked.iter().any(|asked| **asked == **name));
+    }
+    let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+    let (shown, others) = names.split_at(names.len().min(GROUPS_MAX));
+    let mut groups: Vec<(&str, Phases)> =
+        shown.iter().map(|name| (name.as_str(), Phases::Named(vec![name.clone()]))).collect();
+    if !others.is_empty() {
+        groups.push((OTHERS, Phases::Named(others.to_vec())));
+    }
+    if query.phases == Phases::All {
+        groups.push((NO_TASK, Phases::NoTask));
+    }
+    let parts = groups.into_iter().map(|(name, phases)| {
+        let profile = excerpt.profile((&query.filter, &phases), &own, query.form());
+        (name, profile)
+    });
+    let parts: Vec<(&str, Profile)> = parts.filter(|(_, part)| !part.is_empty()).collect();
+    Profile::grouped(parts.iter().map(|(name, profile)| (*name, profile)))
+}

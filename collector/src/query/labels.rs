@@ -1,0 +1,92 @@
+//! Workers by what they say of themselves.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use profiler_core::{Timestamp, WorkerId};
+
+use super::QueryError;
+use super::error::echo;
+use super::nearest::nearest;
+use super::params::Params;
+use crate::collector::Collector;
+use crate::sync::lock;
+
+/// What a `label` may be, for error texts.
+const LABEL_ALLOWED: [&str; 2] = ["KEY=VALUE", "KEY=* for any value"];
+
+/// The id of no worker, for none may be empty: what is kept of a fleet in which no worker has the
+/// labels that are asked for.
+const NOBODY: &str = "";
+
+/// What a worker's last agent said of it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct WorkerFacts {
+    pub(crate) host: String,
+    pub(crate) labels: BTreeMap<String, String>,
+}
+
+impl Collector {
+    /// What is known of all workers with a session.
+    pub(crate) fn worker_facts(&self) -> BTreeMap<WorkerId, WorkerFacts> {
+        let mut facts: BTreeMap<WorkerId, (Timestamp, WorkerFacts)> = BTreeMap::new();
+        let sessions = lock(&self.registry).all();
+        for cell in sessions {
+            let session = lock(&cell.state);
+            let known = facts.get(&cell.worker).is_some_and(|(seen, _)| *seen > session.last_seen);
+            if !known {
+                let (host, labels) =
+                    (session.greeting.host.clone(), session.greeting.labels.clone());
+                let said = (session.last_seen, WorkerFacts { host, labels });
+                facts.insert(cell.worker.clone(), said);
+            }
+        }
+        facts.into_iter().map(|(worker, (_, facts))| (worker, facts)).collect()
+    }
+
+    /// The keys of all labels.
+    pub(crate) fn label_keys(&self) -> BTreeSet<String> {
+        let facts = self.worker_facts();
+        facts.into_values().flat_map(|facts| facts.labels.into_keys()).collect()
+    }
+}
+
+/// Of `workers` (none: of all) those that have every label that the parameters ask for.
+pub(crate) fn labelled(
+    params: &Params<'_>,
+    collector: &Collector,
+    workers: Vec<String>,
+) -> Result<Vec<String>, QueryError> {
+    let asked = params.many("label")?.into_iter();
+    let asked = asked.map(|text| {
+        let form =
+            QueryError::Form { name: "label", value: echo(text), allowed: LABEL_ALLOWED.to_vec() };
+        text.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or(form)
+    });
+    let asked: Vec<(&str, &str)> = asked.collect::<Result<_, _>>()?;
+    if asked.is_empty() {
+        return Ok(workers);
+    }
+    for (key, _) in &asked {
+        known_key(collector, key)?;
+    }
+    let has = |facts: &WorkerFacts, (key, value): &(&str, &str)| {
+        facts.labels.get(*key).is_some_and(|held| *value == "*" || held == value)
+    };
+    let facts = collector.worker_facts();
+    let found = facts.iter().filter(|(worker, facts)| {
+        (workers.is_empty() || workers.iter().any(|id| **id == *worker.0))
+            && asked.iter().all(|label| has(facts, label))
+    });
+    let found: Vec<String> = found.map(|(worker, _)| worker.to_string()).collect();
+    Ok(if found.is_empty() { vec![NOBODY.to_owned()] } else { found })
+}
+
+/// Whether any worker has a label of that key.
+pub(crate) fn known_key(collector: &Collector, key: &str) -> Result<(), QueryError> {
+    let keys = collector.label_keys();
+    if keys.contains(key) {
+        return Ok(());
+    }
+    let nearest = nearest(key, keys.iter().map(String::as_str)).into_iter().map(|key| echo(&key));
+    Err(QueryError::UnknownLabel { key: echo(key), nearest: nearest.collect() })
+}

@@ -1,0 +1,347 @@
+//! How far the tasks are, by name.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use profiler_core::{Epoch, Outcome, TimeRange, Timestamp, WorkerId};
+
+use super::QueryError;
+use super::params::{Params, known_tasks, known_workers};
+use super::range::{RANGE_NAMES, asked_range};
+use super::stored::{Cancel, Stored};
+use super::tasks::{TaskQuery, seconds_touched};
+use crate::collector::Collector;
+use crate::ledger::{OutcomeCounts, TaskFilter, TaskRow, overlaps};
+use crate::limits::{AHEAD_MAX, PROGRESS_STARTS_MAX, nanoseconds};
+use crate::records::ExpectedRow;
+use crate::session::{Presence, SessionCell};
+use crate::store::{Coverage, Plan, Second};
+use crate::sync::{lock, read};
+
+/// A question for progress.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ProgressQuery {
+    now: Timestamp,
+    /// `None`: each name counts from when it was expected first.
+    given: Option<TimeRange>,
+    /// What was given, or the last five minutes: for names of which nothing is expected.
+    range: TimeRange,
+    /// Empty for all.
+    tasks: Vec<String>,
+    workers: Vec<String>,
+}
+
+impl ProgressQuery {
+    /// The question that the parameters ask at `now`.
+    pub(crate) fn parse(
+        pairs: &[(String, String)],
+        collector: &Collector,
+        now: Timestamp,
+    ) -> Result<ProgressQuery, QueryError> {
+        let params =
+            Params::new(pairs, &[&RANGE_NAMES[..], &["task", "worker", "label"]].concat())?;
+        let (range, given) = asked_range(&params, collector, now)?;
+        let expected = read(&collector.records).expected();
+        let asked = params.many("task")?;
+        // What is expected need not have begun.
+        let is_expected = |name: &&str| expected.iter().any(|row| *row.expected.name == **name);
+        let tasks = match asked.iter().all(is_expected) {
+            true => asked.into_iter().map(str::to_owned).collect(),
+            false => known_tasks(&params, collector)?,
+        };
+        let workers = known_workers(&params, collector)?;
+        Ok(ProgressQuery { now, given: given.then_some(range), range, tasks, workers })
+    }
+}
+
+/// The tasks of one name.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct ProgressRow {
+    pub(crate) name: Arc<str>,
+    pub(crate) expected: Option<u64>,
+    pub(crate) running: u64,
+    pub(crate) outcomes: OutcomeCounts,
+    /// From when on they are counted.
+    pub(crate) start: Timestamp,
+    /// How long that is, until now or the range's end.
+    pub(crate) elapsed_ns: u64,
+}
+
+impl ProgressRow {
+    /// How many have ended, in any way.
+    pub(crate) fn ended(&self) -> u64 {
+        let ended = Outcome::ALL.into_iter().filter(|outcome| *outcome != Outcome::Running);
+        ended.fold(0, |sum: u64, outcome| sum.saturating_add(self.outcomes.get(outcome)))
+    }
+
+    /// How many ended in a failure.
+    pub(crate) fn erred(&self) -> u64 {
+        self.outcomes.get(Outcome::Erred).saturating_add(self.outcomes.get(Outcome::Panicked))
+    }
+
+    /// Ends a second; `None` before the first.
+    #[expect(clippy::cast_precision_loss, reason = "it is an estimate")]
+    pub(crate) fn rate_per_s(&self) -> Option<f64> {
+        let is_known = self.ended() > 0 && self.elapsed_ns > 0;
+        is_known.then(|| self.ended() as f64 * 1e9 / self.elapsed_ns as f64)
+    }
+
+    /// How long the rest takes at that rate; `None` if it is not known.
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "it is an estimate, and never negative"
+    )]
+    pub(crate) fn remaining_ns(&self) -> Option<u64> {
+        let rest = self.expected?.saturating_sub(self.ended());
+        if rest == 0 {
+            return Some(0);
+        }
+        Some((rest as f64 * 1e9 / self.rate_per_s()?) as u64)
+    }
+
+    pub(crate) fn state(&self) -> &'static str {
+        let is_done = match self.expected {
+            Some(expected) => self.ended() >= expected,
+            None => self.running == 0,
+        };
+        match (self.erred(), is_done) {
+            (1.., _) => "erred",
+            (0, true) => "done",
+            (0, false) => "running",
+        }
+    }
+}
+
+/// Progress by name.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct ProgressAnswer {
+    pub(crate) now: Timestamp,
+    pub(crate) rows: Vec<ProgressRow>,
+    pub(crate) damaged: Vec<String>,
+}
+
+/// How many tasks of a name are expected, since when.
+#[derive(Clone, Copy, Debug)]
+struct Total {
+    expected: u64,
+    since: Timestamp,
+}
+
+/// Counts under way: by name, how many run and how the others ended.
+type Counts = BTreeMap<Arc<str>, (u64, OutcomeCounts)>;
+
+/// Names that no task has yet.
+fn note_all<'n>(counts: &mut Counts, names: impl IntoIterator<Item = &'n Arc<str>>) {
+    for name in names {
+        counts.entry(name.clone()).or_default();
+    }
+}
+
+/// An answer while it is made.
+struct Rows {
+    now: Timestamp,
+    rows: Vec<ProgressRow>,
+    damaged: Vec<String>,
+}
+
+impl Rows {
+    /// Adds counts; `total_of` says how many are expected of a name, and since when it is counted.
+    fn add(
+        &mut self,
+        counts: Counts,
+        total_of: impl Fn(&Arc<str>) -> (Option<u64>, Timestamp),
+        stop: Timestamp,
+    ) {
+        for (name, (running, outcomes)) in counts {
+            let (expected, start) = total_of(&name);
+            let elapsed_ns = self.now.min(stop).since_ns(start);
+            self.rows.push(ProgressRow { name, expected, running, outcomes, start, elapsed_ns });
+        }
+    }
+}
+
+impl Collector {
+    /// Counts of tasks since they were expected first, or in the range that was given; exact, but for
+    /// a start in a time of which single seconds are no longer held.
+    pub(crate) fn progress(
+        &self,
+        query: &ProgressQuery,
+        cancel: &Cancel,
+    ) -> Result<ProgressAnswer, QueryError> {
+        let mut rows = Rows { now: query.now, rows: Vec::new(), damaged: Vec::new() };
+        let totals = self.expected_totals(query);
+        match query.given {
+            Some(range) => self.progress_in(range, query, totals, (&mut rows, cancel))?,
+            None => {
+                let range = query.range;
+                let mut others = self.counts_in(range, query, &query.tasks, (&mut rows, cancel))?;
+                others.retain(|name, _| !totals.contains_key(name));
+                rows.add(others, |_| (None, range.start()), range.stop());
+                self.progress_since(query, &totals, (&mut rows, cancel))?;
+            }
+        }
+        let Rows { now, mut rows, mut damaged } = rows;
+        damaged.sort_unstable();
+        damaged.dedup();
+        rows.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(ProgressAnswer { now, rows, damaged })
+    }
+
+    /// Of a range: what was expected before it says nothing of it.
+    fn progress_in(
+        &self,
+        range: TimeRange,
+        query: &ProgressQuery,
+        mut totals: BTreeMap<Arc<str>, Total>,
+        (rows, cancel): (&mut Rows, &Cancel),
+    ) -> Result<(), QueryError> {
+        totals.retain(|_, total| range.contains(total.since));
+        let mut counts = self.counts_in(range, query, &query.tasks, (rows, cancel))?;
+        note_all(&mut counts, totals.keys());
+        let expected = |name: &Arc<str>| totals.get(name).map(|total| total.expected);
+        rows.add(counts, |name| (expected(name), range.start()), range.stop());
+        Ok(())
+    }
+
+    /// Since each name was expected first: one count of whole seconds for all names that are expected
+    /// since the same second, and what of that second is not whole row by row.
+    fn progress_since(
+        &self,
+        query: &ProgressQuery,
+        totals: &BTreeMap<Arc<str>, Total>,
+        (rows, cancel): (&mut Rows, &Cancel),
+    ) -> Result<(), QueryError> {
+        let mut starts: BTreeMap<Second, Vec<Arc<str>>> = BTreeMap::new();
+        for (name, total) in totals {
+            let second = Second::of(total.since.shifted(999_999_999));
+            starts.entry(second).or_default().push(name.clone());
+        }
+        if starts.len() > PROGRESS_STARTS_MAX {
+            let (count, limit) = (starts.len(), PROGRESS_STARTS_MAX);
+            return Err(QueryError::Starts { count, limit });
+        }
+        // Ends may be told from a clock that is a little ahead.
+        let end = query.now.shifted(nanoseconds(AHEAD_MAX));
+        for (second, names) in starts {
+            let start = second.start();
+            let whole = TimeRange::new(start, end.max(start.shifted(1)));
+            let whole = whole.expect("its end is later than its start");
+            let given: Vec<String> = names.iter().map(ToString::to_string).collect();
+            let mut counts = self.counts_in(whole, query, &given, (rows, cancel))?;
+            counts.retain(|name, _| totals.contains_key(name));
+            note_all(&mut counts, &names);
+            self.add_first_second(query, (second, totals), &mut counts, cancel)?;
+            let total = |name: &Arc<str>| {
+                let total = totals[name];
+                (Some(total.expected), total.since)
+            };
+            rows.add(counts, total, end);
+        }
+        Ok(())
+    }
+
+    /// What is expected of the names that are asked for: of a worker that began anew, by its new life.
+    fn expected_totals(&self, query: &ProgressQuery) -> BTreeMap<Arc<str>, Total> {
+        let is_asked = |row: &ExpectedRow| {
+            let among = |kept: &[String], text: &str| {
+                kept.is_empty() || kept.iter().any(|name| name == text)
+            };
+            among(&query.tasks, &row.expected.name) && among(&query.workers, &row.worker.0)
+        };
+        let rows = read(&self.records).expected();
+        let mut lives: BTreeMap<(Arc<str>, WorkerId), Vec<ExpectedRow>> = BTreeMap::new();
+        for row in rows.into_iter().filter(is_asked) {
+            let key = (row.expected.name.clone(), row.worker.clone());
+            lives.entry(key).or_default().push(row);
+        }
+        let mut totals: BTreeMap<Arc<str>, Total> = BTreeMap::new();
+        for ((name, worker), mut rows) in lives {
+            let latest = rows.iter().map(|row| row.expected.since).max();
+            if rows.len() > 1 {
+                let connected = self.connected_epochs(&worker);
+                rows.retain(|row| {
+                    Some(row.expected.since) == latest || connected.contains(&row.epoch)
+                });
+            }
+            for ExpectedRow { expected, .. } in rows {
+                let new = Total { expected: 0, since: expected.since };
+                let total = totals.entry(name.clone()).or_insert(new);
+                total.expected = total.expected.saturating_add(expected.total);
+                total.since = total.since.min(expected.since);
+            }
+        }
+        totals
+    }
+
+    fn connected_epochs(&self, worker: &WorkerId) -> Vec<Epoch> {
+        let sessions = lock(&self.registry).of_worker(worker);
+        let is_connected =
+            |cell: &&Arc<SessionCell>| lock(&cell.state).presence == Presence::Connected;
+        sessions.iter().filter(is_connected).map(|cell| cell.epoch).collect()
+    }
+
+    /// Counts by name, of the whole seconds of a range.
+    fn counts_in(
+        &self,
+        range: TimeRange,
+        query: &ProgressQuery,
+        names: &[String],
+        (rows, cancel): (&mut Rows, &Cancel),
+    ) -> Result<Counts, QueryError> {
+        let question = TaskQuery::of_names(range, names.to_vec(), query.workers.clone());
+        let summary = self.task_summary(&question, cancel)?;
+        rows.damaged.extend(summary.damaged);
+        let counts = summary.rows.into_iter();
+        Ok(counts.map(|row| (row.name, (row.running, row.outcomes))).collect())
+    }
+
+    /// Adds the tasks that ended between what is expected and the first whole second after it.
+    fn add_first_second(
+        &self,
+        query: &ProgressQuery,
+        (second, totals): (Second, &BTreeMap<Arc<str>, Total>),
+        counts: &mut Counts,
+        cancel: &Cancel,
+    ) -> Result<(), QueryError> {
+        let sinces = counts.keys().filter_map(|name| Some(totals.get(name)?.since));
+        let Some(range) = sinces.min().and_then(|since| TimeRange::new(since, second.start()))
+        else {
+            return Ok(());
+        };
+        let names = counts.keys().map(ToString::to_string).collect();
+        let filter = TaskFilter { names, workers: query.workers.clone(), ..Default::default() };
+        self.each_task(range, &filter, cancel, |row| {
+            let since = totals.get(&row.record.name).map(|total| total.since);
+            let is_in = |stop| since.is_some_and(|since| since <= stop) && stop < second.start();
+            if row.record.stop.is_some_and(is_in)
+                && let Some((_, outcomes)) = counts.get_mut(&row.record.name)
+            {
+                outcomes.add(row.record.outcome, 1);
+            }
+        })?;
+        Ok(())
+    }
+
+    /// Shows the kept tasks of which any part lies in a range; gives the files that are missing.
+    pub(super) fn each_task(
+        &self,
+        range: TimeRange,
+        filter: &TaskFilter,
+        cancel: &Cancel,
+        mut visit: impl FnMut(&Arc<TaskRow>),
+    ) -> Result<Vec<String>, QueryError> {
+        let take = |collector: &Collector, _| read(&collector.ledger).snapshot(range);
+        let plan = |_: &Coverage, seconds| Plan { pieces: Vec::new(), seconds };
+        let (mut stored, snapshot) = Stored::of((self, cancel), range, take, plan);
+        let mut offer = |row: &Arc<TaskRow>| {
+            if overlaps(row, range) && filter.keeps(row) {
+                visit(row);
+            }
+        };
+        snapshot.rows().for_each(&mut offer);
+        stored.scan_tasks(&seconds_touched(range), filter, offer)?;
+        Ok(stored.damaged())
+    }
+}

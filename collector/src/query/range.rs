@@ -1,0 +1,53 @@
+//! What span of time a question is about: two times, or a named run.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use profiler_core::{TimeRange, Timestamp};
+
+use super::QueryError;
+use super::params::{Params, RangeText, unknown};
+use crate::collector::Collector;
+use crate::records::RunRow;
+use crate::sync::read;
+
+/// Parameters of every question about a span of time.
+pub(crate) const RANGE_NAMES: [&str; 3] = ["from", "to", "run"];
+
+/// The range that the parameters give, the last five minutes if none, and whether any was given. A
+/// run that goes on ends now.
+pub(crate) fn asked_range(
+    params: &Params<'_>,
+    collector: &Collector,
+    now: Timestamp,
+) -> Result<(TimeRange, bool), QueryError> {
+    let (text, given) = RangeText::parse(params)?;
+    match params.one("run")? {
+        Some(_) if given => Err(QueryError::RunAndRange),
+        Some(run) => Ok((find_run(run, collector)?.range(now), true)),
+        None => Ok((text.resolve(now)?, given)),
+    }
+}
+
+/// As [`asked_range`], for questions that lay several runs over each other: each run with its range.
+pub(crate) fn asked_runs(
+    params: &Params<'_>,
+    collector: &Collector,
+) -> Result<Vec<Arc<RunRow>>, QueryError> {
+    let runs = params.many("run")?;
+    let (_, given) = RangeText::parse(params)?;
+    match given && !runs.is_empty() {
+        true => Err(QueryError::RunAndRange),
+        false => runs.into_iter().map(|run| find_run(run, collector)).collect(),
+    }
+}
+
+fn find_run(text: &str, collector: &Collector) -> Result<Arc<RunRow>, QueryError> {
+    let records = read(&collector.records);
+    let found = records.runs().find(text).cloned();
+    found.ok_or_else(|| {
+        // Runs that are repeated have one name.
+        let known: BTreeSet<&str> = records.runs().all().map(|row| &*row.run.name).collect();
+        unknown("run", text, known.into_iter())
+    })
+}

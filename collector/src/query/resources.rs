@@ -1,0 +1,282 @@
+//! What workers used, step by step.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use profiler_core::{Resource, TimeRange, Timestamp};
+
+use super::QueryError;
+use super::error::echo;
+use super::params::{Params, choose, known_workers};
+use super::range::{RANGE_NAMES, asked_range, asked_runs};
+use super::stored::{Cancel, Stored};
+use super::tasks::seconds_touched;
+use super::time::{SPAN_ALLOWED, parse_span_ns};
+use crate::collector::Collector;
+use crate::limits::{RESOURCE_POINTS_DEFAULT, RESOURCE_POINTS_MAX, TIMELINE_STEPS_MAX};
+use crate::records::SampleRow;
+use crate::store::{Coverage, Plan, RowScan, TableName};
+use crate::sync::{lock, read};
+
+/// Steps that are chosen when none is given, the first that is not too small.
+const STEPS_MS: [u64; 15] = [
+    500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000, 600_000, 1_800_000,
+    3_600_000, 7_200_000, 21_600_000, 86_400_000,
+];
+
+/// A question for resources.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ResourceQuery {
+    /// From the first to the last point of all spans.
+    pub(crate) range: TimeRange,
+    /// What is laid over each other: a run's name (with its id) and its range.
+    pub(crate) spans: Vec<(Option<String>, TimeRange)>,
+    pub(crate) workers: Vec<String>,
+    pub(crate) measures: Vec<Resource>,
+    pub(crate) step_ns: u64,
+    pub(crate) align: bool,
+}
+
+impl ResourceQuery {
+    /// The question that the parameters ask at `now`.
+    pub(crate) fn parse(
+        pairs: &[(String, String)],
+        collector: &Collector,
+        now: Timestamp,
+    ) -> Result<ResourceQuery, QueryError> {
+        let names = [&RANGE_NAMES[..], &["worker", "label", "measure", "step", "align"]].concat();
+        let params = Params::new(pairs, &names)?;
+        let runs = asked_runs(&params, collector)?;
+        let spans: Vec<(Option<String>, TimeRange)> = match runs.is_empty() {
+            true => vec![(None, asked_range(&params, collector, now)?.0)],
+            false => {
+                let span = |run: &Arc<_>| span_of_run(run, now);
+                runs.iter().map(span).collect()
+            }
+        };
+        let measures = Resource::ALL.map(|resource| (resource.name(), resource));
+        let chosen = params.many("measure")?.into_iter();
+        let chosen = chosen.map(|name| choose("measure", name, &measures));
+        let longest = spans.iter().map(|(_, range)| range.length_ns()).max().unwrap_or(1);
+        Ok(ResourceQuery {
+            range: spans
+                .iter()
+                .map(|(_, range)| *range)
+                .reduce(TimeRange::hull)
+                .expect("not empty"),
+            workers: known_workers(&params, collector)?,
+            measures: chosen.collect::<Result<_, _>>()?,
+            step_ns: step_ns(params.one("step")?, longest)?,
+            align: params.choice("align", &[("false", false), ("true", true)])?,
+            spans,
+        })
+    }
+
+    fn keeps(&self, row: &SampleRow) -> bool {
+        self.workers.is_empty() || self.workers.iter().any(|worker| **worker == *row.worker.0)
+    }
+
+    fn is_measured(&self, resource: Resource) -> bool {
+        self.measures.is_empty() || self.measures.contains(&resource)
+    }
+}
+
+fn span_of_run(run: &crate::records::RunRow, now: Timestamp) -> (Option<String>, TimeRange) {
+    (Some(format!("{}@{}", run.run.name, run.id())), run.range(now))
+}
+
+fn step_ns(text: Option<&str>, length_ns: u64) -> Result<u64, QueryError> {
+    let Some(text) = text else {
+        let steps = STEPS_MS.into_iter().map(|milliseconds| milliseconds * 1_000_000);
+        let fits = |step: &u64| length_ns / step < RESOURCE_POINTS_DEFAULT;
+        return Ok(steps.clone().find(fits).unwrap_or(length_ns / RESOURCE_POINTS_DEFAULT + 1));
+    };
+    let step_ns = parse_span_ns(text).filter(|step_ns| *step_ns > 0);
+    let step_ns = step_ns.ok_or_else(|| QueryError::Form {
+        name: "step",
+        value: echo(text),
+        allowed: SPAN_ALLOWED.to_vec(),
+    })?;
+    match length_ns.div_ceil(step_ns) {
+        steps if steps > TIMELINE_STEPS_MAX => {
+            Err(QueryError::Steps { step: echo(text), steps, limit: TIMELINE_STEPS_MAX })
+        }
+        _ => Ok(step_ns),
+    }
+}
+
+/// One measure of one worker.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct ResourceSeries {
+    pub(crate) worker: Arc<str>,
+    /// Empty if the worker's session is no longer known.
+    pub(crate) host: String,
+    pub(crate) run: Option<String>,
+    pub(crate) resource: Resource,
+    /// Where a step begins (since the Unix epoch, or the span's start), mean, most.
+    pub(crate) points: Vec<(i64, f64, f64)>,
+    pub(crate) peak: f64,
+}
+
+/// Series by span, worker and measure.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct ResourceAnswer {
+    pub(crate) series: Vec<ResourceSeries>,
+    pub(crate) damaged: Vec<String>,
+}
+
+/// What one step sums.
+#[derive(Clone, Copy, Default)]
+struct Step {
+    value: f64,
+    /// Samples; of what is counted, nanoseconds.
+    weight: f64,
+    most: f64,
+}
+
+/// By span, worker, measure and step.
+type Steps = BTreeMap<(usize, Arc<str>, Resource, u64), Step>;
+
+impl Collector {
+    /// Means and most by step. A sample counts whole to the step that holds its time.
+    pub(crate) fn resources(
+        &self,
+        query: &ResourceQuery,
+        cancel: &Cancel,
+    ) -> Result<ResourceAnswer, QueryError> {
+        let (mut steps, mut damaged) = (Steps::new(), Vec::new());
+        for (index, (_, range)) in query.spans.iter().enumerate() {
+            damaged.extend(self.add_samples(query, (index, *range), &mut steps, cancel)?);
+        }
+        damaged.sort_unstable();
+        damaged.dedup();
+        let mut series: Vec<ResourceSeries> = Vec::new();
+        let mut last = None;
+        for ((span, worker, resource, at), step) in steps {
+            let key = (span, worker.clone(), resource);
+            if last.as_ref() != Some(&key) {
+                series.push(ResourceSeries {
+                    host: self.host_of(&worker),
+                    worker,
+                    run: query.spans[span].0.clone(),
+                    resource,
+                    points: Vec::new(),
+                    peak: 0.0,
+                });
+                last = Some(key);
+            }
+            let line = series.last_mut().expect("one was just pushed");
+            let mean = if step.weight > 0.0 { step.value / step.weight } else { 0.0 };
+            let time = point_time(query, query.spans[span].1, at);
+            line.points.push((time, mean, step.most));
+            line.peak = line.peak.max(step.most);
+        }
+        Ok(ResourceAnswer { series, damaged })
+    }
+
+    /// Adds the samples of a span, from memory and tables; gives the files that are missing.
+    fn add_samples(
+        &self,
+        query: &ResourceQuery,
+        (span, range): (usize, TimeRange),
+        steps: &mut Steps,
+        cancel: &Cancel,
+    ) -> Result<Vec<String>, QueryError> {
+        let touched = seconds_touched(range);
+        let take = |collector: &Collector, _| read(&collector.records).samples(touched.clone());
+        let plan = |_: &Coverage, seconds| Plan { pieces: Vec::new(), seconds };
+        let (mut stored, view) = Stored::of((self, cancel), range, take, plan);
+        let mut add = |row: &Arc<SampleRow>| {
+            let is_asked = range.contains(row.sample.at) && query.keeps(row);
+            if !is_asked || steps.len() > RESOURCE_POINTS_MAX {
+                return;
+            }
+            for (resource, value) in &row.sample.values {
+                if query.is_measured(*resource) {
+                    let at = step_of(query, range, row.sample.at);
+                    let step = steps.entry((span, row.worker.0.clone(), *resource, at));
+                    step.or_default().add(*resource, *value, row.sample.period_ns);
+                }
+            }
+        };
+        view.rows.iter().for_each(&mut add);
+        let worker = match &query.workers[..] {
+            [worker] => Some(worker.as_str()),
+            _ => None,
+        };
+        let span_ns = range.start().unix_ns()..range.stop().unix_ns();
+        let scan = RowScan { columns: ["sampled_at", "sampled_at"], span_ns, worker };
+        stored.scan_rows(TableName::Resources, &touched, &scan, add)?;
+        match steps.len() > RESOURCE_POINTS_MAX {
+            true => Err(QueryError::Points { limit: RESOURCE_POINTS_MAX }),
+            false => Ok(stored.damaged()),
+        }
+    }
+
+    /// The machine on which a worker was seen last.
+    fn host_of(&self, worker: &str) -> String {
+        let sessions = lock(&self.registry).of_worker(&profiler_core::WorkerId(worker.into()));
+        let seen = sessions.iter().map(|cell| {
+            let session = lock(&cell.state);
+            (session.last_seen, session.greeting.host.clone())
+        });
+        seen.max().map_or_else(String::new, |(_, host)| host)
+    }
+}
+
+impl Step {
+    #[expect(clippy::cast_precision_loss, reason = "a mean of 53 bits is told")]
+    fn add(&mut self, resource: Resource, value: u64, period_ns: u64) {
+        let value = value as f64;
+        let (value, weight, rate) = match resource.is_counted() {
+            // By nanosecond or, of bytes, by second.
+            true if resource.unit() == "ns" => {
+                let period = period_ns as f64;
+                (value, period, value / period)
+            }
+            true => {
+                let period = period_ns as f64 / 1e9;
+                (value, period, value / period)
+            }
+            false => (value, 1.0, value),
+        };
+        // The first sample of an agent has no time before it.
+        if rate.is_finite() {
+            self.value += value;
+            self.weight += weight;
+            self.most = self.most.max(rate);
+        }
+    }
+}
+
+/// Which step holds a time: counted from the span's start, or from the Unix epoch, so that a moving
+/// range keeps its steps.
+fn step_of(query: &ResourceQuery, range: TimeRange, at: Timestamp) -> u64 {
+    let origin = origin(query, range);
+    at.since_ns(origin) / query.step_ns
+}
+
+fn origin(query: &ResourceQuery, range: TimeRange) -> Timestamp {
+    match query.align {
+        true => range.start(),
+        false => Timestamp::from_unix_ns(0).min(range.start()),
+    }
+}
+
+fn point_time(query: &ResourceQuery, range: TimeRange, step: u64) -> i64 {
+    let since = i64::try_from(step.saturating_mul(query.step_ns)).unwrap_or(i64::MAX);
+    match query.align {
+        true => since,
+        false => origin(query, range).shifted(since).unix_ns(),
+    }
+}
+
+/// The unit in which a measure is told.
+pub(crate) fn told_unit(resource: Resource) -> &'static str {
+    match resource {
+        Resource::ProcessCpu | Resource::HostCpu => "processors",
+        counted if counted.is_counted() && counted.unit() == "ns" => "ratio",
+        counted if counted.is_counted() => "bytes/s",
+        other => other.unit(),
+    }
+}

@@ -1,0 +1,112 @@
+//! Named runs: which there are, and how the API marks them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use profiler_core::limits::NAME_BYTES_MAX;
+use profiler_core::{Epoch, Run, TimeRange, Timestamp};
+use serde::Deserialize;
+
+use super::QueryError;
+use super::error::echo;
+use super::params::{Params, RangeText, unknown};
+use crate::collector::Collector;
+use crate::records::RunRow;
+use crate::store::wal::NotLogged;
+use crate::sync::read;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StartBody {
+    name: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StopBody {
+    name: Option<String>,
+    id: Option<String>,
+}
+
+/// The run that a body asks to begin, now.
+pub(crate) fn parse_run_start(
+    body: &[u8],
+    collector: &Collector,
+    now: Timestamp,
+) -> Result<RunRow, QueryError> {
+    let allowed = || vec!["name"];
+    let StartBody { name } = parsed(body, allowed())?;
+    if name.is_empty() || name.len() > NAME_BYTES_MAX {
+        let reason = format!("name has {} bytes; 1 to {NAME_BYTES_MAX} are allowed", name.len());
+        return Err(QueryError::Body { reason, allowed: allowed() });
+    }
+    let id = read(&collector.records).runs().next_id(now);
+    let run = Run { id, name: name.into(), start: now, stop: None };
+    Ok(RunRow { worker: None, epoch: Epoch(0), run })
+}
+
+/// The run that a body asks to end, ended now.
+pub(crate) fn parse_run_stop(
+    body: &[u8],
+    collector: &Collector,
+    now: Timestamp,
+) -> Result<RunRow, QueryError> {
+    let allowed = vec!["name", "id"];
+    let StopBody { name, id } = parsed(body, allowed.clone())?;
+    let Some(text) = name.as_deref().or(id.as_deref()) else {
+        let reason = "neither a name nor an id is given".to_owned();
+        return Err(QueryError::Body { reason, allowed });
+    };
+    let records = read(&collector.records);
+    let Some(open) = records.runs().find_open(name.as_deref(), id.as_deref()) else {
+        let open = records.runs().all().filter(|row| row.run.stop.is_none());
+        let open: BTreeSet<&str> = open.map(|row| &*row.run.name).collect();
+        return Err(unknown("open run", text, open.into_iter()));
+    };
+    let mut row = RunRow::clone(open);
+    row.run.stop = Some(now.max(row.run.start));
+    Ok(row)
+}
+
+fn parsed<'a, T: Deserialize<'a>>(
+    body: &'a [u8],
+    allowed: Vec<&'static str>,
+) -> Result<T, QueryError> {
+    serde_json::from_slice(body)
+        .map_err(|error| QueryError::Body { reason: echo(&error.to_string()), allowed })
+}
+
+impl Collector {
+    /// Marks a run; returns when it is as safe as an acknowledged flush.
+    pub(crate) async fn mark_run(&self, run: RunRow) -> Result<(), NotLogged> {
+        match &self.log {
+            Some(log) => log.mark(run).await,
+            None => {
+                self.put_run(run);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The runs that the parameters ask for, the newest first: all, or those that touch a range.
+pub(crate) fn parse_runs(
+    pairs: &[(String, String)],
+    collector: &Collector,
+    now: Timestamp,
+) -> Result<Vec<Arc<RunRow>>, QueryError> {
+    let params = Params::new(pairs, &["from", "to", "name"])?;
+    let (text, given) = RangeText::parse(&params)?;
+    let range = if given { text.resolve(now)? } else { TimeRange::ALL };
+    let names = params.many("name")?;
+    let touches = |row: &RunRow| {
+        let run = row.range(now);
+        run.start() < range.stop() && range.start() < run.stop()
+    };
+    let records = read(&collector.records);
+    let rows = records.runs().all().filter(|row| !given || touches(row));
+    let is_named = |row: &&Arc<RunRow>| names.is_empty() || names.contains(&&*row.run.name);
+    let mut rows: Vec<_> = rows.filter(is_named).cloned().collect();
+    rows.sort_by_key(|row| (std::cmp::Reverse(row.run.start), row.key()));
+    Ok(rows)
+}

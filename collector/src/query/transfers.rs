@@ -1,0 +1,333 @@
+//! What was transferred, between whom, and how fast.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use profiler_core::{Direction, Epoch, NodeId, TaskId, TimeRange, Timestamp, WorkerId};
+use rustc_hash::FxHashSet;
+
+use super::QueryError;
+use super::params::{Params, choose, known_tasks, known_workers};
+use super::range::{RANGE_NAMES, asked_range};
+use super::stored::{Asked, Cancel, Stored};
+use super::tasks::{limit, seconds_touched};
+use crate::collector::Collector;
+use crate::ledger::{TaskFilter, TaskRow};
+use crate::limits::LINKS_TOLD_MAX;
+use crate::records::{LinkSum, TransferRow, measure_of};
+use crate::store::{Counting, Coverage, Plan, RowScan, Second, TableName};
+use crate::sync::read;
+
+/// A question for transfers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct TransferQuery {
+    pub(crate) range: TimeRange,
+    pub(crate) filter: TransferFilter,
+    /// Names of tasks that they must be for; empty for all.
+    pub(crate) tasks: Vec<String>,
+    pub(crate) limit: usize,
+    pub(crate) summary: bool,
+}
+
+/// Which transfers to keep; what is empty keeps all.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct TransferFilter {
+    pub(crate) workers: Vec<String>,
+    pub(crate) peers: Vec<String>,
+    pub(crate) directions: Vec<Direction>,
+    pub(crate) types: Vec<String>,
+}
+
+fn among(kept: &[String], text: &str) -> bool {
+    kept.is_empty() || kept.iter().any(|name| name == text)
+}
+
+impl TransferFilter {
+    fn keeps(&self, row: &TransferRow) -> bool {
+        among(&self.workers, &row.worker.0)
+            && self.keeps_link(&row.record.peer, &row.record.type_name)
+            && self.keeps_direction(row.record.direction)
+    }
+
+    fn keeps_link(&self, peer: &str, type_name: &str) -> bool {
+        among(&self.peers, peer) && among(&self.types, type_name)
+    }
+
+    fn keeps_direction(&self, direction: Direction) -> bool {
+        self.directions.is_empty() || self.directions.contains(&direction)
+    }
+}
+
+impl TransferQuery {
+    /// The question that the parameters ask at `now`.
+    pub(crate) fn parse(
+        pairs: &[(String, String)],
+        collector: &Collector,
+        now: Timestamp,
+    ) -> Result<TransferQuery, QueryError> {
+        let own = ["worker", "label", "peer", "direction", "type", "task", "limit", "summary"];
+        let names = [&RANGE_NAMES[..], &own].concat();
+        let params = Params::new(pairs, &names)?;
+        let (range, _) = asked_range(&params, collector, now)?;
+        let directions = Direction::ALL.map(|direction| (direction.name(), direction));
+        let chosen = params.many("direction")?.into_iter();
+        let chosen = chosen.map(|name| choose("direction", name, &directions));
+        let texts = |texts: Vec<&str>| texts.into_iter().map(str::to_owned).collect();
+        Ok(TransferQuery {
+            range,
+            filter: TransferFilter {
+                workers: known_workers(&params, collector)?,
+                peers: texts(params.many("peer")?),
+                directions: chosen.collect::<Result<_, _>>()?,
+                types: texts(params.many("type")?),
+            },
+            tasks: known_tasks(&params, collector)?,
+            limit: limit(params.one("limit")?)?,
+            summary: params.choice("summary", &[("false", false), ("true", true)])?,
+        })
+    }
+}
+
+/// Rows of transfers, those that stopped last first.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct TransferAnswer {
+    pub(crate) rows: Vec<Arc<TransferRow>>,
+    /// How many there are; more than `rows` if the limit cut the oldest off.
+    pub(crate) total: u64,
+    pub(crate) damaged: Vec<String>,
+}
+
+/// Which way between whom: worker, peer, direction.
+pub(crate) type Link = (Arc<str>, Arc<str>, Direction);
+
+/// Sums of the transfers that stopped in a range.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct TransferSummary {
+    pub(crate) range: TimeRange,
+    pub(crate) links: BTreeMap<Link, LinkSum>,
+    pub(crate) types: BTreeMap<Arc<str>, LinkSum>,
+    pub(crate) damaged: Vec<String>,
+}
+
+/// Tasks of the names that are asked for.
+type Tasks = FxHashSet<(WorkerId, Epoch, TaskId)>;
+
+impl Collector {
+    /// The transfers of which any part lies in the range.
+    pub(crate) fn transfers(
+        &self,
+        query: &TransferQuery,
+        cancel: &Cancel,
+    ) -> Result<TransferAnswer, QueryError> {
+        let range = query.range;
+        let mut rows = Newest::new(query.limit);
+        let overlaps =
+            |row: &TransferRow| row.record.start < range.stop() && row.record.stop >= range.start();
+        let damaged = self.each_transfer(query, cancel, |row| {
+            if overlaps(row) {
+                rows.offer(row);
+            }
+        })?;
+        let (rows, total) = rows.done();
+        Ok(TransferAnswer { rows, total, damaged })
+    }
+
+    /// Sums by link and by type, of the transfers that stopped in the seconds of the range. For
+    /// certain tasks they are summed row by row, else read from the table that holds such sums.
+    pub(crate) fn transfer_summary(
+        &self,
+        query: &TransferQuery,
+        cancel: &Cancel,
+    ) -> Result<TransferSummary, QueryError> {
+        let mut sums = Sums::default();
+        if !query.tasks.is_empty() {
+            let seconds = Second::starting_in(query.range);
+            let damaged = self.each_transfer(query, cancel, |row| {
+                if seconds.contains(&Second::of(row.record.stop)) {
+                    sums.count(row);
+                }
+            })?;
+            return Ok(sums.summary(query.range, damaged));
+        }
+        let (mut stored, view) = Stored::of(
+            (self, cancel),
+            query.range,
+            |collector, seconds| read(&collector.records).transfers(seconds),
+            Coverage::plan,
+        );
+        view.rows.iter().filter(|row| query.filter.keeps(row)).for_each(|row| sums.count(row));
+        self.add_sums(&mut stored, &query.filter, &mut sums)?;
+        let range = stored.range(query.range);
+        Ok(sums.summary(range, stored.damaged()))
+    }
+
+    /// Adds what `transfer_sums` holds.
+    fn add_sums(
+        &self,
+        stored: &mut Stored<'_>,
+        filter: &TransferFilter,
+        sums: &mut Sums,
+    ) -> Result<(), QueryError> {
+        let links = self.tables.links();
+        let kept = links.iter().zip(1u32..);
+        let kept = kept.filter(|((peer, type_name), _)| filter.keeps_link(peer, type_name));
+        let kept: Vec<NodeId> = kept.map(|(_, number)| NodeId(number)).collect();
+        let numbers = stored.worker_numbers(&filter.workers);
+        let workers = self.tables.worker_ids();
+        let columns = Counting::TransferSums.columns();
+        let asked = Asked { tasks: Some(&kept), workers: numbers.as_deref(), columns };
+        stored.scan(
+            |_| Counting::TransferSums,
+            asked,
+            |batch, rows| {
+                rows.each(|index| {
+                    let link = batch.task[index];
+                    let direction = Direction::ALL.get(usize::from(batch.kind[index]));
+                    let worker = (batch.worker[index] as usize).checked_sub(1);
+                    let worker = worker.and_then(|place| workers.get(place));
+                    let measure = measure_of(batch.node[index]);
+                    let (Some(direction), Some(worker), Some(measure)) =
+                        (direction, worker, measure)
+                    else {
+                        return;
+                    };
+                    if kept.binary_search(&NodeId(link)).is_err()
+                        || !filter.keeps_direction(*direction)
+                    {
+                        return;
+                    }
+                    let (peer, type_name) = &links[link as usize - 1];
+                    let link = (worker.0.clone(), peer.clone(), *direction);
+                    sums.link(link).add(measure, batch.values[index]);
+                    sums.of_type(type_name).add(measure, batch.values[index]);
+                });
+            },
+        )
+    }
+
+    /// Shows the kept transfers that stopped at or after the range's start and began before its end.
+    /// Gives the files that are missing.
+    fn each_transfer(
+        &self,
+        query: &TransferQuery,
+        cancel: &Cancel,
+        mut visit: impl FnMut(&Arc<TransferRow>),
+    ) -> Result<Vec<String>, QueryError> {
+        let TransferQuery { range, filter, .. } = query;
+        let touched = seconds_touched(*range);
+        let take = |collector: &Collector, _: Range<Second>| {
+            read(&collector.records).transfers(touched.start..Second(u32::MAX))
+        };
+        let plan = |_: &Coverage, seconds| Plan { pieces: Vec::new(), seconds };
+        let tasks = self.tasks_named(query, cancel)?;
+        let is_for = |row: &TransferRow| {
+            tasks.as_ref().is_none_or(|tasks| {
+                let task = row.record.task;
+                task.is_some_and(|id| tasks.contains(&(row.worker.clone(), row.epoch, id)))
+            })
+        };
+        let (mut stored, view) = Stored::of((self, cancel), *range, take, plan);
+        let mut offer = |row: &Arc<TransferRow>| {
+            if filter.keeps(row) && is_for(row) {
+                visit(row);
+            }
+        };
+        view.rows.iter().for_each(&mut offer);
+        let worker = match &filter.workers[..] {
+            [worker] => Some(worker.as_str()),
+            _ => None,
+        };
+        let span_ns = touched.start.start().unix_ns()..touched.end.start().unix_ns();
+        let scan = RowScan { columns: ["start", "stop"], span_ns, worker };
+        stored.scan_rows(TableName::Transfers, &touched, &scan, offer)?;
+        Ok(stored.damaged())
+    }
+
+    /// The tasks of the names that are asked for; `None` if of any.
+    fn tasks_named(
+        &self,
+        query: &TransferQuery,
+        cancel: &Cancel,
+    ) -> Result<Option<Tasks>, QueryError> {
+        if query.tasks.is_empty() {
+            return Ok(None);
+        }
+        let workers = query.filter.workers.clone();
+        let filter = TaskFilter { names: query.tasks.clone(), workers, ..TaskFilter::default() };
+        let mut tasks = Tasks::default();
+        self.each_task(query.range, &filter, cancel, |row: &Arc<TaskRow>| {
+            tasks.insert((row.worker.clone(), row.epoch, row.record.id));
+        })?;
+        Ok(Some(tasks))
+    }
+}
+
+/// The rows that stopped last, in memory for twice the limit.
+struct Newest {
+    limit: usize,
+    total: u64,
+    rows: Vec<Arc<TransferRow>>,
+}
+
+impl Newest {
+    fn new(limit: usize) -> Newest {
+        Newest { limit, total: 0, rows: Vec::new() }
+    }
+
+    fn offer(&mut self, row: &Arc<TransferRow>) {
+        self.total += 1;
+        self.rows.push(row.clone());
+        if self.rows.len() >= self.limit.saturating_mul(2) {
+            self.cut();
+        }
+    }
+
+    fn cut(&mut self) {
+        self.rows.sort_by(|a, b| {
+            let order = |row: &TransferRow| (row.record.stop, row.epoch, row.record.id);
+            order(b).cmp(&order(a)).then_with(|| a.worker.cmp(&b.worker))
+        });
+        self.rows.truncate(self.limit);
+    }
+
+    fn done(mut self) -> (Vec<Arc<TransferRow>>, u64) {
+        self.cut();
+        (self.rows, self.total)
+    }
+}
+
+/// Sums while they are made.
+#[derive(Default)]
+struct Sums {
+    links: BTreeMap<Link, LinkSum>,
+    types: BTreeMap<Arc<str>, LinkSum>,
+}
+
+impl Sums {
+    /// What is past the limit on rows of the answer.
+    const OVERFLOW: &str = "[overflow]";
+
+    fn count(&mut self, row: &TransferRow) {
+        let record = &row.record;
+        self.link((row.worker.0.clone(), record.peer.clone(), record.direction)).count(row);
+        self.of_type(&record.type_name).count(row);
+    }
+
+    fn link(&mut self, link: Link) -> &mut LinkSum {
+        let has_room = self.links.len() < LINKS_TOLD_MAX || self.links.contains_key(&link);
+        let overflow = || (Sums::OVERFLOW.into(), Sums::OVERFLOW.into(), link.2);
+        let link = if has_room { link } else { overflow() };
+        self.links.entry(link).or_default()
+    }
+
+    fn of_type(&mut self, type_name: &Arc<str>) -> &mut LinkSum {
+        let has_room = self.types.len() < LINKS_TOLD_MAX || self.types.contains_key(type_name);
+        let name = if has_room { type_name.clone() } else { Sums::OVERFLOW.into() };
+        self.types.entry(name).or_default()
+    }
+
+    fn summary(self, range: TimeRange, damaged: Vec<String>) -> TransferSummary {
+        TransferSummary { range, links: self.links, types: self.types, damaged }
+    }
+}

@@ -1,0 +1,133 @@
+//! Named periods: what a question may be about instead of two times.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use profiler_core::{Epoch, Run, RunId, TimeRange, Timestamp, WorkerId};
+
+/// A run, and who marked it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct RunRow {
+    /// `None`: it was marked through the API, and `epoch` is 0.
+    pub(crate) worker: Option<WorkerId>,
+    pub(crate) epoch: Epoch,
+    pub(crate) run: Run,
+}
+
+impl RunRow {
+    /// What tells it apart from all others.
+    pub(crate) fn key(&self) -> RunKey {
+        RunKey { worker: self.worker.clone(), epoch: self.epoch, id: self.run.id }
+    }
+
+    /// Its id in the API.
+    pub(crate) fn id(&self) -> String {
+        self.key().to_string()
+    }
+
+    /// From its start to its stop; to now while it goes on. One that took no time has a nanosecond.
+    pub(crate) fn range(&self, now: Timestamp) -> TimeRange {
+        let start = self.run.start;
+        let range = TimeRange::new(start, self.run.stop.unwrap_or(now));
+        range.or(TimeRange::new(start, start.shifted(1))).unwrap_or(TimeRange::ALL)
+    }
+}
+
+/// Which run.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct RunKey {
+    worker: Option<WorkerId>,
+    epoch: Epoch,
+    id: RunId,
+}
+
+impl fmt::Display for RunKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.worker {
+            // An epoch is drawn at random, so it tells workers apart.
+            Some(_) => write!(f, "{}-{}", self.epoch, self.id.0),
+            None => write!(f, "{:x}", self.id.0),
+        }
+    }
+}
+
+/// What became of a run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum RunChange {
+    Started(Arc<RunRow>),
+    Stopped(Arc<RunRow>),
+}
+
+/// All runs, at most so many: past it the tenth that began first goes, those that have ended before
+/// others.
+#[derive(Debug)]
+pub(crate) struct Runs {
+    by_key: BTreeMap<RunKey, Arc<RunRow>>,
+    runs_max: usize,
+}
+
+impl Runs {
+    pub(crate) fn new(runs_max: usize) -> Runs {
+        Runs { by_key: BTreeMap::new(), runs_max }
+    }
+
+    /// Puts in a run, in place of what was known of it. One that has ended does not go on.
+    pub(crate) fn put(&mut self, mut row: RunRow) -> Option<RunChange> {
+        let key = row.key();
+        let before = self.by_key.get(&key).map(|before| before.run.stop);
+        row.run.stop = row.run.stop.or(before.flatten());
+        if before.is_none() && self.by_key.len() >= self.runs_max {
+            self.make_room();
+        }
+        let row = Arc::new(row);
+        self.by_key.insert(key, row.clone());
+        match (before, row.run.stop) {
+            (None, None) => Some(RunChange::Started(row)),
+            (None | Some(None), Some(_)) => Some(RunChange::Stopped(row)),
+            _ => None,
+        }
+    }
+
+    /// Forgets a tenth at once, so that however many come, few are looked at for each.
+    fn make_room(&mut self) {
+        let age = |row: &RunRow| (row.run.stop.is_none(), row.run.start);
+        let aged = self.by_key.iter().map(|(key, row)| (age(row), key.clone()));
+        let mut aged: Vec<_> = aged.collect();
+        aged.sort_unstable();
+        for (_, key) in aged.into_iter().take((self.runs_max / 10).max(1)) {
+            self.by_key.remove(&key);
+        }
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<RunRow>> {
+        self.by_key.values()
+    }
+
+    /// The run that a text names: the newest of that name, or `NAME@ID` that very one.
+    pub(crate) fn find(&self, text: &str) -> Option<&Arc<RunRow>> {
+        let that_one = text
+            .rsplit_once('@')
+            .and_then(|(name, id)| self.all().find(|row| *row.run.name == *name && row.id() == id));
+        let newest = || {
+            let named = self.all().filter(|row| *row.run.name == *text);
+            named.max_by_key(|row| row.run.start)
+        };
+        that_one.or_else(newest)
+    }
+
+    /// The newest run that goes on and has that name, or that id.
+    pub(crate) fn find_open(&self, name: Option<&str>, id: Option<&str>) -> Option<&Arc<RunRow>> {
+        let open = self.all().filter(|row| row.run.stop.is_none());
+        let named = open.filter(|row| name.is_none_or(|name| *row.run.name == *name));
+        let meant = named.filter(|row| id.is_none_or(|id| row.id() == id));
+        meant.max_by_key(|row| row.run.start)
+    }
+
+    /// An id for a run that the API begins now: no other has it, before or after a restart.
+    pub(crate) fn next_id(&self, now: Timestamp) -> RunId {
+        let ours = self.all().filter(|row| row.worker.is_none()).map(|row| row.run.id.0);
+        let after_last = ours.max().map_or(1, |last| last.saturating_add(1));
+        RunId(now.unix_ns().max(1).unsigned_abs().max(after_last))
+    }
+}

@@ -1,0 +1,47 @@
+//! Messages from bytes, bounded before anything is made of them.
+
+use profiler_core::wire::check_entries;
+use profiler_core::wire::v1::{AgentMessage, CollectorMessage};
+use prost::Message as _;
+use prost::bytes::Buf as _;
+use tonic::Status;
+use tonic::codec::{Codec, DecodeBuf, Decoder};
+use tonic_prost::ProstCodec;
+
+type Plain = ProstCodec<CollectorMessage, AgentMessage>;
+
+/// The codec of the generated server: as prost's own, but a message of more entries than any agent
+/// sends is refused by its bytes. Two bytes can claim an entry that takes 136 once it is decoded.
+#[derive(Debug, Default)]
+pub(crate) struct BoundedCodec;
+
+impl Codec for BoundedCodec {
+    type Encode = CollectorMessage;
+    type Decode = AgentMessage;
+    type Encoder = <Plain as Codec>::Encoder;
+    type Decoder = BoundedDecoder;
+
+    fn encoder(&mut self) -> Self::Encoder {
+        Plain::default().encoder()
+    }
+
+    fn decoder(&mut self) -> BoundedDecoder {
+        BoundedDecoder
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct BoundedDecoder;
+
+impl Decoder for BoundedDecoder {
+    type Item = AgentMessage;
+    type Error = Status;
+
+    fn decode(&mut self, source: &mut DecodeBuf<'_>) -> Result<Option<AgentMessage>, Status> {
+        let bytes = source.copy_to_bytes(source.remaining());
+        check_entries(&bytes).map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let message = AgentMessage::decode(bytes);
+        // As prost's own codec says it.
+        Ok(Some(message.map_err(|error| Status::internal(error.to_string()))?))
+    }
+}

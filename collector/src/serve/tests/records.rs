@@ -1,0 +1,300 @@
+//! Transfers, resources, progress, runs and events, as a reader gets them.
+
+use std::time::Duration;
+
+use profiler_core::wire::v1::agent_message;
+use profiler_core::{
+    Direction, Expected, Outcome, Records, Resource, ResourceSample, Run, RunId, State, TaskId,
+    TransferId, TransferRecord,
+};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::client::{Client, get, send};
+use super::{ALL, Running, attached, serve};
+use crate::limits::EVENT_SUBSCRIBERS_MAX;
+use crate::testing::{SECOND_NS, TestWorker, at};
+
+fn records() -> Records {
+    let transfer = TransferRecord {
+        id: TransferId(4),
+        direction: Direction::Incoming,
+        peer: "w-2".into(),
+        keys: vec!["x-1".into()],
+        more_keys: 2,
+        type_name: "Matrix".into(),
+        bytes: 3_000,
+        compressed_bytes: Some(1_000),
+        start: at(10),
+        stop: at(12),
+        task: Some(TaskId(1)),
+        thread_id: 12,
+        outcome: Outcome::Ok,
+        cause: "".into(),
+    };
+    let sample = |seconds, cpu, memory| ResourceSample {
+        at: at(seconds).shifted(500_000_000),
+        period_ns: 500_000_000,
+        values: vec![(Resource::ProcessCpu, cpu), (Resource::ProcessMemory, memory)],
+    };
+    Records {
+        transfers: vec![transfer],
+        resources: vec![sample(20, 500_000_000, 10), sample(21, 250_000_000, 30)],
+        expected: vec![Expected { name: "load".into(), total: 4, since: at(5) }],
+        runs: vec![Run { id: RunId(1), name: "nightly".into(), start: at(9), stop: Some(at(13)) }],
+        ..Records::default()
+    }
+}
+
+/// A worker that told of each kind.
+async fn told(running: &Running) -> (TestWorker, Client) {
+    let (mut worker, mut client) = attached(running, "w").await;
+    worker.count("load;main;parse:3", State::Cpu, 5);
+    let mut flush = worker.flush(31, vec![]);
+    worker.tell(&mut flush, records());
+    client.tell(agent_message::Kind::Dictionary(worker.dictionary().unwrap())).await;
+    assert_eq!(client.ask(agent_message::Kind::Flush(flush)).await, "ack 2");
+    (worker, client)
+}
+
+#[tokio::test]
+async fn transfers_are_told_as_rows_and_as_sums() {
+    let running = serve().await;
+    let _told = told(&running).await;
+    let answer = running.json(&format!("/api/v1/transfers?{ALL}&task=load&type=Matrix")).await;
+    let row = json!({
+        "worker": "w", "epoch": "0000000000000001", "id": 4, "direction": "incoming", "peer": "w-2",
+        "keys": ["x-1"], "more_keys": 2, "type_name": "Matrix", "bytes": 3_000,
+        "compressed_bytes": 1_000, "start": "1970-01-12T13:46:50.000000000Z",
+        "start_ns": at(10).unix_ns(), "stop": "1970-01-12T13:46:52.000000000Z",
+        "stop_ns": at(12).unix_ns(), "duration_ns": 2 * SECOND_NS, "bandwidth": 1_500,
+        "task_id": 1, "thread_id": 12, "outcome": "ok", "cause": "",
+    });
+    assert_eq!(answer["transfers"], json!([row]));
+    assert_eq!((&answer["total"], &answer["truncated"]), (&json!(1), &json!(false)));
+    let none = running.json(&format!("/api/v1/transfers?{ALL}&direction=outgoing")).await;
+    assert_eq!(none["transfers"], json!([]));
+
+    let answer = running.json(&format!("/api/v1/transfers?{ALL}&summary=true")).await;
+    let nanoseconds = 2 * SECOND_NS;
+    let durations = json!({
+        "count": 1, "min_ns": nanoseconds, "p50_ns": nanoseconds, "p90_ns": nanoseconds,
+        "p99_ns": nanoseconds, "max_ns": nanoseconds, "mean_ns": nanoseconds,
+        "total_ns": nanoseconds,
+    });
+    let sums = json!({
+        "count": 1, "erred": 0, "bytes": 3_000, "compressed_bytes": 1_000,
+        "duration_ns": nanoseconds, "durations": durations,
+        "bandwidth": {"mean": 1_500, "p50": 1_500, "p90": 1_500, "p99": 1_500},
+    });
+    let with = |mut sums: Value, facts: Value| {
+        sums.as_object_mut().unwrap().extend(facts.as_object().unwrap().clone());
+        json!([sums])
+    };
+    let link = json!({"worker": "w", "peer": "w-2", "direction": "incoming"});
+    assert_eq!(answer["links"], with(sums.clone(), link));
+    assert_eq!(answer["types"], with(sums, json!({"type_name": "Matrix"})));
+    let by_task = format!("/api/v1/transfers?{ALL}&summary=true&task=load");
+    assert_eq!(running.json(&by_task).await["links"], answer["links"]);
+}
+
+#[tokio::test]
+async fn resources_are_told_as_means_and_rates_by_step_and_laid_over_each_other() {
+    let running = serve().await;
+    let _told = told(&running).await;
+    let path = "/api/v1/resources?from=1000020&to=1000022&step=1s";
+    let answer = running.json(path).await;
+    let series = |measure: &str, unit: &str, counted, points: Value, peak: f64| {
+        json!({"worker": "w", "host": "host-1", "run": null, "measure": measure, "unit": unit,
+               "counted": counted, "points": points, "peak": peak})
+    };
+    let times = [at(20), at(21)].map(profiler_core::Timestamp::unix_ns);
+    let cpu = json!([[times[0], 1.0, 1.0], [times[1], 0.5, 0.5]]);
+    let memory = json!([[times[0], 10.0, 10.0], [times[1], 30.0, 30.0]]);
+    let expected = json!([
+        series("process_cpu", "processors", true, cpu, 1.0),
+        series("process_memory", "bytes", false, memory, 30.0),
+    ]);
+    assert_eq!((&answer["series"], &answer["step_ns"]), (&expected, &json!(SECOND_NS)));
+    let path =
+        "/api/v1/resources?from=1000019&to=1000023&step=4s&align=true&measure=process_memory";
+    assert_eq!(running.json(path).await["series"][0]["points"], json!([[0, 20.0, 30.0]]));
+
+    // Two runs lie over each other, each from its own start.
+    let body = r#"{"name": "late"}"#;
+    send(running.address, "POST /api/v1/runs", "application/json", body).await;
+    let path = "/api/v1/resources?run=nightly&run=late&align=true";
+    assert_eq!(running.json(path).await["series"], json!([]));
+    let refused = get(running.address, "/api/v1/resources?run=nightly&from=-5m").await;
+    assert_eq!(refused.status, 400);
+    let refused = get(running.address, "/api/v1/resources?measure=memory").await;
+    assert!(refused.status == 400 && refused.body.contains("process_memory"), "{}", refused.body);
+}
+
+#[tokio::test]
+async fn progress_says_how_much_is_left() {
+    let running = serve().await;
+    let _told = told(&running).await;
+    let names = &running.json("/api/v1/progress?task=load").await["names"];
+    // One of four ended in the 55 seconds since.
+    let expected = json!([{
+        "name": "load", "expected": 4, "done": 1, "running": 1, "erred": 0, "lost": 0,
+        "cancelled": 0, "since": "1970-01-12T13:46:45.000000000Z", "since_ns": at(5).unix_ns(),
+        "rate_per_s": 1.0 / 55.0, "remaining_ns": 165 * SECOND_NS, "state": "running",
+    }]);
+    assert_eq!(*names, expected);
+}
+
+#[tokio::test]
+async fn runs_are_marked_listed_and_stand_for_their_range() {
+    let running = serve().await;
+    let _told = told(&running).await;
+    let post = async |path: &str, kind: &str, body: &str| {
+        let answer = send(running.address, &format!("POST {path}"), kind, body).await;
+        (answer.status, serde_json::from_str::<Value>(&answer.body).unwrap())
+    };
+    const JSON: &str = "application/json";
+    let (status, run) = post("/api/v1/runs", JSON, r#"{"name": "by hand"}"#).await;
+    let start_ns = at(60).unix_ns();
+    let expected = json!({
+        "id": format!("{start_ns:x}"), "name": "by hand", "worker": null,
+        "start": "1970-01-12T13:47:40.000000000Z", "start_ns": start_ns, "stop": null,
+        "stop_ns": null, "duration_ns": 0, "open": true,
+    });
+    assert_eq!((status, &run), (201, &expected));
+    let agents = json!({
+        "id": "0000000000000001-1", "name": "nightly", "worker": "w",
+        "start": "1970-01-12T13:46:49.000000000Z", "start_ns": at(9).unix_ns(),
+        "stop": "1970-01-12T13:46:53.000000000Z", "stop_ns": at(13).unix_ns(),
+        "duration_ns": 4 * SECOND_NS, "open": false,
+    });
+    assert_eq!(running.json("/api/v1/runs").await["runs"], json!([run, agents]));
+    let named = running.json("/api/v1/runs?name=nightly&from=1000000&to=1000010").await;
+    assert_eq!(named["runs"], json!([agents]));
+
+    running.now_ns.store(at(63).unix_ns(), std::sync::atomic::Ordering::SeqCst);
+    let (status, stopped) = post("/api/v1/runs/stop", JSON, r#"{"name": "by hand"}"#).await;
+    assert_eq!((status, &stopped["duration_ns"]), (200, &json!(3 * SECOND_NS)));
+    let (status, error) = post("/api/v1/runs/stop", JSON, r#"{"name": "by hand"}"#).await;
+    let reason = json!("no open run is called \"by hand\"");
+    assert_eq!((status, &error["error"]), (404, &reason));
+    for (kind, body, expected) in [
+        ("text/plain", r#"{"name": "x"}"#, 415),
+        (JSON, "{}", 400),
+        (JSON, r#"{"name": ""}"#, 400),
+        (JSON, r#"{"nam": "x"}"#, 400),
+    ] {
+        let (status, error) = post("/api/v1/runs", kind, body).await;
+        assert_eq!(status, expected, "{body}: {error}");
+    }
+
+    // In place of a range, in every question about one.
+    for (path, pointer) in [
+        ("tasks?", "/tasks/0/id"),
+        ("profile?", "/profile/unit"),
+        ("timeline?", "/steps"),
+        ("transfers?", "/transfers/0/id"),
+        ("progress?task=load&", "/names/0/done"),
+    ] {
+        let answer = running.json(&format!("/api/v1/{path}run=nightly")).await;
+        assert!(answer.pointer(pointer).is_some(), "{path}: {answer:#}");
+        let unknown = get(running.address, &format!("/api/v1/{path}run=nightlu")).await;
+        let error: Value = serde_json::from_str(&unknown.body).unwrap();
+        let nearest = json!(["nightly"]);
+        assert_eq!((unknown.status, &error["nearest"]), (404, &nearest), "{path}");
+        let both = get(running.address, &format!("/api/v1/{path}run=nightly&to=now")).await;
+        assert_eq!(both.status, 400, "{path}");
+    }
+    let tasks = running.json("/api/v1/tasks?run=nightly").await;
+    assert_eq!(tasks["range"]["from_ns"], at(9).unix_ns());
+}
+
+/// A stream of events.
+struct Listener {
+    stream: TcpStream,
+    heard: String,
+}
+
+impl Listener {
+    async fn new(running: &Running, query: &str) -> Listener {
+        let mut stream = TcpStream::connect(running.address).await.unwrap();
+        let text = format!("GET /api/v1/events{query} HTTP/1.1\r\nhost: x\r\n\r\n");
+        stream.write_all(text.as_bytes()).await.unwrap();
+        let mut listener = Listener { stream, heard: String::new() };
+        listener.until("\r\n\r\n").await;
+        listener
+    }
+
+    /// Listens until that was heard.
+    async fn until(&mut self, text: &str) {
+        let mut bytes = [0; 4_096];
+        while !self.heard.contains(text) {
+            let read = timeout(Duration::from_secs(20), self.stream.read(&mut bytes)).await;
+            let count = read.expect("it comes in time").unwrap();
+            assert!(count > 0, "the stream ended after {}", self.heard);
+            self.heard += std::str::from_utf8(&bytes[..count]).unwrap();
+        }
+    }
+
+    fn kinds(&self) -> Vec<&str> {
+        self.heard.lines().filter_map(|line| line.strip_prefix("event: ")).collect()
+    }
+}
+
+#[tokio::test]
+async fn what_happens_is_told_as_it_happens_to_who_asked_for_it() {
+    let running = serve().await;
+    let mut all = Listener::new(&running, "").await;
+    let mut ends = Listener::new(&running, "?kind=task_ended&task=load&outcome=lost").await;
+    let (mut worker, mut client) = told(&running).await;
+    let tasks = vec![worker.task(2, "load", (20, None)), worker.task(3, "load", (21, Some(22)))];
+    let flush = worker.flush(32, tasks);
+    client.ask(agent_message::Kind::Flush(flush)).await;
+    client.tell(agent_message::Kind::Goodbye(Default::default())).await;
+    assert!(client.hear().await.is_none());
+    all.until("\"outcome\":\"lost\"").await;
+    assert!(all.heard.contains("text/event-stream"), "{}", all.heard);
+    let expected = [
+        "worker_connected",
+        "task_ended",
+        "task_started",
+        "run_stopped",
+        "task_ended",
+        "worker_away",
+        "worker_gone",
+        "task_ended",
+    ];
+    assert_eq!(all.kinds(), expected);
+    assert!(all.heard.contains("\nid: 1\n"), "{}", all.heard);
+    ends.until("\"outcome\":\"lost\"").await;
+    assert_eq!(ends.kinds(), ["task_ended"]);
+
+    // What is rare is remembered; tasks have their own table.
+    let recent = running.json("/api/v1/events/recent?limit=3").await;
+    let events = recent["events"].as_array().unwrap();
+    let kinds: Vec<&Value> = events.iter().map(|event| &event["kind"]).collect();
+    assert_eq!(kinds, ["worker_gone", "worker_away", "run_stopped"]);
+    assert_eq!(events[0]["data"]["worker"], "w");
+    assert_eq!(events[2]["data"]["name"], "nightly");
+
+    let refused = get(running.address, "/api/v1/events?kind=tasks").await;
+    assert!(refused.status == 400 && refused.body.contains("task_started"), "{}", refused.body);
+    let mut more = Vec::new();
+    for _ in 2..EVENT_SUBSCRIBERS_MAX {
+        more.push(Listener::new(&running, "").await);
+    }
+    assert_eq!(get(running.address, "/api/v1/events").await.status, 503);
+}
+
+#[tokio::test]
+async fn a_stop_ends_the_streams_of_events() {
+    let running = serve().await;
+    let mut listener = Listener::new(&running, "").await;
+    running.stop.send(()).unwrap();
+    let served = timeout(crate::limits::SHUTDOWN_MAX / 2, running.served).await;
+    served.expect("it does not wait for subscribers").unwrap().unwrap();
+    let mut rest = Vec::new();
+    listener.stream.read_to_end(&mut rest).await.unwrap();
+}

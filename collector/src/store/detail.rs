@@ -1,0 +1,197 @@
+//! What is said of a task, as JSON in columns of text: any reader of Parquet has functions for it, and
+//! zstd leaves about 7 bytes of each phase.
+
+use std::fmt;
+use std::sync::{Arc, LazyLock};
+
+use profiler_core::{PhaseInterval, TaskDetail};
+use rustc_hash::FxHashSet;
+use serde::de::{self, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Most distinct texts of one row group that are held once.
+const SHARED_TEXTS_MAX: usize = 4_096;
+
+/// `{"key": "value", …}`, in the order in which they were said.
+pub(super) fn labels_json(detail: Option<&TaskDetail>) -> Arc<str> {
+    static NONE: LazyLock<Arc<str>> = LazyLock::new(|| "{}".into());
+    match detail.map_or(&[][..], |detail| &detail.labels) {
+        [] => NONE.clone(),
+        labels => json(&Labels(labels)),
+    }
+}
+
+/// `[["transfer", start, duration], …]`: nanoseconds, the start from the task's; a fourth number says
+/// of how many intervals it is the sum, if of several.
+pub(super) fn phases_json(detail: Option<&TaskDetail>) -> Arc<str> {
+    static NONE: LazyLock<Arc<str>> = LazyLock::new(|| "[]".into());
+    match detail.map_or(&[][..], |detail| &detail.phases) {
+        [] => NONE.clone(),
+        phases => json(&Phases(phases)),
+    }
+}
+
+fn json(value: &impl Serialize) -> Arc<str> {
+    serde_json::to_string(value).expect("lists of texts and numbers are JSON").into()
+}
+
+struct Labels<'a>(&'a [Label]);
+
+impl Serialize for Labels<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(key, value)| (&**key, &**value)))
+    }
+}
+
+struct Phases<'a>(&'a [PhaseInterval]);
+
+impl Serialize for Phases<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(Phase))
+    }
+}
+
+struct Phase<'a>(&'a PhaseInterval);
+
+impl Serialize for Phase<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let PhaseInterval { name, start_ns, duration_ns, count } = self.0;
+        match count {
+            1 => (&**name, start_ns, duration_ns).serialize(serializer),
+            count => (&**name, start_ns, duration_ns, count).serialize(serializer),
+        }
+    }
+}
+
+/// A key and its value.
+pub(super) type Label = (Arc<str>, Arc<str>);
+
+/// Reads the columns back; texts that come often are held once.
+#[derive(Default)]
+pub(super) struct Texts(FxHashSet<Arc<str>>);
+
+impl Texts {
+    /// What [`labels_json`] wrote.
+    pub(super) fn labels(&mut self, json: &str) -> Result<Vec<Label>, String> {
+        if json == "{}" {
+            return Ok(Vec::new());
+        }
+        let LabelList(labels) = serde_json::from_str(json)
+            .map_err(|error| format!("a task's labels are not understood: {error}"))?;
+        Ok(labels
+            .into_iter()
+            .map(|(key, value)| (self.shared(&key), self.shared(&value)))
+            .collect())
+    }
+
+    /// What [`phases_json`] wrote.
+    pub(super) fn phases(&mut self, json: &str) -> Result<Vec<PhaseInterval>, String> {
+        if json == "[]" {
+            return Ok(Vec::new());
+        }
+        let phases: Vec<PhaseRow> = serde_json::from_str(json)
+            .map_err(|error| format!("a task's phases are not understood: {error}"))?;
+        let phase = |PhaseRow(name, start_ns, duration_ns, count): PhaseRow| PhaseInterval {
+            name: self.shared(&name),
+            start_ns,
+            duration_ns,
+            count,
+        };
+        Ok(phases.into_iter().map(phase).collect())
+    }
+
+    fn shared(&mut self, text: &str) -> Arc<str> {
+        if let Some(text) = self.0.get(text) {
+            return text.clone();
+        }
+        let text: Arc<str> = text.into();
+        if self.0.len() < SHARED_TEXTS_MAX {
+            self.0.insert(text.clone());
+        }
+        text
+    }
+}
+
+#[derive(Deserialize)]
+struct PhaseRow(String, i64, u64, #[serde(default = "once")] u32);
+
+fn once() -> u32 {
+    1
+}
+
+/// The entries of an object in its order, with those of equal keys.
+struct LabelList(Vec<(String, String)>);
+
+impl<'de> Deserialize<'de> for LabelList {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Entries;
+        impl<'de> Visitor<'de> for Entries {
+            type Value = LabelList;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of texts")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<LabelList, A::Error> {
+                let mut entries = Vec::new();
+                while let Some(entry) = map.next_entry()? {
+                    entries.push(entry);
+                }
+                Ok(LabelList(entries))
+            }
+        }
+        deserializer.deserialize_map(Entries).map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_was_said_is_read_back(
+            labels in prop::collection::vec((".{0,4}", ".{0,4}"), 0..4),
+            phases in prop::collection::vec((".{0,4}", any::<i64>(), any::<u64>(), any::<u32>()), 0..4),
+        ) {
+            let labels = labels.into_iter().map(|(key, value)| (key.into(), value.into()));
+            let phases = phases.into_iter().map(|(name, start_ns, duration_ns, count)| {
+                PhaseInterval { name: name.into(), start_ns, duration_ns, count }
+            });
+            let (labels, phases) = (labels.collect::<Vec<_>>(), phases.collect::<Vec<_>>());
+            let detail = TaskDetail { labels, phases, ..TaskDetail::default() };
+            let mut texts = Texts::default();
+            prop_assert_eq!(texts.labels(&labels_json(Some(&detail))), Ok(detail.labels.clone()));
+            prop_assert_eq!(texts.phases(&phases_json(Some(&detail))), Ok(detail.phases.clone()));
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(text in ".{0,30}") {
+            let mut texts = Texts::default();
+            let _ = (texts.labels(&text), texts.phases(&text));
+        }
+    }
+
+    #[test]
+    fn it_is_plain_json() {
+        let phase = |name: &str, start_ns, duration_ns, count| PhaseInterval {
+            name: name.into(),
+            start_ns,
+            duration_ns,
+            count,
+        };
+        let detail = TaskDetail {
+            labels: vec![("k".into(), "\"v\"".into()), ("k".into(), "".into())],
+            phases: vec![phase("queue", -5, 5, 1), phase("disk-read", 0, 7, 3)],
+            ..TaskDetail::default()
+        };
+        assert_eq!(&*labels_json(Some(&detail)), r#"{"k":"\"v\"","k":""}"#);
+        assert_eq!(&*phases_json(Some(&detail)), r#"[["queue",-5,5],["disk-read",0,7,3]]"#);
+        assert_eq!((&*labels_json(None), &*phases_json(None)), ("{}", "[]"));
+        let mut texts = Texts::default();
+        assert!(texts.phases(r#"[["queue",-5]]"#).is_err());
+        assert!(texts.labels(r#"{"k":1}"#).is_err());
+    }
+}

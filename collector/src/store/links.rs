@@ -1,0 +1,95 @@
+//! Numbers for what transfers are summed by: the other end and the type.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use super::record_lists::LinkRow;
+use crate::limits::LINKS_MAX;
+
+/// Stands for peers and types that there is no room for.
+const OVERFLOW: &str = "[overflow]";
+
+/// All pairs of a peer and a type, by number from 1.
+#[derive(Debug, Default)]
+pub(crate) struct Links {
+    rows: Vec<(Arc<str>, Arc<str>)>,
+    numbers: FxHashMap<(Arc<str>, Arc<str>), u32>,
+}
+
+impl Links {
+    /// The number of a pair, a new one if it has none. Past [`LINKS_MAX`] types of a known peer, and
+    /// then peers, share one.
+    pub(super) fn give(&mut self, peer: &Arc<str>, type_name: &Arc<str>) -> u32 {
+        let pair = (peer.clone(), type_name.clone());
+        if let Some(number) = self.numbers.get(&pair) {
+            return *number;
+        }
+        if self.rows.len() < LINKS_MAX {
+            return self.add(pair);
+        }
+        let pair: (Arc<str>, Arc<str>) = (OVERFLOW.into(), OVERFLOW.into());
+        let known = self.numbers.get(&pair).copied();
+        known.unwrap_or_else(|| self.add(pair))
+    }
+
+    fn add(&mut self, pair: (Arc<str>, Arc<str>)) -> u32 {
+        self.rows.push(pair.clone());
+        let number = u32::try_from(self.rows.len()).expect("links are limited");
+        self.numbers.insert(pair, number);
+        number
+    }
+
+    /// Rows from the `from`th pair on.
+    pub(super) fn rows_from(&self, from: usize) -> Vec<LinkRow> {
+        let rows = self.rows.iter().zip(1u32..).skip(from);
+        let row = |((peer, type_name), number): (&(Arc<str>, Arc<str>), u32)| LinkRow {
+            number,
+            peer: peer.clone(),
+            type_name: type_name.clone(),
+        };
+        rows.map(row).collect()
+    }
+
+    /// Takes in what the tables hold, by number; one whose file is lost says so, once.
+    pub(super) fn restore(&mut self, rows: Vec<LinkRow>, count: usize) {
+        let damaged: Arc<str> = "[damaged]".into();
+        self.rows = vec![(damaged.clone(), damaged); count];
+        for LinkRow { number, peer, type_name } in rows {
+            if let Some(row) = number.checked_sub(1).and_then(|at| self.rows.get_mut(at as usize)) {
+                *row = (peer, type_name);
+            }
+        }
+        self.numbers = self.rows.iter().cloned().zip(1..).collect();
+    }
+
+    /// Peers and types, by number from 1.
+    pub(crate) fn all(&self) -> Vec<(Arc<str>, Arc<str>)> {
+        self.rows.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_past_the_limit_share_one_number_and_a_lost_file_leaves_numbers_as_they_were() {
+        let mut links = Links::default();
+        let text = |n: usize| -> Arc<str> { n.to_string().into() };
+        let numbers = (0..LINKS_MAX + 3).map(|n| links.give(&text(n), &text(0)));
+        let numbers: Vec<u32> = numbers.collect();
+        let last = u32::try_from(LINKS_MAX).unwrap();
+        let expected = [last - 1, last, last + 1, last + 1, last + 1];
+        assert_eq!(numbers[LINKS_MAX - 2..], expected);
+        assert_eq!(links.give(&text(0), &text(0)), 1);
+        assert_eq!(&*links.all()[LINKS_MAX].0, OVERFLOW);
+
+        let rows = links.rows_from(2);
+        let mut restored = Links::default();
+        restored.restore(rows, LINKS_MAX + 1);
+        assert_eq!(&*restored.all()[0].0, "[damaged]");
+        assert_eq!(restored.give(&text(2), &text(0)), 3);
+        assert_eq!(restored.give(&text(1), &text(0)), last + 1);
+    }
+}
