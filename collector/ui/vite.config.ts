@@ -9,6 +9,8 @@ export default defineConfig({
     assetsInlineLimit: 0,
     // The browsers of the target know it, and the polyfill would cost 1 kB.
     modulePreload: { polyfill: false },
+    // A part that only one view needs is told by its name; a test counts what any one view loads.
+    rollupOptions: { output: { chunkFileNames: 'assets/page-[name]-[hash].js' } },
   },
   oxc: { jsx: { runtime: 'automatic', importSource: 'preact' } },
   worker: { format: 'es' },

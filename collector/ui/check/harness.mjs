@@ -65,6 +65,13 @@ export async function checkForm(page, checks, what) {
   checks.expect(wide <= width, `${what}: nothing is wider than the window`, `${wide} > ${width}`);
 }
 
+/** What was asked for is there, and drawn: nothing is being waited for any more. */
+export async function settled(page) {
+  await page.waitForSelector('main table, main canvas, main pre, main .empty:not([role="status"])');
+  await page.waitForFunction(() => !document.querySelector('main [role="status"].empty, main [aria-busy="true"]'));
+  await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done()))));
+}
+
 /** No serious finding of axe-core. It is evaluated, for the policy lets no other script in. */
 export async function checkAccess(page, checks, what) {
   await page.evaluate(AXE);
@@ -85,7 +92,9 @@ export async function proxy(target, base) {
       response.writeHead(answer.statusCode, answer.headers);
       answer.pipe(response);
     });
-    to.on('error', () => response.writeHead(502).end());
+    to.on('error', () => (response.headersSent ? response.destroy() : response.writeHead(502).end()));
+    // A stream that nobody hears any more would stay open.
+    response.on('close', () => to.destroy());
     request.pipe(to);
   });
   await new Promise((listening) => server.listen(0, '127.0.0.1', listening));

@@ -18,17 +18,40 @@ const totals = (ns) => ({ cpu_ns: ns, runnable_ns: 0, lock_ns: 0, sleep_ns: 0, n
 const range = () => ({ from_ns: now() - 300 * NS, to_ns: now() });
 const sampled = () => ({ range: range(), filter: {}, windows: 1, sampled_ns: NS, achieved_rate_hz: 100, achieved_share: 1, data: range() });
 
-function node(parent, name, kind, selfNs, file) {
+export function node(parent, name, kind, selfNs, file) {
   return { parent, name, kind, file, line: 0, module: file, self: { cpu: selfNs, runnable: 0, wait: 0 }, total: { cpu: selfNs, runnable: 0, wait: 0 } };
 }
 
-function profile(nodes) {
+export function profile(nodes) {
   const sum = nodes.reduce((all, one) => all + one.self.cpu, 0);
-  return { ...sampled(), by: 'function', workers: ['w'], totals: totals(sum), empty: sum === 0, profile: { unit: 'ns', nodes } };
+  return { ...sampled(), by: 'function', workers: ['w'], totals: totals(sum), empty: sum === 0, profile: columns(nodes) };
+}
+
+/** Nodes as the API writes them in columns. */
+function columns(nodes) {
+  const functions = { names: [], kinds: [], files: [], lines: [], modules: [] };
+  const known = new Map();
+  const numbers = nodes.map(({ name, kind, file, line, module }) => {
+    const key = JSON.stringify([name, kind, file]);
+    if (!known.has(key)) {
+      known.set(key, known.size);
+      for (const [column, value] of Object.entries({ names: name, kinds: kind, files: file, lines: line, modules: module })) functions[column].push(value);
+    }
+    return known.get(key);
+  });
+  const cpu = { nodes: [], ns: [] };
+  let last = 0;
+  nodes.forEach((one, i) => {
+    if (one.self.cpu === 0) return;
+    cpu.nodes.push(i + 1 - last);
+    cpu.ns.push(one.self.cpu);
+    last = i + 1;
+  });
+  return { unit: 'ns', pruned: 0, functions, parents: nodes.map(({ parent }, i) => i + 1 - parent), numbers, self: { cpu } };
 }
 
 /** A tree of `count` nodes with few wide and many narrow ones, from a fixed seed. */
-export function manyNodes(count) {
+export function nodesOf(count) {
   let seed = 7;
   const random = (below) => {
     seed = (Math.imul(seed, 1103515245) + 12345) >>> 0;
@@ -44,8 +67,10 @@ export function manyNodes(count) {
     const fn = random(8000);
     nodes.push(node(parent, `function_${fn}`, 'function', (1 + random(1000)) * 1000, `/home/crate${fn % 40}/src/lib.rs`));
   }
-  return profile(nodes);
+  return nodes;
 }
+
+export const manyNodes = (count) => profile(nodesOf(count));
 
 /** Answers for all questions, with `names` as names of everything that has one. */
 export function hostile(names) {
@@ -54,11 +79,13 @@ export function hostile(names) {
   const zeros = () => Array(steps).fill(0);
   const tasks = names.map((name, i) => ({
     worker: name, epoch: '1', id: i, name, key: name, thread_id: i, thread_name: name, parent: null,
+    attempt: 2, result_bytes: 5, type_name: name, labels: { [name]: name }, phases: [{ name, start_ns: now() - (20 - i) * NS, duration_ns: NS / 2, count: 1 }],
     start_ns: now() - (20 - i) * NS, stop_ns: i % 3 === 0 ? null : now() - (19 - i) * NS, duration_ns: NS,
     outcome: ['running', 'ok', 'erred', 'cancelled', 'lost'][i % 5], cause: name,
   }));
   const nodes = names.map((name) => node(0, name, 'task', 0, ''));
-  names.forEach((name, i) => nodes.push(node(i + 1, name, 'function', NS, name)));
+  names.forEach((name, i) => nodes.push(node(i + 1, name, 'phase', NS, '')));
+  names.forEach((name, i) => nodes.push(node(names.length + i + 1, name, 'function', NS, name)));
   const account = { accepted_ns: NS, stored_ns: NS, lost_refused_ns: 1, lost_forgotten_ns: 0, lost_queue_ns: 0, lost_tasks: 1, unaccounted_ns: 0, balanced: true };
   return {
     profile: profile(nodes),
@@ -72,6 +99,7 @@ export function hostile(names) {
       names: names.map((name) => ({
         name, running: 1, outcomes: { ok: 1, erred: 1, cancelled: 1, panicked: 0, lost: 1 },
         durations: { count: 3, min_ns: 1, p50_ns: 1, p90_ns: 2, p99_ns: 3, max_ns: NS, mean_ns: 2, total_ns: 2 * NS },
+        phases: [{ name, tasks: 3, duration_ns: NS }, { name: 'execute', tasks: 3, duration_ns: NS }],
       })),
     },
     workers: {
@@ -85,7 +113,57 @@ export function hostile(names) {
         }],
       })),
     },
+    ...madeOfNames(names),
   };
+}
+
+/** Answers about transfers, resources, runs, events and live stacks. */
+function madeOfNames(names) {
+  const peer = (i) => names[(i + 1) % names.length];
+  const sums = (i) => ({ count: 3, erred: i % 2, bytes: (i + 1) * 1e6, compressed_bytes: i % 2 ? null : 1e5, duration_ns: NS, bandwidth: { mean: 1e6, p50: 1e6, p90: 2e6, p99: null } });
+  return {
+    transferSums: {
+      range: range(), damaged: [], types: names.map((name, i) => ({ type_name: name, ...sums(i) })),
+      links: names.flatMap((name, i) => ['incoming', 'outgoing'].map((direction) => ({ worker: name, peer: peer(i), direction, ...sums(i) }))),
+    },
+    transfers: {
+      range: range(), total: names.length, truncated: false, damaged: [],
+      transfers: names.map((name, i) => ({
+        worker: name, epoch: '1', id: i, direction: 'incoming', peer: peer(i), keys: [name, name, name, name], more_keys: 2, type_name: name, bytes: 1e6,
+        compressed_bytes: 5e5, start_ns: now(), duration_ns: NS, bandwidth: 1e6, outcome: i % 2 ? 'ok' : 'erred', cause: name,
+      })),
+    },
+    resources: {
+      range: range(), damaged: [], step_ns: NS,
+      series: names.flatMap((name, i) => ['process_memory', 'cpu', name].map((measure) => ({
+        worker: name, host: name, run: i % 2 ? name : null, measure, unit: measure === 'process_memory' ? 'bytes' : name, counted: false,
+        points: Array.from({ length: 60 }, (_, at) => [now() - (60 - at) * NS, (i + 1) * 1e8 + at * 1e6, (i + 1) * 1e8 + at * 1e6]), peak: (i + 1) * 2e8,
+      }))),
+    },
+    progress: { now_ns: now(), names: names.map((name, i) => ({ name, expected: i % 3 === 2 ? null : 40, done: 10, running: 2, erred: i % 2, lost: 0, cancelled: 0, rate_per_s: 1, remaining_ns: 30 * NS, state: i % 2 ? 'erred' : 'running' })) },
+    runs: { runs: names.map((name, i) => ({ id: String(i), name, worker: null, start_ns: now(), stop_ns: null, duration_ns: NS, open: true })) },
+    recent: {
+      events: names.flatMap((name, i) => ['task_ended', 'worker_gone', 'run_started', 'damage'].map((kind, at) => ({
+        id: 4 * i + at, kind, at_ns: now(), data: { worker: name, name, outcome: 'erred', cause: name, file: name, duration_ns: NS, start_ns: now() - NS, stop_ns: now() },
+      }))),
+    },
+    stacks: {
+      now_ns: now(),
+      workers: names.map((name) => ({
+        worker: name, epoch: '1', answered: false, reason: name, left_out: 0,
+        groups: [{ kind: 'task', task: name, state: 'cpu', stack: [{ name, file: name, line: 1, inlined: false }], threads: [{ id: 1, name, there_ns: 0, seen_ago_ns: 1 }] }],
+      })),
+    },
+  };
+}
+
+/** Two profiles, of which the first is before: `same` stays, `more` doubles, `less` halves, and each
+ * has something that the other lacks. */
+export function twoProfiles() {
+  const of = (weights) => profile([node(0, 'load', 'task', 0, ''), ...Object.entries(weights).map(([name, ms]) => node(1, name, 'function', ms * 1e6, '/home/made/src/lib.rs'))]);
+  const before = of({ same: 400, more: 200, less: 300, gone: 100 });
+  const after = of({ same: 400, more: 400, less: 150, fresh: 50 });
+  return { ...hostile(['load']), runs: { runs: [] }, profile: (url) => (url.searchParams.get('from') === '-600s' ? before : after) };
 }
 
 /** A collector to which nobody has sent anything. */
@@ -95,14 +173,17 @@ export function nothing() {
   return { ...made, profile: { ...made.profile, ...empty, workers: [] }, timeline: { ...made.timeline, ...empty } };
 }
 
-/** Lets a page ask these answers instead of the collector. */
+/** Lets a page ask these answers instead of the collector. One may be a function of what is asked. */
 export async function answerWith(page, made) {
-  const texts = Object.fromEntries(Object.entries(made).map(([name, value]) => [name, JSON.stringify(value)]));
+  const texts = Object.fromEntries(Object.entries(made).map(([name, value]) => [name, typeof value === 'function' ? value : JSON.stringify(value)]));
   await page.context().route('**/api/v1/**', (route) => {
     const url = new URL(route.request().url());
     const name = url.pathname.split('/').pop();
-    const body = texts[url.searchParams.has('summary') ? 'summary' : name];
-    return route.fulfill({ contentType: 'application/json', body });
+    // A stream that says once that there is something, and ends; the page then asks by itself.
+    if (name === 'live') return route.fulfill({ contentType: 'text/event-stream', body: `retry: 600000\nevent: news\ndata: {"now_ns":${now()},"data_to_ns":null,"flushes":1}\n\n` });
+    const summary = name === 'transfers' ? 'transferSums' : 'summary';
+    const body = texts[url.searchParams.has('summary') ? summary : name];
+    return route.fulfill({ contentType: 'application/json', body: typeof body === 'function' ? JSON.stringify(body(url)) : body });
   });
 }
 

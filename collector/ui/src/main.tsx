@@ -8,26 +8,39 @@ import { ask, type SummaryAnswer } from './core/api';
 import { prepareColours } from './core/colours';
 import { useKeys } from './core/keys';
 import { lost, paused, togglePause, useBehindSeconds } from './core/live';
+import { shown } from './core/names';
 import { isLive } from './core/time';
 import { Help } from './parts/Help';
 import { RangePicker } from './parts/RangePicker';
 import { Empty } from './parts/Notes';
-import { LicensesPage } from './pages/licenses';
-import { ProfilePage } from './pages/profile';
-import { StatusPage } from './pages/status';
-import { TasksPage } from './pages/tasks';
-import { WorkersPage } from './pages/workers';
+import { lazy } from './parts/Lazy';
 
-const LINKS: [string, string][] = [['', 'Status'], ['profile', 'Profile'], ['tasks', 'Tasks'], ['workers', 'Workers']];
+const StatusPage = lazy(async () => (await import('./pages/status')).StatusPage);
+const ProfilePage = lazy(async () => (await import('./pages/profile')).ProfilePage);
+const TasksPage = lazy(async () => (await import('./pages/tasks')).TasksPage);
+const WorkersPage = lazy(async () => (await import('./pages/workers')).WorkersPage);
+const ComparePage = lazy(async () => (await import('./pages/compare')).ComparePage);
+const TaskPage = lazy(async () => (await import('./pages/task')).TaskPage);
+const WorkerPage = lazy(async () => (await import('./pages/worker')).WorkerPage);
+const TransfersPage = lazy(async () => (await import('./pages/transfers')).TransfersPage);
+const MemoryPage = lazy(async () => (await import('./pages/memory')).MemoryPage);
+const EventsPage = lazy(async () => (await import('./pages/events')).EventsPage);
+const LicensesPage = lazy(async () => (await import('./pages/licenses')).LicensesPage);
+
+const LINKS: [string, string][] = [
+  ['', 'Status'], ['profile', 'Profile'], ['compare', 'Compare'], ['tasks', 'Tasks'],
+  ['workers', 'Workers'], ['transfers', 'Transfers'], ['memory', 'Memory'], ['events', 'Events'],
+];
 
 function App() {
-  const { page, params } = useAddress();
+  const { page, item, params } = useAddress();
   const [help, setHelp] = useState(false);
   useEffect(() => {
-    document.title = page === '' ? 'Emberline' : `${page[0].toUpperCase()}${page.slice(1)} · Emberline`;
-  }, [page]);
+    const words = item === null ? LINKS.find(([to]) => to === page)?.[1] ?? page : shown(item, 60);
+    document.title = page === '' ? 'Emberline' : `${words} · Emberline`;
+  }, [page, item]);
   useKeys((key, target) => {
-    const at = ['1', '2', '3', '4'].indexOf(key);
+    const at = ['1', '2', '3', '4', '5', '6', '7', '8'].indexOf(key);
     if (key === '?') setHelp(true);
     else if (key === ' ' && target.tagName !== 'BUTTON' && target.tagName !== 'A') togglePause();
     else if (at >= 0) go(LINKS[at][0], along());
@@ -40,7 +53,7 @@ function App() {
         <a class="brand" href={href('', along())}>Emberline</a>
         <nav aria-label="Pages">
           {LINKS.map(([to, words]) => (
-            <a key={to} href={href(to, along())} aria-current={page === to ? 'page' : undefined}>{words}</a>
+            <a key={to} href={href(to, along())} aria-current={page === to ? 'page' : page === `${to}/~` ? 'true' : undefined}>{words}</a>
           ))}
         </nav>
         <span class="gap" />
@@ -49,19 +62,25 @@ function App() {
         <button class="round" aria-label="Help" title="Help (?)" onClick={() => setHelp(true)}>?</button>
       </header>
       <Lost />
-      <main>{view(page)}</main>
+      <main>{view(page, item)}</main>
       <footer><a href={href('licenses')}>Licences</a></footer>
       {help && <Help onClose={() => setHelp(false)} />}
     </div>
   );
 }
 
-function view(page: string) {
+function view(page: string, item: string | null) {
   switch (page) {
     case '': return <StatusPage />;
     case 'profile': return <ProfilePage />;
     case 'tasks': return <TasksPage />;
     case 'workers': return <WorkersPage />;
+    case 'compare': return <ComparePage />;
+    case 'tasks/~': return <TaskPage key={item} name={item ?? ''} />;
+    case 'workers/~': return <WorkerPage key={item} id={item ?? ''} />;
+    case 'transfers': return <TransfersPage />;
+    case 'memory': return <MemoryPage />;
+    case 'events': return <EventsPage />;
     case 'licenses': return <LicensesPage />;
     default: return <Empty title="There is no such page"><a href={href('')}>To the status of the fleet</a></Empty>;
   }

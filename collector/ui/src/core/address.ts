@@ -6,14 +6,18 @@ import { RANGE_DEFAULT, type Range } from './time';
 /** Where the page's files are; also works below a proxy's path. Scripts stand one folder deeper. */
 const BASE = import.meta.env.DEV ? new URL('/', location.href) : new URL(/* @vite-ignore */ '..', import.meta.url);
 
-export const PAGES = ['', 'profile', 'tasks', 'workers', 'licenses'] as const;
-export type Page = (typeof PAGES)[number];
-
 /** An address: the page and its parameters, in the order in which they were given. */
 export interface Address {
+  /** `tasks`, or `tasks/~` for one of them. */
   page: string;
+  /** What the page is of, if it is of one thing: a task's name, a worker's id. */
+  item: string | null;
   params: URLSearchParams;
 }
+
+/** Names that a path cannot hold, or that a proxy might read otherwise, stand in the parameter `name`
+ * of this item. */
+const UNSPEAKABLE = '~';
 
 /** Parameters that go along from page to page. */
 const SHARED = ['from', 'to', 'worker'];
@@ -22,7 +26,26 @@ export function current(): Address {
   const path = location.pathname.startsWith(BASE.pathname)
     ? location.pathname.slice(BASE.pathname.length)
     : location.pathname.slice(1);
-  return { page: path.replace(/\/$/, ''), params: new URLSearchParams(location.search) };
+  const params = new URLSearchParams(location.search);
+  const [page, item, ...rest] = path.replace(/\/$/, '').split('/');
+  if (item === undefined) return { page, item: null, params };
+  return { page: rest.length > 0 ? path : `${page}/~`, item: item === UNSPEAKABLE ? params.get('name') : decoded(item), params };
+}
+
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+/** The URL of the page of one task's name or one worker. */
+export function itemHref(page: 'tasks' | 'workers', item: string, params: URLSearchParams): string {
+  const isPlain = /^[\w .:@+-]{1,200}$/.test(item) && !/^\.+$/.test(item);
+  const query = new URLSearchParams(params);
+  if (!isPlain) query.set('name', item);
+  return href(`${page}/${isPlain ? encodeURIComponent(item) : UNSPEAKABLE}`, query);
 }
 
 /** The URL of a page; parameters without a value are left out. */
@@ -74,8 +97,8 @@ export function changed(params: URLSearchParams, changes: Changes): URLSearchPar
 
 /** Changes the current page's parameters. */
 export function change(changes: Changes, replace = false): void {
-  const { page, params } = current();
-  go(page, changed(params, changes), replace);
+  const url = new URL(location.href);
+  go(url.pathname.slice(BASE.pathname.length), changed(current().params, changes), replace);
 }
 
 /** The parameters that another page shares with the current one, and `changes`. */

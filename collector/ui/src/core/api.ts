@@ -52,6 +52,12 @@ export interface Task {
   duration_ns: number;
   outcome: string;
   cause: string;
+  // Since agents tell of phases.
+  attempt?: number | null;
+  result_bytes?: number | null;
+  type_name?: string;
+  labels?: Record<string, string>;
+  phases?: { name: string; start_ns: number; duration_ns: number; count: number }[];
 }
 
 export interface TasksAnswer {
@@ -77,6 +83,7 @@ export interface TaskName {
   running: number;
   outcomes: Record<'ok' | 'erred' | 'cancelled' | 'panicked' | 'lost', number>;
   durations: Durations | null;
+  phases?: { name: string; tasks: number; duration_ns: number }[];
 }
 
 export interface SummaryAnswer {
@@ -116,6 +123,120 @@ export interface Epoch {
 export interface WorkersAnswer {
   now_ns: number;
   workers: { worker: string; epochs: Epoch[] }[];
+}
+
+export interface StackGroup {
+  kind: string;
+  task: string | null;
+  state: State;
+  stack: { name: string; file: string; line: number; inlined: boolean }[];
+  threads: { id: number; name: string; there_ns: number; seen_ago_ns: number }[];
+}
+
+export interface StacksAnswer {
+  workers: { worker: string; epoch: string; answered: boolean; reason: string | null; left_out: number; groups: StackGroup[] }[];
+}
+
+export interface LinkSums {
+  count: number;
+  erred: number;
+  bytes: number;
+  compressed_bytes: number | null;
+  duration_ns: number;
+  /** Bytes a second. */
+  bandwidth: { mean: number | null; p50: number | null; p90: number | null; p99: number | null } | null;
+}
+
+export interface Link extends LinkSums {
+  worker: string;
+  peer: string;
+  direction: 'incoming' | 'outgoing';
+}
+
+export interface TransferSums {
+  links: Link[];
+  types: ({ type_name: string } & LinkSums)[];
+}
+
+export interface Transfer {
+  worker: string;
+  epoch: string;
+  id: number;
+  direction: 'incoming' | 'outgoing';
+  peer: string;
+  keys: string[];
+  more_keys: number;
+  type_name: string;
+  bytes: number;
+  compressed_bytes: number | null;
+  start_ns: number;
+  duration_ns: number;
+  bandwidth: number | null;
+  outcome: string;
+  cause: string;
+}
+
+export interface TransfersAnswer {
+  total: number;
+  truncated: boolean;
+  transfers: Transfer[];
+}
+
+export interface ResourceSeries {
+  worker: string;
+  host: string;
+  run: string | null;
+  measure: string;
+  unit: string;
+  /** Time, mean and most; nanoseconds since 1970, or since the start of the run. */
+  points: [number, number, number][];
+  peak: number | null;
+}
+
+export interface ResourcesAnswer {
+  step_ns: number;
+  series: ResourceSeries[];
+}
+
+export interface FleetEvent {
+  id: number;
+  kind: string;
+  at_ns: number;
+  data: Record<string, unknown>;
+}
+
+export interface EventsAnswer {
+  events: FleetEvent[];
+}
+
+export interface Progress {
+  name: string;
+  expected: number | null;
+  done: number;
+  running: number;
+  erred: number;
+  lost: number;
+  cancelled: number;
+  remaining_ns: number | null;
+  state: 'running' | 'done' | 'erred';
+}
+
+export interface ProgressAnswer {
+  names: Progress[];
+}
+
+export interface Run {
+  id: string;
+  name: string;
+  worker: string | null;
+  start_ns: number;
+  stop_ns: number | null;
+  duration_ns: number;
+  open: boolean;
+}
+
+export interface RunsAnswer {
+  runs: Run[];
 }
 
 /** Why there is no answer. */

@@ -102,3 +102,29 @@ export function stateColour(state: State): string {
   const [hue, chroma] = STATE_HUES[state];
   return asHex(`oklch(${isDark() ? 0.52 : 0.8} ${chroma} ${hue})`);
 }
+
+/** Phases of tasks, as the field knows them: what waits is gray, transfers are red, the disk is orange. */
+const PHASE_HUES: Record<string, [number, number]> = {
+  queue: [260, 0.015], serialize: [90, 0.01], deserialize: [90, 0.01], transfer: [25, 0.15],
+  'disk-read': [65, 0.14], 'disk-write': [65, 0.14], execute: [250, 0.1],
+};
+
+export function phaseColour(name: string): string {
+  const [hue, chroma] = PHASE_HUES[name] ?? [hash(name) % 360, 0.1];
+  // What goes out is a little darker than what comes in.
+  const shift = name === 'serialize' || name === 'disk-write' ? -0.1 : 0;
+  return asHex(`oklch(${(isDark() ? 0.52 : 0.8) + shift} ${chroma} ${hue})`);
+}
+
+/** How many shades a change has in each direction. */
+const CHANGE_SHADES = 6;
+
+/** From blue (all of it is gone) over gray (as before) to orange (all of it is new). */
+export function changeColour(before: number, after: number): string {
+  const sum = before + after;
+  const change = sum > 0 ? (after - before) / sum : 0;
+  const shade = Math.round(change * CHANGE_SHADES) / CHANGE_SHADES;
+  const size = Math.sqrt(Math.abs(shade));
+  const light = isDark() ? 0.36 + 0.2 * size : 0.92 - 0.16 * size;
+  return asHex(`oklch(${light} ${0.14 * size} ${shade > 0 ? 50 : 250})`);
+}

@@ -1,14 +1,22 @@
 // Questions that are asked again and again: how often, when not, and what happens meanwhile.
 
 import { useEffect, useRef, useState } from 'preact/hooks';
+import { apiUrl } from './address';
 import type { Problem } from './api';
 import { isLive, pinned, timeMs, type Range } from './time';
 
 /** Least time between two questions of one kind. */
-const EVERY_MS = 2000;
+const EVERY_MS = 1500;
 /** A question is asked again after this many times what its answer took: the page takes at most a
  * tenth of the collector's time and of its own. */
 const REST = 9;
+/** A question is asked again after this long even if the collector tells of nothing new: what is late
+ * is seen by nothing coming. */
+const QUIET_MS = 10_000;
+/** Pages that hear of something new at the same moment do not all ask at that moment. */
+const SPREAD_MS = 400;
+/** How long a page that could not be told of news asks by itself, before it tries again. */
+const UNTOLD_MS = 30_000;
 const RETRY_MS = 1000;
 const RETRY_MAX_MS = 15_000;
 
@@ -48,6 +56,36 @@ export function noteNow(collectorNs: number): void {
 export function nowMs(): number {
   return Date.now() + aheadMs;
 }
+
+/** How much the collector has taken in, by its own telling; `null` while it does not tell. */
+const news = new Watched<number | null>(null);
+let source: EventSource | undefined;
+
+/** Listens to the collector, but not for a page that nobody sees: browsers keep few connections. */
+function listen(): void {
+  if (document.hidden) {
+    source?.close();
+    source = undefined;
+    news.set(null);
+  } else if (!source) {
+    const opened = (source = new EventSource(apiUrl('live')));
+    opened.addEventListener('news', ({ data }: MessageEvent<string>) => {
+      const { now_ns, flushes } = JSON.parse(data) as { now_ns: number; flushes: number };
+      noteNow(now_ns);
+      news.set(flushes);
+    });
+    opened.onerror = () => {
+      if (source !== opened) return;
+      news.set(null);
+      // It tries again by itself, unless it was refused.
+      if (opened.readyState !== EventSource.CLOSED) return;
+      source = undefined;
+      setTimeout(listen, UNTOLD_MS);
+    };
+  }
+}
+document.addEventListener('visibilitychange', listen);
+listen();
 
 /** When the reader paused, by the collector's clock. */
 export const paused = new Watched<number | null>(null);
@@ -104,15 +142,24 @@ export function useAnswer<T>(
     let timer = 0;
     let failures = 0;
     let due = false;
+    let known = news.value;
     const later = (ms: number) => {
       timer = window.setTimeout(() => void step(false), ms);
     };
-    const step = async (first: boolean) => {
+    const step = async (first: boolean, quiet = false) => {
       const idle = document.hidden || (paused.value !== null && live);
       if (!first && idle && failures === 0) {
         due = true;
         return;
       }
+      if (!first && live && !quiet && failures === 0 && news.value !== null && news.value === known) {
+        // Nothing is new: asked when there is, or when it was quiet for long.
+        due = true;
+        timer = window.setTimeout(() => void step(false, true), QUIET_MS);
+        return;
+      }
+      due = false;
+      known = news.value;
       const begun = performance.now();
       try {
         const value = await newest.current(stop.signal);
@@ -131,17 +178,18 @@ export function useAnswer<T>(
     const wake = () => {
       if (due && !document.hidden && paused.value === null) {
         due = false;
-        later(0);
+        clearTimeout(timer);
+        later(Math.random() * SPREAD_MS);
       }
     };
-    const forget = paused.on(wake);
+    const forgets = [paused.on(wake), news.on(wake)];
     document.addEventListener('visibilitychange', wake);
     setAnswer((old) => ({ ...old, problem: undefined, waiting: true }));
     void step(true);
     return () => {
       stop.abort();
       clearTimeout(timer);
-      forget();
+      forgets.forEach((forget) => forget());
       document.removeEventListener('visibilitychange', wake);
     };
   }, [key, live, everyMs]);

@@ -70,7 +70,7 @@ export function percent(part: number, whole: number): string {
   if (!(whole > 0)) return '–';
   const share = (100 * part) / whole;
   if (share > 0 && share < 0.01) return '<0.01 %';
-  return `${share >= 99.95 || share === 0 ? share.toFixed(0) : share >= 10 ? share.toFixed(1) : share.toFixed(2)} %`;
+  return `${share >= 99.95 || share === 0 ? share.toFixed(0) : share >= 9.995 ? share.toFixed(1) : share.toFixed(2)} %`;
 }
 
 const two = (value: number) => String(value).padStart(2, '0');
@@ -96,4 +96,12 @@ export function rangeWords(range: Range, nowMs: number): string {
   const to = timeMs(range.to, nowMs);
   if (isLive(range)) return `the last ${lengthWords(to - from)}`;
   return `${clock(from)} – ${clock(to)} (${lengthWords(to - from)})`;
+}
+
+/** `1.50 GB`: three digits, the unit that fits, in powers of ten. */
+export function bytes(value: number): string {
+  const units = ['B', 'kB', 'MB', 'GB', 'TB', 'PB'];
+  let unit = 0;
+  for (let size = Math.abs(value); size >= 999.5 && unit < units.length - 1; size /= 1000) unit++;
+  return unit === 0 ? `${count(value)} B` : `${digits(value / 1000 ** unit)} ${units[unit]}`;
 }

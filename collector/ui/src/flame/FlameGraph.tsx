@@ -3,9 +3,12 @@
 
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { onTheme } from '../core/colours';
+import { Fingers } from '../core/fingers';
 import { nodeAt, Painter, ROW_PX, type Colouring, type View } from './draw';
 import { NO_FUNCTION, type Functions, type Layout } from './layout';
+import { ACTIONS, NodeMenu, type Action } from './NodeMenu';
 import { NodeTip } from './NodeTip';
+import { findPath, pathName } from './path';
 
 interface Properties {
   layout: Layout;
@@ -20,9 +23,11 @@ interface Properties {
   found?: Uint8Array;
   /** A node to show and outline, such as a search's next match. */
   shown?: number;
+  /** What tells of a node; a comparison tells of both sides. */
+  tip?: typeof NodeTip;
   onZoom(node: number): void;
-  /** A function was chosen for a closer look. */
-  onFunction?(fn: number): void;
+  /** What else is to be done with a node's function. */
+  onAction(action: Action, fn: number): void;
 }
 
 /** How far the pointer moves before a press is a drag and no click. */
@@ -38,7 +43,11 @@ export function FlameGraph(properties: Properties) {
   const [hover, setHover] = useState<{ node: number; px: number; py: number } | null>(null);
   const [picked, setPicked] = useState(-1);
   const [free, setFree] = useState<{ from: number; to: number } | null>(null);
+  // Of the picked node.
+  const [menu, setMenu] = useState<{ px: number; py: number } | null>(null);
+  const pickedPath = useRef('');
   const drag = useRef<{ px: number; from: number; to: number; moved: boolean } | null>(null);
+  const fingers = useRef(new Fingers());
   const rows = layout.rowStarts.length - 1;
   const painter = useMemo(() => new Painter(functions, rootLabel), [functions, rootLabel, theme]);
   const from = free?.from ?? layout.x[zoom];
@@ -47,7 +56,13 @@ export function FlameGraph(properties: Properties) {
 
   useEffect(() => onTheme(() => setTheme((count) => count + 1)), []);
   useEffect(() => setFree(null), [zoom, layout]);
-  useEffect(() => setPicked(-1), [layout]);
+  // What was picked is found again in a newer profile.
+  useLayoutEffect(() => {
+    const node = pickedPath.current === '' ? 0 : findPath(layout, functions, pickedPath.current);
+    setPicked(node > 0 ? node : -1);
+    if (node === 0) setMenu(null);
+    setHover(null);
+  }, [layout]);
   useEffect(() => {
     const element = scroller.current!;
     const observer = new ResizeObserver(() => setSize({ width: element.clientWidth, height: element.clientHeight }));
@@ -68,6 +83,7 @@ export function FlameGraph(properties: Properties) {
     if (element.height !== height) element.height = height;
     if (width > 0 && height > 0) {
       element.dataset.rects = String(painter.draw(element, layout, view));
+      element.dataset.share = String((view.to - view.from) / Math.max(1, layout.total[0]));
     }
   }, [painter, layout, size, view.from, view.to, top, upward, colouring, found]);
   useEffect(() => {
@@ -76,8 +92,13 @@ export function FlameGraph(properties: Properties) {
 
   const line = (node: number) => (upward ? rows - 1 - layout.depth[node] : layout.depth[node]);
 
-  function reveal(node: number) {
+  function pick(node: number) {
+    pickedPath.current = node > 0 ? pathName(layout, functions, node) : '';
     setPicked(node);
+  }
+
+  function reveal(node: number) {
+    pick(node);
     const element = scroller.current!;
     const y = line(node) * ROW_PX;
     if (y < element.scrollTop) element.scrollTop = y;
@@ -92,7 +113,10 @@ export function FlameGraph(properties: Properties) {
 
   function moved(event: PointerEvent) {
     const start = drag.current;
-    if (start && Math.abs(event.clientX - start.px) > DRAG_PX) start.moved = true;
+    const pinch = fingers.current.moved(event);
+    if (start && (pinch || Math.abs(event.clientX - start.px) > DRAG_PX)) start.moved = true;
+    if (pinch) zoomAt(pinch.clientX, pinch.factor);
+    if (fingers.current.both) return;
     if (start?.moved && start.to - start.from < layout.total[0]) {
       const shift = ((start.px - event.clientX) / size.width) * (start.to - start.from);
       setFree(inside(start.from + shift, start.to + shift));
@@ -112,9 +136,12 @@ export function FlameGraph(properties: Properties) {
   function wheel(event: WheelEvent) {
     if (!event.ctrlKey && !event.metaKey) return;
     event.preventDefault();
+    zoomAt(event.clientX, Math.exp(event.deltaY * 0.002));
+  }
+
+  function zoomAt(clientX: number, factor: number) {
     const box = canvas.current!.getBoundingClientRect();
-    const centre = view.from + ((event.clientX - box.left) / size.width) * (view.to - view.from);
-    const factor = Math.exp(event.deltaY * 0.002);
+    const centre = view.from + ((clientX - box.left) / size.width) * (view.to - view.from);
     const length = Math.max(1000, (view.to - view.from) * factor);
     setFree(inside(centre - (centre - view.from) * (length / (view.to - view.from)), centre + (view.to - centre) * (length / (view.to - view.from))));
   }
@@ -135,13 +162,18 @@ export function FlameGraph(properties: Properties) {
       : event.key === 'ArrowLeft' ? sibling(layout, node, -1)
       : event.key === 'ArrowRight' ? sibling(layout, node, 1)
       : -1;
+    const action = ACTIONS.find(([, letter]) => letter === event.key)?.[0];
     if (next >= 0) reveal(next);
-    else if (event.key === 'Enter') properties.onZoom(node);
-    else if (event.key === 'f' && layout.fn[node] !== NO_FUNCTION) properties.onFunction?.(layout.fn[node]);
-    else if (event.key === 'c' && layout.fn[node] !== NO_FUNCTION) void navigator.clipboard?.writeText(functions.names[layout.fn[node]]);
+    else if (action) act(action, node);
     else return;
     event.preventDefault();
     event.stopPropagation();
+  }
+
+  function act(action: Action, node: number) {
+    setMenu(null);
+    if (action === 'zoom') properties.onZoom(node);
+    else if (layout.fn[node] !== NO_FUNCTION) properties.onAction(action, layout.fn[node]);
   }
 
   function outline(node: number, name: string) {
@@ -153,6 +185,7 @@ export function FlameGraph(properties: Properties) {
   }
 
   const told = hover?.node ?? picked;
+  const Tip = properties.tip ?? NodeTip;
   return (
     <div class="flame-box">
       <div
@@ -160,19 +193,22 @@ export function FlameGraph(properties: Properties) {
         style={{ height: `${rows * ROW_PX}px` }}
         onScroll={(event) => { setTop(event.currentTarget.scrollTop); setHover(null); }}
         onPointerMove={moved}
-        onPointerLeave={() => { setHover(null); drag.current = null; }}
-        onPointerDown={(event) => { drag.current = { px: event.clientX, from: view.from, to: view.to, moved: false }; }}
-        onPointerUp={() => { setTimeout(() => { drag.current = null; }); }}
+        onPointerLeave={(event) => { fingers.current.up(event); setHover(null); drag.current = null; }}
+        onPointerDown={(event) => { fingers.current.down(event); drag.current = { px: event.clientX, from: view.from, to: view.to, moved: false }; }}
+        onPointerUp={(event) => { fingers.current.up(event); setTimeout(() => { drag.current = null; }); }}
+        onPointerCancel={(event) => { fingers.current.up(event); drag.current = null; }}
         onClick={(event) => {
           if (drag.current?.moved) return;
           const { node } = at(event);
-          if (node >= 0) { setPicked(node); properties.onZoom(node); }
+          if (node >= 0) { pick(node); properties.onZoom(node); }
         }}
         onContextMenu={(event) => {
-          const { node } = at(event);
-          if (node <= 0 || !properties.onFunction) return;
+          const place = at(event);
+          if (place.node <= 0) return;
           event.preventDefault();
-          properties.onFunction(layout.fn[node]);
+          pick(place.node);
+          setHover(null);
+          setMenu(place);
         }}
         onKeyDown={key}
       >
@@ -182,8 +218,14 @@ export function FlameGraph(properties: Properties) {
           {picked > 0 && picked < layout.count && outline(picked, 'picked')}
         </div>
       </div>
-      {told >= 0 && told < layout.count && (
-        <NodeTip layout={layout} functions={functions} node={told} rootLabel={rootLabel} viewNs={view.to - view.from} at={hover} />
+      {menu && picked > 0 && picked < layout.count && (
+        <NodeMenu
+          name={functions.names[layout.fn[picked]]} at={menu} onAction={(action) => act(action, picked)}
+          onClose={() => { setMenu(null); scroller.current?.focus(); }}
+        />
+      )}
+      {told >= 0 && told < layout.count && !menu && (
+        <Tip layout={layout} functions={functions} node={told} rootLabel={rootLabel} viewNs={view.to - view.from} at={hover} />
       )}
     </div>
   );

@@ -1,11 +1,12 @@
 // Asks the worker for a profile.
 
 import { Problem } from '../core/api';
+import type { Compared, Scale } from './compare';
 import type { Loaded, Outside } from './load';
 import type { Reply, Request } from './worker';
 
 interface Asked {
-  done(loaded: Loaded): void;
+  done(loaded: Loaded | Compared): void;
   failed(problem: Problem): void;
 }
 
@@ -31,6 +32,14 @@ function start(): Worker {
 }
 
 export function askProfile(url: string, outside: Outside, signal: AbortSignal): Promise<Loaded> {
+  return ask({ urls: [url], outside, scale: 'share' }, signal) as Promise<Loaded>;
+}
+
+export function askComparison(before: string, after: string, options: { outside: Outside; scale: Scale }, signal: AbortSignal): Promise<Compared> {
+  return ask({ urls: [before, after], ...options }, signal) as Promise<Compared>;
+}
+
+function ask(question: Omit<Request, 'id'>, signal: AbortSignal): Promise<Loaded | Compared> {
   const to = (worker ??= start());
   const id = next++;
   return new Promise((done, failed) => {
@@ -40,6 +49,6 @@ export function askProfile(url: string, outside: Outside, signal: AbortSignal): 
       asked.delete(id);
       failed(new DOMException('aborted', 'AbortError'));
     });
-    to.postMessage({ id, url, outside } satisfies Request);
+    to.postMessage({ id, ...question } satisfies Request);
   });
 }

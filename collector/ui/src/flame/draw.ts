@@ -1,17 +1,20 @@
 // Draws a layout on a canvas. What it costs is bounded by pixels: nodes narrower than half a pixel
 // are joined to runs, which are found by galloping and not node by node.
 
-import { crateColour, isDark, stateColour, taskColour, variable } from '../core/colours';
+import { changeColour, crateColour, isDark, phaseColour, stateColour, taskColour, variable } from '../core/colours';
 import { shown, shortFile, withoutGenerics } from '../core/names';
 import { STATES } from '../core/states';
-import { NO_FUNCTION, STATE_COUNT, type Functions, type Layout } from './layout';
+import { phasesOf } from './change';
+import { AFTER, BEFORE, NO_FUNCTION, STATE_COUNT, type Functions, type Layout } from './layout';
 
 export const ROW_PX = 19;
 const FONT_PX = 11.5;
 /** Narrower than this, text would be a letter and an ellipsis. */
 const TEXT_PX_MIN = 34;
 
-export type Colouring = 'crate' | 'state';
+export const COLOURINGS = ['crate', 'state', 'phase', 'diff'] as const;
+/** `diff` is of comparisons only, `phase` of profiles that are split by phase. */
+export type Colouring = (typeof COLOURINGS)[number];
 
 /** What part of a layout is on the canvas. */
 export interface View {
@@ -42,6 +45,9 @@ export class Painter {
   private readonly run: string;
   private readonly match: string;
   private readonly rootFill: string;
+  private readonly phasePaints: (string | undefined)[];
+  /** The phase of each node of the layout that was drawn last. */
+  private phases: { of: Layout; fn: Uint32Array } | undefined;
 
   constructor(
     private readonly functions: Functions,
@@ -52,6 +58,7 @@ export class Painter {
     this.paints = functions.names.map((name, fn) => {
       const kind = functions.kinds[fn];
       if (kind === 'task') return { full: taskColour(name), pale };
+      if (kind === 'phase') return { full: phaseColour(name), pale };
       if (kind !== 'function' && kind !== 'unresolved') return { full: isDark() ? '#4a4744' : '#cfc9c1', pale };
       let paint = crates.get(functions.crates[fn]);
       if (!paint) crates.set(functions.crates[fn], (paint = crateColour(functions.crates[fn])));
@@ -59,6 +66,7 @@ export class Painter {
     });
     this.labels = Array<string | undefined>(functions.names.length);
     this.states = STATES.map(stateColour);
+    this.phasePaints = functions.kinds.map((kind, fn) => (kind === 'phase' ? phaseColour(functions.names[fn]) : undefined));
     this.ground = variable('--panel');
     this.text = variable('--rect-text');
     this.run = isDark() ? '#4d4a46' : '#cdc6bd';
@@ -91,7 +99,7 @@ export class Painter {
     let rects = 0;
     for (let line = first; line < last; line++) {
       const row = view.upward ? rows - 1 - line : line;
-      rects += this.drawRow({ context, layout, view, row, y: line * ROW_PX - view.top, width, letter, scale });
+      rects += this.drawRow({ context, layout, view, row, y: line * ROW_PX - view.top, width, letter, scale, fill: '' });
     }
     return rects;
   }
@@ -109,7 +117,7 @@ export class Painter {
     let [runFrom, runTo] = [0, -1];
     const closeRun = () => {
       if (runTo < runFrom) return;
-      context.fillStyle = this.run;
+      if (at.fill !== this.run) context.fillStyle = at.fill = this.run;
       context.fillRect(runFrom, y, Math.max(runTo - runFrom, narrow), ROW_PX - 1);
       rects++;
       runTo = -1;
@@ -140,22 +148,37 @@ export class Painter {
     return rects;
   }
 
-  private drawNode({ context, layout, view, y, letter }: RowAt, node: number, left: number, right: number): void {
+  /** The colour of a node where that is not its function's. */
+  private fill(layout: Layout, node: number, colouring: Colouring): string | undefined {
+    if (colouring === 'crate') return undefined;
+    if (colouring === 'state') return this.states[heaviestState(layout, node)];
+    if (colouring === 'diff') {
+      const at = node * STATE_COUNT;
+      return changeColour(layout.states[at + BEFORE], layout.states[at + AFTER]);
+    }
+    if (this.phases?.of !== layout) this.phases = { of: layout, fn: phasesOf(layout, this.functions.kinds) };
+    const phase = this.phases.fn[node];
+    return phase === NO_FUNCTION ? undefined : this.phasePaints[phase];
+  }
+
+  private drawNode(at: RowAt, node: number, left: number, right: number): void {
+    const { context, layout, view, y, letter } = at;
     const fn = layout.fn[node];
     const isFound = view.found !== undefined && fn !== NO_FUNCTION && view.found[fn] === 1;
     const isPale = view.found !== undefined && !isFound;
     const paint = fn === NO_FUNCTION ? undefined : this.paints[fn];
-    context.fillStyle = isFound ? this.match
+    const fill = isFound ? this.match
       : !paint ? this.rootFill
       : isPale ? paint.pale
-      : view.colouring === 'state' ? this.states[heaviestState(layout, node)]
-      : paint.full;
+      : this.fill(layout, node, view.colouring) ?? paint.full;
+    // To set a colour costs, even the same again.
+    if (fill !== at.fill) context.fillStyle = at.fill = fill;
     const wide = right - left > 3;
     context.fillRect(left, y, wide ? right - left - 0.6 : right - left, ROW_PX - 1);
     if (right - left < TEXT_PX_MIN) return;
     const room = Math.floor((right - left - 8) / letter);
     const label = fn === NO_FUNCTION ? this.rootLabel : this.label(fn);
-    context.fillStyle = this.text;
+    context.fillStyle = at.fill = this.text;
     if (isPale) context.globalAlpha = 0.55;
     context.fillText(label.length <= room ? label : `${label.slice(0, Math.max(1, room - 1))}…`, left + 4, y + ROW_PX / 2);
     context.globalAlpha = 1;
@@ -171,6 +194,8 @@ interface RowAt {
   width: number;
   letter: number;
   scale: number;
+  /** The colour that is set, as far as it is known. */
+  fill: string;
 }
 
 export function labelOf(functions: Functions, fn: number): string {

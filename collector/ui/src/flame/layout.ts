@@ -32,14 +32,17 @@ export interface Layout {
 
 export const NO_FUNCTION = 0xffffffff;
 export const STATE_COUNT = 7;
+/** A comparison has two weights for each node instead of those by state, at these places. */
+export const BEFORE = 0;
+export const AFTER = 1;
 
 /** Nodes as they come: a parent before its children, node 0 the root. */
 export interface Nodes {
-  parent: ArrayLike<number>;
-  fn: ArrayLike<number>;
-  self: ArrayLike<number>;
+  parent: Uint32Array;
+  fn: Uint32Array;
+  self: Float64Array;
   /** Of the node alone. */
-  states: ArrayLike<number>;
+  states: Float64Array;
 }
 
 export function layOut(nodes: Nodes): Layout {
@@ -47,7 +50,7 @@ export function layOut(nodes: Nodes): Layout {
   const sums = new Float64Array(count);
   const states = new Float64Array(count * STATE_COUNT);
   for (let i = 0; i < count; i++) sums[i] = nodes.self[i];
-  states.set(nodes.states as ArrayLike<number>);
+  states.set(nodes.states);
   for (let i = count - 1; i > 0; i--) {
     const parent = nodes.parent[i];
     sums[parent] += sums[i];
@@ -149,6 +152,12 @@ export class TreeBuilder {
     return child;
   }
 
+  /** The nearest node at or above another that is a function; -1 if there is none. */
+  above(node: number, fn: number): number {
+    for (let at = node; at !== 0; at = this.parent[at]) if (this.fn[at] === fn) return at;
+    return -1;
+  }
+
   /** Adds a weight to a node: `total` of the states if the callees are left out, else what is its own. */
   add(node: number, nanoseconds: number, states: ArrayLike<number>): void {
     this.self[node] += nanoseconds;
@@ -156,6 +165,6 @@ export class TreeBuilder {
   }
 
   done(): Layout {
-    return layOut({ parent: this.parent, fn: this.fn, self: this.self, states: this.states });
+    return layOut({ parent: Uint32Array.from(this.parent), fn: Uint32Array.from(this.fn), self: Float64Array.from(this.self), states: Float64Array.from(this.states) });
   }
 }

@@ -1,19 +1,17 @@
 // A profile of the API to columns. Runs in a worker, so that a large answer never stops the page.
 
 import { crateOf } from '../core/names';
-import { STATES } from '../core/states';
-import { layOut, NO_FUNCTION, STATE_COUNT, type Functions, type Layout } from './layout';
+import { STATES, type State } from '../core/states';
+import { layOut, NO_FUNCTION, STATE_COUNT, type Functions, type Layout, type Nodes } from './layout';
 
-type States = Record<string, number>;
-
-interface ApiNode {
-  parent: number;
-  name: string;
-  kind: string;
-  file: string;
-  line: number;
-  module: string;
-  self: States;
+/** A profile as the API writes it in columns (docs/API.md). */
+export interface ApiColumns {
+  /** Nodes that became part of a leaf `[pruned]`. */
+  pruned: number;
+  functions: { names: string[]; kinds: string[]; files: string[]; lines: number[]; modules: string[] };
+  parents: number[];
+  numbers: number[];
+  self: Partial<Record<State, { nodes: number[]; ns: number[] }>>;
 }
 
 export interface ProfileBody {
@@ -27,7 +25,9 @@ export interface ProfileBody {
   /** Files of the store that could not be read; a collector without a store names none. */
   damaged?: string[];
   totals: Record<string, number>;
-  profile: { nodes: ApiNode[] };
+  /** How long was sampled, of all workers together. */
+  sampled_ns: number;
+  profile: ApiColumns;
 }
 
 /** A profile as the page holds it. */
@@ -40,6 +40,8 @@ export interface Loaded {
   /** Time outside all tasks that was left out, in nanoseconds. */
   outsideNs: number;
   about: Omit<ProfileBody, 'profile'>;
+  /** Nodes too narrow to be sent one by one. */
+  pruned: number;
 }
 
 /** Where time outside all tasks goes: with the rest, or nowhere if there are tasks at all. */
@@ -47,60 +49,81 @@ export type Outside = 'shown' | 'hidden';
 
 export function load(body: ProfileBody, outside: Outside): Loaded {
   const { profile, ...about } = body;
-  const nodes = profile.nodes;
-  const hide = outside === 'hidden' && nodes.some((node) => node.kind === 'task');
   const table = new FunctionTable();
-  const kept = new Int32Array(nodes.length + 1).fill(-1);
-  kept[0] = 0;
-  const parent = [0];
-  const fn = [NO_FUNCTION];
-  const self = [0];
-  const states: number[] = Array(STATE_COUNT).fill(0);
-  let outsideNs = 0;
-  for (let i = 0; i < nodes.length; i++) {
-    const node = nodes[i];
-    const own = node.self;
-    const weight = own.cpu + own.runnable + own.wait;
-    const below = kept[node.parent];
-    if (below < 0 || (hide && node.parent === 0 && node.kind !== 'task')) {
-      outsideNs += weight;
-      continue;
-    }
-    kept[i + 1] = parent.length;
-    parent.push(below);
-    fn.push(table.number(node));
-    self.push(weight);
-    for (const state of STATES) states.push(own[state] ?? 0);
-  }
-  const layout = layOut({ parent, fn, self, states });
+  const { outsideNs, ...nodes } = readNodes(profile, outside, table);
+  const layout = layOut(nodes);
   const functions = table.columns();
-  return { layout, functions, outsideNs, about, ...sums(layout, functions.names.length) };
+  return { layout, functions, outsideNs, about, pruned: profile.pruned, ...sums(layout, functions.names.length) };
 }
 
-class FunctionTable {
-  private readonly numbers = new Map<string, number>();
-  private readonly functions: ApiNode[] = [];
+/** Nodes in columns, with the root in front; what is left out is told as time. */
+export function readNodes(profile: ApiColumns, outside: Outside, table: FunctionTable): Nodes & { outsideNs: number } {
+  const { functions, parents, numbers } = profile;
+  const known = functions.names.map((_, at) => table.number(functions, at));
+  const isTask = functions.kinds.map((kind) => kind === 'task');
+  const hide = outside === 'hidden' && isTask.includes(true);
+  const count = parents.length + 1;
+  const kept = new Int32Array(count).fill(-1);
+  kept[0] = 0;
+  const parent = new Uint32Array(count);
+  const fn = new Uint32Array(count);
+  fn[0] = NO_FUNCTION;
+  let next = 1;
+  for (let i = 1; i < count; i++) {
+    const from = i - parents[i - 1];
+    if (kept[from] < 0 || (hide && from === 0 && !isTask[numbers[i - 1]])) continue;
+    kept[i] = next;
+    parent[next] = kept[from];
+    fn[next] = known[numbers[i - 1]];
+    next++;
+  }
+  const self = new Float64Array(next);
+  const states = new Float64Array(next * STATE_COUNT);
+  let outsideNs = 0;
+  STATES.forEach((state, s) => {
+    const { nodes, ns } = profile.self[state] ?? { nodes: [], ns: [] };
+    let node = 0;
+    for (let at = 0; at < nodes.length; at++) {
+      node += nodes[at];
+      const place = kept[node];
+      if (place < 0) outsideNs += ns[at];
+      else {
+        self[place] += ns[at];
+        states[place * STATE_COUNT + s] = ns[at];
+      }
+    }
+  });
+  return { parent: parent.subarray(0, next), fn: fn.subarray(0, next), self, states, outsideNs };
+}
 
-  number(node: ApiNode): number {
-    const key = `${node.kind}\n${node.name}\n${node.file}\n${node.line}\n${node.file ? '' : node.module}`;
-    let number = this.numbers.get(key);
+/** Functions that were seen, each once. */
+export class FunctionTable {
+  private readonly known = new Map<string, number>();
+  private readonly names: string[] = [];
+  private readonly files: string[] = [];
+  private readonly lines: number[] = [];
+  private readonly modules: string[] = [];
+  private readonly kinds: string[] = [];
+
+  /** The number of one of an answer's functions. */
+  number({ names, kinds, files, lines, modules }: ApiColumns['functions'], at: number): number {
+    const key = `${kinds[at]}\n${names[at]}\n${files[at]}\n${lines[at]}\n${files[at] ? '' : modules[at]}`;
+    let number = this.known.get(key);
     if (number === undefined) {
-      number = this.functions.push(node) - 1;
-      this.numbers.set(key, number);
+      number = this.names.push(names[at]) - 1;
+      this.known.set(key, number);
+      this.files.push(files[at]);
+      this.lines.push(lines[at]);
+      this.modules.push(modules[at]);
+      this.kinds.push(kinds[at]);
     }
     return number;
   }
 
   columns(): Functions {
-    const all = this.functions;
-    return {
-      names: all.map((node) => node.name),
-      files: all.map((node) => node.file),
-      lines: Uint32Array.from(all, (node) => node.line),
-      modules: all.map((node) => node.module),
-      kinds: all.map((node) => node.kind),
-      crates: all.map((node) => (node.kind === 'function' || node.kind === 'unresolved' ? crateOf(node.file, node.module) : node.kind)),
-    };
+    const { names, files, modules, kinds } = this;
+    const crates = names.map((_, fn) => (kinds[fn] === 'function' || kinds[fn] === 'unresolved' ? crateOf(files[fn], modules[fn]) : kinds[fn]));
+    return { names, files, lines: Uint32Array.from(this.lines), modules, kinds, crates };
   }
 }
 

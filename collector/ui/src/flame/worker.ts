@@ -1,16 +1,19 @@
 // Fetches and lays out profiles away from the page's own thread.
 
 import { answered, Problem } from '../core/api';
+import { compare, type Compared, type Scale } from './compare';
 import { load, type Loaded, type Outside, type ProfileBody } from './load';
 
 export interface Request {
   id: number;
-  url: string;
+  /** One profile, or two to be compared: the one before, and the one after. */
+  urls: string[];
   outside: Outside;
+  scale: Scale;
 }
 
 export type Reply =
-  | { id: number; loaded: Loaded }
+  | { id: number; loaded: Loaded | Compared }
   | { id: number; problem: { kind: Problem['kind']; message: string; nearest: string[] } };
 
 /** What is used of a worker's own scope: the page's types describe a window. */
@@ -27,14 +30,16 @@ scope.onmessage = async ({ data }) => {
     running.get(data.cancel)?.abort();
     return;
   }
-  const { id, url, outside } = data;
+  const { id, urls, outside, scale } = data;
   const stop = new AbortController();
   running.set(id, stop);
   try {
-    const response = await answered(url, stop.signal);
-    const loaded = load((await response.json()) as ProfileBody, outside);
-    const { layout, fnSelf, fnTotal } = loaded;
-    const columns = [...Object.values(layout), fnSelf, fnTotal, loaded.functions.lines].filter(ArrayBuffer.isView);
+    const bodies = await Promise.all(urls.map(async (url) => {
+      const response = await answered(url, stop.signal);
+      return (await response.json()) as ProfileBody;
+    }));
+    const loaded = bodies.length === 1 ? load(bodies[0], outside) : compare([bodies[0], bodies[1]], outside, scale);
+    const columns = [loaded.layout, loaded.functions, loaded].flatMap((part) => Object.values(part)).filter((value) => ArrayBuffer.isView(value));
     scope.postMessage({ id, loaded }, columns.map((column) => column.buffer as ArrayBuffer));
   } catch (error) {
     const known = error instanceof Problem ? error : new Problem('connection', 'The answer broke off.');

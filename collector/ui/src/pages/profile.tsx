@@ -4,11 +4,10 @@ import { apiUrl, change, rangeOf, useAddress } from '../core/address';
 import { ask, type TimelineAnswer } from '../core/api';
 import { asked, noteNow, nowMs, paused, useAnswer } from '../core/live';
 import { isLive, pinned, timeMs } from '../core/time';
-import { askProfile } from '../flame/ask';
-import type { Loaded } from '../flame/load';
 import { Timeline } from '../parts/Timeline';
 import { Loading, NoData, Refused } from '../parts/Notes';
 import { Filters } from './profile/Filters';
+import { filtersOf, useProfile } from './profile/question';
 import { Views } from './profile/Views';
 
 /** How long a timeline may be: the smallest that shows the range and what came after it. */
@@ -24,36 +23,19 @@ export function contextOf(fromMs: number, toMs: number, now: number): { from: st
   return { from: pinned(fromMs - 10 * length), to: pinned(Math.min(now, toMs + 10 * length)) };
 }
 
-/** The parameters that filter samples. */
-function filters(params: URLSearchParams): URLSearchParams {
-  const kept = new URLSearchParams();
-  for (const name of ['task', 'worker', 'state', 'threads']) {
-    for (const value of params.getAll(name)) kept.append(name, value);
-  }
-  return kept;
-}
-
 export function ProfilePage() {
   const { params } = useAddress();
   const pausedAt = paused.use();
   const range = rangeOf(params);
   const live = isLive(range);
-  const question = filters(params);
-  if (params.get('by') === 'line') question.set('by', 'line');
-  const outside = params.get('outside') === '1' ? 'shown' : 'hidden';
-  const key = `${range.from} ${range.to} ${question} ${outside} ${live && pausedAt}`;
-  const profile = useAnswer<Loaded>(key, (signal) => {
-    const { from, to } = asked(range);
-    const url = apiUrl('profile', new URLSearchParams([['from', from], ['to', to], ...question]));
-    return askProfile(url, outside, signal);
-  }, live);
+  const profile = useProfile();
 
   const now = pausedAt ?? nowMs();
   const [fromMs, toMs] = [timeMs(range.from, now), timeMs(range.to, now)];
   const context = contextOf(fromMs, toMs, now);
   const contextLive = isLive(context);
-  const lines = filters(params);
-  const timelineKey = `${context.from} ${context.to} ${lines} ${contextLive && pausedAt}`;
+  const lines = filtersOf(params, []);
+  const timelineKey = `${context.from} ${context.to} ${JSON.stringify(lines)} ${contextLive && pausedAt}`;
   const timeline = useAnswer<TimelineAnswer>(timelineKey, async (signal) => {
     const { from, to } = asked(context);
     const answer = await ask<TimelineAnswer>(apiUrl('timeline', new URLSearchParams([['from', from], ['to', to], ...lines])), signal);
@@ -69,7 +51,7 @@ export function ProfilePage() {
       <Filters loaded={profile.value} timeline={timeline.value} />
       {timeline.value && timeline.value.data && (
         <Timeline
-          answer={timeline.value} measure="total" onlyTasks={outside === 'hidden'} height={92} band={band}
+          answer={timeline.value} measure="total" onlyTasks={params.get('outside') !== '1'} height={92} band={band}
           onSelect={(from, to) => change({ from: pinned(from * 1000), to: pinned(to * 1000) })}
         />
       )}

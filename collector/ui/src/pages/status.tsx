@@ -1,11 +1,13 @@
 // The fleet at a glance: who is there, how busy, which tasks are slow, and whether anything is lost.
 
 import { along, apiUrl, change, go, href, rangeOf, useAddress } from '../core/address';
-import { ask, type SummaryAnswer, type TasksAnswer, type TimelineAnswer, type WorkersAnswer } from '../core/api';
+import { ask, type ProgressAnswer, type SummaryAnswer, type TasksAnswer, type TimelineAnswer, type WorkersAnswer } from '../core/api';
 import { asked, noteNow, nowMs, paused, useAnswer } from '../core/live';
 import { count, digits, isLive, pinned, rangeWords, timeMs } from '../core/time';
 import { Loading, NoData, Refused } from '../parts/Notes';
+import { ProgressBars } from '../parts/ProgressBars';
 import { TaskNames } from '../parts/TaskNames';
+import { Tile } from '../parts/Tile';
 import { Timeline } from '../parts/Timeline';
 import { TaskStream } from '../stream/TaskStream';
 import { concernsOf } from './concerns';
@@ -45,6 +47,11 @@ export function StatusPage() {
     return ask(apiUrl('tasks', question(pinned(fromMs), to, [['limit', String(STREAM_ROWS)]])), signal);
   }, live, 3000);
 
+  const progress = useAnswer<ProgressAnswer>(key, (signal) => {
+    const { from, to } = asked(range);
+    return ask(apiUrl('progress', question(from, to)), signal);
+  }, live);
+
   const problem = [timeline, summary, fleet].find((answer) => answer.problem?.kind === 'question')?.problem;
   if (problem) return <Refused problem={problem} />;
   if (!timeline.value || !fleet.value) return <Loading problem={timeline.problem ?? fleet.problem} />;
@@ -70,6 +77,7 @@ export function StatusPage() {
         <h2>Processors busy, by task <small>drag to look into a part of {rangeWords(range, nowMs())}</small></h2>
         <Timeline answer={timeline.value} measure="cpu" height={120} onSelect={(from, until) => go('profile', along({ from: pinned(from * 1000), to: pinned(until * 1000) }))} />
       </section>
+      {progress.value && <ProgressBars names={progress.value.names} />}
       <section>
         <h2>Tasks <small>click one to see where its time goes</small></h2>
         {summary.value && summary.value.names.length > 0
@@ -79,24 +87,11 @@ export function StatusPage() {
       {stream.value && stream.value.tasks.length > 0 && (
         <section>
           <h2>Threads <small>{live ? 'just now' : 'at the end of the range'}</small></h2>
-          <TaskStream answer={stream.value} fromMs={streamTo - STREAM_MS} toMs={streamTo} heightMax={220} />
+          <TaskStream answer={stream.value} fromMs={streamTo - STREAM_MS} toMs={streamTo} heightMax={220} names={summary.value?.names} />
         </section>
       )}
     </>
   );
-}
-
-interface TileProperties {
-  name: string;
-  value: string;
-  note: string;
-  to?: string;
-  alarm?: boolean;
-}
-
-function Tile({ name, value, note, to, alarm }: TileProperties) {
-  const inside = <><span class="tile-name">{name}</span><b>{alarm ? '⚠ ' : ''}{value}</b><small>{note}</small></>;
-  return <li class={alarm ? 'tile alarm' : 'tile'}>{to ? <a href={to}>{inside}</a> : inside}</li>;
 }
 
 /** How many threads ran and wanted to, in the newest whole steps, or in all if the range is pinned. */

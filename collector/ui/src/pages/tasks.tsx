@@ -1,16 +1,17 @@
 // The ledger: tasks by name, and what every thread worked on.
 
 import { apiUrl, change, rangeOf, useAddress } from '../core/address';
-import { ask, type SummaryAnswer, type TasksAnswer } from '../core/api';
-import { along, href } from '../core/address';
+import { ask, type SummaryAnswer, type TasksAnswer, type TimelineAnswer } from '../core/api';
 import { taskColour } from '../core/colours';
 import { asked, noteNow, nowMs, paused, useAnswer } from '../core/live';
 import { shown } from '../core/names';
-import { clock, count, duration, isLive, rangeWords, timeMs } from '../core/time';
+import { count, isLive, pinned, rangeWords, timeMs } from '../core/time';
 import { Empty, Loading, Refused } from '../parts/Notes';
 import { Select } from '../parts/Select';
 import { TaskNames } from '../parts/TaskNames';
-import { profileOf, TaskStream } from '../stream/TaskStream';
+import { TaskRows } from '../parts/TaskRows';
+import { Timeline } from '../parts/Timeline';
+import { TaskStream } from '../stream/TaskStream';
 
 /** Tasks that are drawn; of more, the newest. */
 const STREAM_ROWS = 5000;
@@ -34,6 +35,10 @@ export function TasksPage() {
     if (live && pausedAt === null) noteNow(answer.range.to_ns);
     return answer;
   }, live, 3000);
+  // Sums of all tasks, however many there are.
+  const lines = filters.filter(([name]) => name !== 'outcome');
+  const isMany = rows.value?.truncated === true;
+  const busy = useAnswer<TimelineAnswer | undefined>(`${key} ${isMany}`, async (signal) => (isMany ? ask(apiUrl('timeline', question([], lines)), signal) : undefined), live && isMany, 3000);
   const summary = useAnswer<SummaryAnswer>(key, (signal) => ask(apiUrl('tasks', question([['summary', 'true']])), signal), live);
   const known = useAnswer<SummaryAnswer>('names', (signal) => ask(apiUrl('tasks', new URLSearchParams({ summary: 'true' })), signal), true, 15_000);
 
@@ -58,27 +63,16 @@ export function TasksPage() {
         </Empty>
       ) : (
         <>
-          <section><h2>By thread</h2><TaskStream answer={rows.value} fromMs={fromMs} toMs={toMs} heightMax={380} /></section>
+          {rows.value.truncated && (
+            <section>
+              <h2>Threads busy <small>more tasks than are drawn below; drag to look into a part</small></h2>
+              {busy.value && <Timeline answer={busy.value} measure="total" onlyTasks height={92} onSelect={(from, to) => change({ from: pinned(from * 1000), to: pinned(to * 1000) })} />}
+            </section>
+          )}
+          <section><h2>By thread</h2><TaskStream answer={rows.value} fromMs={fromMs} toMs={toMs} heightMax={380} names={summary.value.names} /></section>
           <section>
             <h2>Slowest <small>of the {count(rows.value.tasks.length)} above</small></h2>
-            <div class="scroll">
-              <table>
-                <thead><tr><th>Task</th><th>Key</th><th class="number">Took</th><th>Outcome</th><th>Start</th><th>Worker</th><th>Thread</th></tr></thead>
-                <tbody>
-                  {slowest.map((task) => (
-                    <tr key={`${task.worker} ${task.epoch} ${task.id}`}>
-                      <td><a href={href('profile', profileOf(task))}><i class="dot" style={{ background: taskColour(task.name) }} /><bdi>{shown(task.name, 40)}</bdi><span class="go">profile ›</span></a></td>
-                      <td class="soft"><bdi>{shown(task.key, 40)}</bdi></td>
-                      <td class="number">{duration(task.duration_ns)}</td>
-                      <td title={shown(task.cause)}>{task.outcome === 'ok' ? 'ok' : <b>{task.outcome}</b>}</td>
-                      <td>{clock(task.start_ns / 1e6, true)}</td>
-                      <td><a href={href('tasks', along({ worker: task.worker }))}><bdi>{shown(task.worker, 30)}</bdi></a></td>
-                      <td class="soft"><bdi>{shown(task.thread_name, 30)}</bdi></td>
-                    </tr>
-                  ))}
-                </tbody>
-              </table>
-            </div>
+            <TaskRows tasks={slowest} />
           </section>
           <section><h2>By name</h2><TaskNames names={summary.value.names} rowsMax={NAMES_MAX} /></section>
         </>

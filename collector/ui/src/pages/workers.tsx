@@ -1,6 +1,6 @@
 // Who is there, how well each is seen, and whether anything of theirs was lost.
 
-import { along, apiUrl, href, useAddress } from '../core/address';
+import { along, apiUrl, href, itemHref, useAddress } from '../core/address';
 import { ask, type WorkersAnswer } from '../core/api';
 import { useAnswer } from '../core/live';
 import { shown } from '../core/names';
@@ -31,7 +31,7 @@ export function WorkersPage() {
           <tbody>
             {rows.slice(0, ROWS_MAX).map(({ worker, epoch, isNewest, concerns }) => (
               <tr key={epoch.epoch}>
-                <td><a href={href('profile', along({ worker }))} title="Where does its time go?"><bdi>{shown(worker, 40)}</bdi>{!isNewest && ' (before)'}<span class="go">profile ›</span></a></td>
+                <td><a href={itemHref('workers', worker, along({ worker: null }))} title="What does it do?"><bdi>{shown(worker, 40)}</bdi>{!isNewest && ' (before)'}</a><a class="go" href={href('profile', along({ worker }))} title="Where does its time go?">profile ›</a></td>
                 <td>{epoch.state === 'connected' ? '● connected' : `○ ${epoch.state}`}</td>
                 <td>{concerns.length === 0 ? <span class="soft">none</span> : concerns.map((text) => <div key={text} class="bad">⚠ {shown(text)}</div>)}{epoch.last_refusal && <small>{shown(epoch.last_refusal)}</small>}</td>
                 <td><bdi>{shown(epoch.host, 30)}</bdi> <small>{epoch.pid}</small></td>

@@ -5,9 +5,11 @@ import { useEffect, useRef } from 'preact/hooks';
 const KEYS: [string, string][] = [
   ['/', 'search functions'], ['n  N', 'next, previous match'], ['← ↑ → ↓', 'move in the graph'],
   ['Enter', 'zoom to the outlined function'], ['Esc', 'one level up'], ['0', 'zoom out to all'],
-  ['f', 'callers and callees of the outlined function (or right-click)'], ['c', 'copy its name'],
-  ['Ctrl wheel', 'zoom at the pointer; drag moves'], ['v', 'next view'], ['s', 'colour by state or crate'],
-  ['space', 'pause or go on'], ['1 2 3 4', 'status, profile, tasks, workers'], ['?', 'this help'],
+  ['f', 'only stacks through the outlined function'], ['d', 'leave it out'], ['m', 'merge it into its callers'],
+  ['c', 'collapse recursion'], ['b', 'its callers and callees'], ['y', 'copy its name'],
+  ['right click', 'a menu of these'], ['Ctrl wheel', 'zoom at the pointer, as two fingers do; drag moves'],
+  ['v', 'next view'], ['s', 'colour by the next: crate, state, …'],
+  ['space', 'pause or go on'], ['1 … 8', 'the pages, from left to right'], ['?', 'this help'],
 ];
 
 export function Help({ onClose }: { onClose(): void }) {

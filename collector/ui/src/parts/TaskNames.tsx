@@ -1,6 +1,6 @@
 // Tasks by name: how many, how they ended, how long they took; the slowest first.
 
-import { along, change, href, useAddress } from '../core/address';
+import { along, change, href, itemHref, useAddress } from '../core/address';
 import type { TaskName } from '../core/api';
 import { taskColour } from '../core/colours';
 import { shown } from '../core/names';
@@ -50,6 +50,7 @@ export function TaskNames({ names, rowsMax }: Properties) {
                   <a href={href('profile', along({ task: task.name }))} title="Where does its time go?">
                     <i class="dot" style={{ background: taskColour(task.name) }} /><bdi>{shown(task.name, 60)}</bdi><span class="go">profile ›</span>
                   </a>
+                  <a class="go" href={itemHref('tasks', task.name, along())} title="How long do they take, and in which phases?">durations ›</a>
                 </td>
                 <td class="number">{task.running > 0 ? count(task.running) : ''}</td>
                 {COLUMNS.map(([name]) => (

@@ -2,11 +2,12 @@
 
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { along, go } from '../core/address';
-import type { Task, TasksAnswer } from '../core/api';
-import { onTheme, taskColour } from '../core/colours';
+import type { Task, TaskName, TasksAnswer } from '../core/api';
+import { onTheme, phaseColour, taskColour } from '../core/colours';
+import { Fingers } from '../core/fingers';
 import { nowMs } from '../core/live';
 import { shown } from '../core/names';
-import { clock, count, duration, pinned } from '../core/time';
+import { bytes, clock, count, duration, pinned } from '../core/time';
 import { AXIS_PX, drawStream, GUTTER_NARROW_PX, GUTTER_PX, type StreamView } from './draw';
 import { firstEndingAfter, lanesOf } from './lanes';
 
@@ -16,6 +17,8 @@ interface Properties {
   fromMs: number;
   toMs: number;
   heightMax: number;
+  /** Durations by name, for when running tasks will end. */
+  names?: TaskName[];
 }
 
 const LANE_PX = 17;
@@ -25,6 +28,7 @@ const DRAG_PX = 4;
 const NEAR_PX = 3;
 /** Tasks that are read to those who cannot see the lanes. */
 const TOLD = 15;
+const PHASES_TOLD = 10;
 /** Agents count samples by the second: a task's are in seconds that began up to one before it. */
 const CYCLE_MS = 1000;
 
@@ -35,7 +39,7 @@ export function profileOf(task: Task): URLSearchParams {
   return along({ task: task.name, worker: task.worker, from: pinned(from), to: pinned(to) });
 }
 
-export function TaskStream({ answer, fromMs, toMs, heightMax }: Properties) {
+export function TaskStream({ answer, fromMs, toMs, heightMax, names }: Properties) {
   const { tasks } = answer;
   const scroller = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
@@ -45,13 +49,16 @@ export function TaskStream({ answer, fromMs, toMs, heightMax }: Properties) {
   const [hover, setHover] = useState<{ task: number; px: number; py: number } | null>(null);
   const [free, setFree] = useState<{ from: number; to: number } | null>(null);
   const drag = useRef<{ px: number; from: number; to: number; moved: boolean } | null>(null);
+  const fingers = useRef(new Fingers());
+  const phases = useMemo(() => [...new Set(tasks.flatMap((task) => task.phases?.map(({ name }) => name) ?? []))].filter((name) => name !== 'execute').sort().slice(0, PHASES_TOLD), [tasks]);
   const lanes = useMemo(() => lanesOf(tasks, answer.range.to_ns), [tasks]);
   const lanePx = Math.max(LANE_PX_MIN, Math.min(LANE_PX, Math.floor((heightMax - AXIS_PX) / Math.max(1, lanes.lanes.length))));
   const gutterPx = size.width < 560 ? GUTTER_NARROW_PX : GUTTER_PX;
   // Before the first task there is nothing to see: it began later, or older rows are not here.
   const from = (free?.from ?? Math.max(fromMs, lanes.baseMs - 0.02 * (toMs - lanes.baseMs))) - lanes.baseMs;
   const to = (free?.to ?? toMs) - lanes.baseMs;
-  const view: StreamView = { from, to, top, lanePx, gutterPx };
+  const typicalMs = useMemo(() => new Map((names ?? []).flatMap(({ name, durations }) => (durations ? [[name, durations.p50_ns / 1e6] as const] : []))), [names]);
+  const view: StreamView = { from, to, top, lanePx, gutterPx, typicalMs };
   const whole = AXIS_PX + lanes.lanes.length * lanePx + 4;
 
   useEffect(() => onTheme(() => setTheme((count) => count + 1)), []);
@@ -68,7 +75,7 @@ export function TaskStream({ answer, fromMs, toMs, heightMax }: Properties) {
     if (element.width !== width) element.width = width;
     if (element.height !== height) element.height = height;
     if (width > 0 && height > 0) element.dataset.rects = String(drawStream(element, lanes, tasks, view));
-  }, [theme, size, lanes, from, to, top, lanePx]);
+  }, [theme, size, lanes, from, to, top, lanePx, typicalMs]);
 
   function at(event: MouseEvent): number {
     const box = canvas.current!.getBoundingClientRect();
@@ -83,7 +90,10 @@ export function TaskStream({ answer, fromMs, toMs, heightMax }: Properties) {
 
   function moved(event: PointerEvent) {
     const start = drag.current;
-    if (start && Math.abs(event.clientX - start.px) > DRAG_PX) start.moved = true;
+    const pinch = fingers.current.moved(event);
+    if (start && (pinch || Math.abs(event.clientX - start.px) > DRAG_PX)) start.moved = true;
+    if (pinch) zoom(pinch.factor, shareAt(pinch.clientX));
+    if (fingers.current.both) return;
     if (start?.moved) {
       const shift = ((start.px - event.clientX) / (size.width - gutterPx)) * (start.to - start.from);
       setFree({ from: start.from + shift, to: start.to + shift });
@@ -93,6 +103,8 @@ export function TaskStream({ answer, fromMs, toMs, heightMax }: Properties) {
     const task = at(event);
     setHover(task < 0 ? null : { task, px: event.clientX, py: event.clientY });
   }
+
+  const shareAt = (clientX: number) => Math.max(0, Math.min(1, (clientX - scroller.current!.getBoundingClientRect().left - gutterPx) / (size.width - gutterPx)));
 
   function zoom(factor: number, share: number) {
     const length = Math.max(1, (to - from) * factor);
@@ -105,8 +117,7 @@ export function TaskStream({ answer, fromMs, toMs, heightMax }: Properties) {
     const wheel = (event: WheelEvent) => {
       if (!event.ctrlKey && !event.metaKey) return;
       event.preventDefault();
-      const box = element.getBoundingClientRect();
-      zoom(Math.exp(event.deltaY * 0.002), Math.max(0, Math.min(1, (event.clientX - box.left - gutterPx) / (size.width - gutterPx))));
+      zoom(Math.exp(event.deltaY * 0.002), shareAt(event.clientX));
     };
     element.addEventListener('wheel', wheel, { passive: false });
     return () => element.removeEventListener('wheel', wheel);
@@ -139,9 +150,10 @@ export function TaskStream({ answer, fromMs, toMs, heightMax }: Properties) {
         style={{ height: `${Math.min(whole, heightMax)}px`, cursor: hover ? 'pointer' : 'default' }}
         onScroll={(event) => { setTop(event.currentTarget.scrollTop); setHover(null); }}
         onPointerMove={moved}
-        onPointerDown={(event) => { drag.current = { px: event.clientX, from: lanes.baseMs + from, to: lanes.baseMs + to, moved: false }; }}
-        onPointerUp={() => { setTimeout(() => { drag.current = null; }); }}
-        onPointerLeave={() => { drag.current = null; setHover(null); }}
+        onPointerDown={(event) => { fingers.current.down(event); drag.current = { px: event.clientX, from: lanes.baseMs + from, to: lanes.baseMs + to, moved: false }; }}
+        onPointerUp={(event) => { fingers.current.up(event); setTimeout(() => { drag.current = null; }); }}
+        onPointerCancel={(event) => { fingers.current.up(event); drag.current = null; }}
+        onPointerLeave={(event) => { fingers.current.up(event); drag.current = null; setHover(null); }}
         onClick={(event) => {
           const task = drag.current?.moved ? -1 : at(event);
           if (task >= 0) go('profile', profileOf(tasks[task]));
@@ -151,6 +163,13 @@ export function TaskStream({ answer, fromMs, toMs, heightMax }: Properties) {
         <canvas ref={canvas} aria-hidden="true" />
         <div class="outlines" style={{ height: `${whole}px` }} />
       </div>
+      {phases.length > 0 && (
+        <p class="legend">
+          <span class="soft">a bar has its task's colour while it executes</span>
+          {phases.map((name) => <span key={name}><i class="dot" style={{ background: phaseColour(name) }} /><bdi>{shown(name, 28)}</bdi></span>)}
+          <span>✕ failed: black, or white in the dark</span>
+        </p>
+      )}
       <div class="unseen">
         <table>
           <caption>The newest tasks</caption>
@@ -162,12 +181,26 @@ export function TaskStream({ answer, fromMs, toMs, heightMax }: Properties) {
           </tbody>
         </table>
       </div>
-      {hover && tasks[hover.task] && <TaskTip task={tasks[hover.task]} at={hover} />}
+      {hover && tasks[hover.task] && <TaskTip task={tasks[hover.task]} typicalMs={typicalMs.get(tasks[hover.task].name)} at={hover} />}
     </div>
   );
 }
 
-function TaskTip({ task, at }: { task: Task; at: { px: number; py: number } }) {
+/** What is known of a task beside its name, where its agent told. */
+function moreOf({ attempt, result_bytes, type_name, labels, phases }: Task): [string, string][] {
+  const told: [string, string][] = [];
+  const split = (phases ?? []).slice(0, 8).map((phase) => `${phase.name} ${duration(phase.duration_ns)}${phase.count > 1 ? ` (${count(phase.count)} times)` : ''}`);
+  if (split.length > 0) told.push(['phases', split.join(', ')]);
+  if (result_bytes !== null && result_bytes !== undefined) told.push(['result', `${bytes(result_bytes)} ${type_name ?? ''}`]);
+  else if (type_name) told.push(['result', type_name]);
+  if (attempt && attempt > 1) told.push(['attempt', count(attempt)]);
+  const pairs = Object.entries(labels ?? {}).slice(0, 8);
+  if (pairs.length > 0) told.push(['labels', pairs.map(([name, value]) => `${name}=${value}`).join(' ')]);
+  return told;
+}
+
+function TaskTip({ task, typicalMs, at }: { task: Task; typicalMs: number | undefined; at: { px: number; py: number } }) {
+  const more = typicalMs === undefined ? 0 : typicalMs * 1e6 - task.duration_ns;
   const place = {
     left: `${Math.min(at.px + 14, Math.max(8, innerWidth - 430))}px`,
     ...(at.py > innerHeight - 190 ? { bottom: `${innerHeight - at.py + 14}px` } : { top: `${at.py + 16}px` }),
@@ -178,9 +211,10 @@ function TaskTip({ task, at }: { task: Task; at: { px: number; py: number } }) {
       <dl>
         <dt>key</dt><dd class="rest"><bdi>{shown(task.key, 120)}</bdi></dd>
         <dt>outcome</dt><dd class="rest">{task.outcome} {task.cause && <bdi>{shown(task.cause, 200)}</bdi>}</dd>
-        <dt>took</dt><dd class="rest">{duration(task.duration_ns)}{task.stop_ns === null && ' so far'}</dd>
+        <dt>took</dt><dd class="rest">{duration(task.duration_ns)}{task.stop_ns === null && (more > 0 ? ` so far; mostly it is ${duration(more)} more` : typicalMs === undefined ? ' so far' : ` so far; mostly it is ${duration(typicalMs * 1e6)} in all`)}</dd>
         <dt>from</dt><dd class="rest">{clock(task.start_ns / 1e6, true)}{task.stop_ns !== null && ` to ${clock(task.stop_ns / 1e6, true)}`}</dd>
         <dt>on</dt><dd class="rest"><bdi>{shown(task.worker, 60)}</bdi>, <bdi>{shown(task.thread_name || String(task.thread_id), 60)}</bdi></dd>
+        {moreOf(task).map(([name, value]) => <><dt>{name}</dt><dd class="rest"><bdi>{shown(value, 300)}</bdi></dd></>)}
       </dl>
     </div>
   );

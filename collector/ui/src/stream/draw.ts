@@ -2,7 +2,7 @@
 // it is drawn how busy the lane was.
 
 import type { Task } from '../core/api';
-import { asHex, isDark, taskColour, variable } from '../core/colours';
+import { asHex, isDark, phaseColour, taskColour, variable } from '../core/colours';
 import { shown } from '../core/names';
 import { clock } from '../core/time';
 import { firstEndingAfter, type Lane, type Lanes } from './lanes';
@@ -19,10 +19,14 @@ export interface StreamView {
   top: number;
   lanePx: number;
   gutterPx: number;
+  /** How long tasks of a name take mostly, in milliseconds. */
+  typicalMs: Map<string, number>;
 }
 
 /** Tasks that are narrower are not drawn one by one. */
 const TASK_PX_MIN = 1.5;
+/** Most tasks that are drawn one by one: of more, wider ones only. They would be noise, and cost. */
+const TASKS_DRAWN_MAX = 3000;
 /** How finely busyness is drawn: this many pixels, in this many shades. */
 const BUSY_PX = 4;
 const SHADES = 8;
@@ -53,69 +57,92 @@ export function drawStream(canvas: HTMLCanvasElement, { lanes, baseMs }: Lanes, 
   context.direction = 'ltr';
   const first = Math.max(0, Math.floor(view.top / view.lanePx));
   const last = Math.min(lanes.length, Math.ceil((view.top + height) / view.lanePx));
-  let rects = 0;
+  context.save();
+  context.beginPath();
+  context.rect(view.gutterPx, 0, width - view.gutterPx, height);
+  context.clip();
+  const perMs = (width - view.gutterPx) / (view.to - view.from);
+  const seen: Seen = { lanes: lanes.slice(first, last), view, perMs, columns: Math.ceil((width - view.gutterPx) / BUSY_PX) };
+  let { wide, pixels } = lookAt(seen, inks.busy, TASK_PX_MIN);
+  for (let px = 2 * TASK_PX_MIN; wide.length > TASKS_DRAWN_MAX; px *= 2) ({ wide, pixels } = lookAt(seen, inks.busy, px));
+  const isBusy = pixels !== undefined && seen.columns > 0;
+  if (isBusy) {
+    const picture = new OffscreenCanvas(seen.columns, seen.lanes.length);
+    picture.getContext('2d')!.putImageData(new ImageData(new Uint8ClampedArray(pixels!.buffer), seen.columns, seen.lanes.length), 0, 0);
+    context.imageSmoothingEnabled = false;
+    context.drawImage(picture, view.gutterPx, AXIS_PX + first * view.lanePx - view.top, seen.columns * BUSY_PX, seen.lanes.length * view.lanePx);
+  }
+  const gapPx = view.lanePx > 6 ? 2 : 0.5;
+  for (const { row, task } of wide) {
+    const lane = seen.lanes[row];
+    const from = view.gutterPx + (lane.starts[task] - view.from) * perMs;
+    const left = Math.max(from, view.gutterPx - 2);
+    const right = view.gutterPx + (lane.ends[task] - view.from) * perMs;
+    const y = AXIS_PX + (first + row) * view.lanePx - view.top;
+    drawTask(context, tasks[lane.tasks[task]], { left, right, y, height: Math.max(1, view.lanePx - gapPx), perMs, clippedPx: left - from, typicalPx: (view.typicalMs.get(tasks[lane.tasks[task]].name) ?? 0) * perMs }, inks);
+  }
+  context.restore();
   for (let i = first; i < last; i++) {
     const y = AXIS_PX + i * view.lanePx - view.top;
-    context.save();
-    context.beginPath();
-    context.rect(view.gutterPx, 0, width - view.gutterPx, height);
-    context.clip();
-    rects += drawLane(context, lanes[i], tasks, view, { y, width, inks });
-    context.restore();
-    if (lanes[i].first && i > 0) {
-      context.fillStyle = inks.line;
-      context.fillRect(0, y - 1, width, 1);
-    }
+    context.fillStyle = inks.ground;
+    context.fillRect(view.gutterPx, y + view.lanePx - gapPx, width, gapPx);
+    if (!lanes[i].first || i === 0) continue;
+    context.fillStyle = inks.line;
+    context.fillRect(0, y - 1, width, 1);
   }
   drawNames(context, lanes, view, { first, last, inks });
   drawAxis(context, baseMs, view, { width, inks });
-  return rects;
+  return wide.length + Number(isBusy);
 }
 
-interface At {
-  y: number;
-  width: number;
-  inks: Inks;
+/** The lanes that are seen, and how. */
+interface Seen {
+  lanes: Lane[];
+  view: StreamView;
+  perMs: number;
+  /** How many stretches of `BUSY_PX` there are. */
+  columns: number;
 }
 
-function drawLane(context: CanvasRenderingContext2D, lane: Lane, tasks: Task[], view: StreamView, at: At): number {
-  const perMs = (at.width - view.gutterPx) / (view.to - view.from);
-  const place = (ms: number) => view.gutterPx + (ms - view.from) * perMs;
-  const height = Math.max(1, view.lanePx - (view.lanePx > 6 ? 2 : 0.5));
-  let rects = 0;
-  // The stretch of one shade that is open.
-  let [from, to, shade] = [0, 0, -1];
-  const close = () => {
-    if (shade >= 0) {
-      context.fillStyle = at.inks.busy[shade];
-      context.fillRect(from, at.y, to - from, height);
-      rects++;
+/** How busy each lane was where its tasks are narrow, as a picture with a pixel for each stretch: of a
+ * million tasks this is a hundred thousand numbers, and one rectangle. Beside it the tasks that are wide
+ * enough to be drawn one by one. */
+function lookAt({ lanes, view, perMs, columns }: Seen, busy: string[], wideFromPx: number): { wide: { row: number; task: number }[]; pixels?: Uint32Array<ArrayBuffer> } {
+  const wide: { row: number; task: number }[] = [];
+  const pixels = new Uint32Array(columns * lanes.length);
+  const paints = busy.map(pixelOf);
+  const columnMs = BUSY_PX / perMs;
+  let isBusy = false;
+  lanes.forEach((lane, row) => {
+    for (let i = firstEndingAfter(lane, view.from); i < lane.starts.length && lane.starts[i] < view.to; ) {
+      if ((lane.ends[i] - Math.max(lane.starts[i], view.from)) * perMs >= wideFromPx) {
+        wide.push({ row, task: i++ });
+        continue;
+      }
+      const first = Math.max(0, Math.floor((lane.starts[i] - view.from) / columnMs));
+      const last = Math.min(columns - 1, Math.floor((lane.ends[i] - view.from) / columnMs));
+      for (let column = first; column <= last; column++) {
+        const from = view.from + column * columnMs;
+        const share = (busyUntil(lane, from + columnMs, i) - busyUntil(lane, from, Math.max(0, i - 1))) / columnMs;
+        pixels[row * columns + column] = paints[Math.max(0, Math.min(SHADES - 1, Math.ceil(share * SHADES) - 1))];
+      }
+      isBusy = true;
+      i = firstEndingAfter(lane, view.from + (last + 1) * columnMs, i + 1);
     }
-    shade = -1;
-  };
-  for (let i = firstEndingAfter(lane, view.from); i < lane.starts.length && lane.starts[i] < view.to; ) {
-    const left = Math.max(place(lane.starts[i]), view.gutterPx - 2);
-    const right = place(lane.ends[i]);
-    if (right - left >= TASK_PX_MIN) {
-      close();
-      drawTask(context, tasks[lane.tasks[i]], { left, right, y: at.y, height }, at.inks);
-      rects++;
-      i++;
-      continue;
-    }
-    const next = firstEndingAfter(lane, view.from + (left - view.gutterPx + BUSY_PX) / perMs, i + 1);
-    const end = Math.max(place(lane.ends[next - 1]), left + 1);
-    const busy = ((lane.busy[next] - lane.busy[i]) * perMs) / (end - left);
-    const now = Math.max(0, Math.min(SHADES - 1, Math.ceil(busy * SHADES) - 1));
-    if (now !== shade || left - to > 1) {
-      close();
-      [from, shade] = [left, now];
-    }
-    to = end;
-    i = next;
-  }
-  close();
-  return rects;
+  });
+  return isBusy ? { wide, pixels } : { wide };
+}
+
+/** How long a lane was busy before a time. */
+function busyUntil(lane: Lane, ms: number, from: number): number {
+  const i = firstEndingAfter(lane, ms, from);
+  return lane.busy[i] + (i < lane.starts.length ? Math.max(0, ms - lane.starts[i]) : 0);
+}
+
+/** A colour such as `#c0ffee` as the bytes of a pixel. */
+function pixelOf(hex: string): number {
+  const rgb = Number.parseInt(hex.slice(1), 16);
+  return ((255 << 24) | ((rgb & 255) << 16) | (rgb & 0xff00) | (rgb >> 16)) >>> 0;
 }
 
 function shades(): string[] {
@@ -128,10 +155,28 @@ interface Box {
   right: number;
   y: number;
   height: number;
+  perMs: number;
+  /** How much of it is left of the canvas. */
+  clippedPx: number;
+  /** How wide such tasks are mostly; 0 if that is not known. */
+  typicalPx: number;
+}
+
+/** The task's phases but executing, on its bar, so that this is what is seen of the rest. */
+function drawPhases(context: CanvasRenderingContext2D, { phases = [], start_ns }: Task, { left, right, y, height, perMs, clippedPx }: Box): void {
+  for (const phase of phases) {
+    if (phase.name === 'execute') continue;
+    const from = Math.max(left, left - clippedPx + ((phase.start_ns - start_ns) / 1e6) * perMs);
+    const to = Math.min(right, left - clippedPx + ((phase.start_ns - start_ns + phase.duration_ns) / 1e6) * perMs);
+    if (to - from < 0.5) continue;
+    context.fillStyle = phaseColour(phase.name);
+    context.fillRect(from, y, to - from, height);
+  }
 }
 
 /** How a task ended is told by its shape too: failed is solid ink, unfinished or cut off is hollow. */
-function drawTask(context: CanvasRenderingContext2D, task: Task, { left, right, y, height }: Box, inks: Inks): void {
+function drawTask(context: CanvasRenderingContext2D, task: Task, box: Box, inks: Inks): void {
+  const { left, right, y, height } = box;
   const width = Math.max(0.5, right - left - (right - left > 2 ? 0.5 : 0));
   const isFailed = task.outcome === 'erred' || task.outcome === 'panicked';
   const isCut = task.outcome === 'cancelled' || task.outcome === 'lost';
@@ -140,6 +185,7 @@ function drawTask(context: CanvasRenderingContext2D, task: Task, { left, right, 
   if (isCut) context.globalAlpha = 0.35;
   context.fillRect(left, y, width, height);
   context.globalAlpha = 1;
+  if (!isFailed && task.phases !== undefined) drawPhases(context, task, box);
   if ((isCut || isFailed) && width > 3) {
     context.strokeStyle = colour;
     context.strokeRect(left + 0.5, y + 0.5, width - 1, height - 1);
@@ -148,6 +194,14 @@ function drawTask(context: CanvasRenderingContext2D, task: Task, { left, right, 
     // Open to the right: it goes on.
     context.fillStyle = inks.ink;
     context.fillRect(left + width - 2, y, 2, height);
+    const expected = left - box.clippedPx + box.typicalPx;
+    if (expected > right + 2) {
+      // Hollow, up to where such tasks mostly end.
+      context.strokeStyle = colour;
+      context.setLineDash([3, 3]);
+      context.strokeRect(right + 0.5, y + 0.5, expected - right - 1, height - 1);
+      context.setLineDash([]);
+    }
   }
   if (width > 44 && height > 9) {
     const name = `${isFailed ? '✕ ' : ''}${shown(task.name, 60)}`;

@@ -29,6 +29,7 @@ export function Costliest({ loaded, onFunction }: Properties) {
         {loaded.outsideNs > 0 && <>; {duration(loaded.outsideNs)} outside tasks left out <button class="link" onClick={() => change({ outside: '1', zoom: null })}>show</button></>}
         {params.get('outside') === '1' && <> <button class="link" onClick={() => change({ outside: null, zoom: null })}>only tasks</button></>}
       </p>
+      {loaded.pruned > 0 && <p class="soft">{count(loaded.pruned)} stacks that are narrower than a pixel are summed as [pruned]; a shorter range, or one task, shows them.</p>}
       {about.damaged && about.damaged.length > 0 && <p class="bad">⚠ {count(about.damaged.length)} files of the store could not be read: some of the time is missing here.</p>}
       <ol aria-label="Functions that cost most by themselves">
         {order.map((fn, rank) => (

@@ -1,6 +1,6 @@
 // What the colours mean.
 
-import { crateColour, stateColour } from '../../core/colours';
+import { crateColour, phaseColour, stateColour } from '../../core/colours';
 import { shown } from '../../core/names';
 import { STATES, STATE_WORDS } from '../../core/states';
 import { percent } from '../../core/time';
@@ -13,7 +13,11 @@ export function Legend({ loaded, colouring }: { loaded: Loaded; colouring: Colou
   if (colouring === 'state') {
     return <p class="legend">{STATES.map((state) => <span key={state} title={STATE_WORDS[state]}><i class="dot" style={{ background: stateColour(state) }} />{state}</span>)}<span class="soft">a rectangle has the colour of its longest state</span></p>;
   }
-  const { functions, fnSelf, layout } = loaded;
+  const { functions, fnSelf, fnTotal, layout } = loaded;
+  if (colouring === 'phase') {
+    const phases = functions.names.map((name, fn) => ({ name, ns: fnTotal[fn] })).filter((_, fn) => functions.kinds[fn] === 'phase').sort((a, b) => b.ns - a.ns);
+    return <p class="legend"><span class="soft">phases of tasks</span>{phases.slice(0, CRATES_SHOWN).map(({ name, ns }) => <span key={name}><i class="dot" style={{ background: phaseColour(name) }} /><bdi>{shown(name, 28)}</bdi> {percent(ns, layout.total[0])}</span>)}</p>;
+  }
   const sums = new Map<string, number>();
   functions.crates.forEach((name, fn) => {
     const isCode = functions.kinds[fn] === 'function' || functions.kinds[fn] === 'unresolved';

@@ -7,6 +7,7 @@ import { duration, percent } from '../../core/time';
 import { labelOf, type Colouring } from '../../flame/draw';
 import { FlameGraph } from '../../flame/FlameGraph';
 import type { Loaded } from '../../flame/load';
+import type { Action } from '../../flame/NodeMenu';
 import { sandwich } from '../../flame/sandwich';
 import { Empty } from '../../parts/Notes';
 import { FunctionTable } from './FunctionTable';
@@ -16,6 +17,7 @@ interface Properties {
   colouring: Colouring;
   found?: Uint8Array;
   onFunction(fn: number): void;
+  onAction(action: Action, fn: number): void;
 }
 
 /** The number of the function that the address names. */
@@ -27,7 +29,7 @@ export function chosenFunction(loaded: Loaded, params: URLSearchParams): number 
   return exact >= 0 ? exact : names.findIndex((one) => one === name);
 }
 
-export function SandwichView({ loaded, colouring, found, onFunction }: Properties) {
+export function SandwichView({ loaded, colouring, found, onFunction, onAction }: Properties) {
   const { params } = useAddress();
   const fn = chosenFunction(loaded, params);
   const { layout, functions, fnSelf, fnTotal } = loaded;
@@ -48,9 +50,9 @@ export function SandwichView({ loaded, colouring, found, onFunction }: Propertie
       <h2><bdi>{shown(functions.names[fn])}</bdi></h2>
       <p class="soft"><bdi>{shown(shortFile(functions.files[fn]))}</bdi> self {duration(fnSelf[fn])} ({percent(fnSelf[fn], whole)}), total {duration(fnTotal[fn])} ({percent(fnTotal[fn], whole)})</p>
       <h3>Called by</h3>
-      <FlameGraph {...graph} layout={halves.callers} label={`Callers of ${labelOf(functions, fn)}`} upward onZoom={choose(halves.callers)} onFunction={onFunction} />
+      <FlameGraph {...graph} layout={halves.callers} label={`Callers of ${labelOf(functions, fn)}`} upward onZoom={choose(halves.callers)} onAction={onAction} />
       <h3>Calls</h3>
-      <FlameGraph {...graph} layout={halves.callees} label={`Callees of ${labelOf(functions, fn)}`} upward={false} onZoom={choose(halves.callees)} onFunction={onFunction} />
+      <FlameGraph {...graph} layout={halves.callees} label={`Callees of ${labelOf(functions, fn)}`} upward={false} onZoom={choose(halves.callees)} onAction={onAction} />
     </div>
   );
 }

@@ -5,30 +5,45 @@ import { apiUrl, change, useAddress } from '../../core/address';
 import { useKeys } from '../../core/keys';
 import { shown } from '../../core/names';
 import { count, duration, percent } from '../../core/time';
-import type { Colouring } from '../../flame/draw';
-import { labelOf } from '../../flame/draw';
+import { changeTree } from '../../flame/change';
+import { COLOURINGS, labelOf, type Colouring } from '../../flame/draw';
 import { FlameGraph } from '../../flame/FlameGraph';
 import { NO_FUNCTION } from '../../flame/layout';
 import type { Loaded } from '../../flame/load';
+import type { Action } from '../../flame/NodeMenu';
 import { findPath, pathName } from '../../flame/path';
 import { search, totalBelow } from '../../flame/search';
 import { Empty } from '../../parts/Notes';
+import { addChange, Changes, changesOf, NO_CHANGES } from './Changes';
 import { Costliest } from './Costliest';
 import { FunctionTable } from './FunctionTable';
 import { Legend } from './Legend';
+import { filtersOf, type Pairs } from './question';
 import { SandwichView } from './SandwichView';
+import { TreeView } from './TreeView';
 
-const VIEWS = [['icicle', 'Icicle'], ['flame', 'Flame'], ['table', 'Table'], ['sandwich', 'Sandwich']] as const;
+const VIEWS = [['icicle', 'Icicle'], ['flame', 'Flame'], ['table', 'Table'], ['tree', 'Tree'], ['sandwich', 'Sandwich']] as const;
 type ViewName = (typeof VIEWS)[number][0];
 
 /** How long typing may pause before the address follows. */
 const TYPING_MS = 250;
 
-export function Views({ loaded, isOld }: { loaded: Loaded; isOld: boolean }) {
+interface Properties {
+  loaded: Loaded;
+  isOld: boolean;
+  /** What the page is about, beside what its address says. */
+  fixed?: Pairs;
+}
+
+export function Views({ loaded: whole, isOld, fixed = [] }: Properties) {
   const { params } = useAddress();
+  const changes = JSON.stringify(changesOf(params));
+  const loaded = useMemo(() => changeTree(whole, JSON.parse(changes)), [whole, changes]);
   const { layout, functions } = loaded;
   const view = (VIEWS.find(([name]) => name === params.get('view'))?.[0] ?? 'icicle') as ViewName;
-  const colouring: Colouring = params.get('colour') === 'state' ? 'state' : 'crate';
+  const isSplit = useMemo(() => functions.kinds.includes('phase'), [functions]);
+  const colours = COLOURINGS.filter((name) => name !== 'diff' && (name !== 'phase' || isSplit));
+  const colouring: Colouring = colours.find((name) => name === params.get('colour')) ?? (isSplit ? 'phase' : 'crate');
   const zoomName = params.get('zoom');
   const zoom = useMemo(() => (zoomName ? findPath(layout, functions, zoomName) : 0), [layout, functions, zoomName]);
   const [text, setText] = useState(params.get('q') ?? '');
@@ -45,6 +60,12 @@ export function Views({ loaded, isOld }: { loaded: Loaded; isOld: boolean }) {
   const setZoom = (node: number) => change({ zoom: node === 0 ? null : pathName(layout, functions, node) });
   const setView = (name: ViewName) => change({ view: name === 'icicle' ? null : name });
   const setFunction = (fn: number) => change({ view: 'sandwich', fn: functions.names[fn], fnfile: functions.files[fn] || null });
+  const act = (action: Action, fn: number) => {
+    const name = functions.names[fn];
+    if (action === 'focus' || action === 'drop' || action === 'merge') addChange(action, name, params);
+    else if (action === 'callers') setFunction(fn);
+    else if (action === 'copy') void navigator.clipboard?.writeText(name);
+  };
 
   useKeys((key) => {
     const next = VIEWS[(VIEWS.findIndex(([name]) => name === view) + 1) % VIEWS.length][0];
@@ -52,7 +73,8 @@ export function Views({ loaded, isOld }: { loaded: Loaded; isOld: boolean }) {
     else if (key === '0') setZoom(0);
     else if (key === 'Escape' && zoom !== 0) setZoom(layout.parent[zoom]);
     else if (key === 'v') setView(next);
-    else if (key === 's') change({ colour: colouring === 'state' ? null : 'state' });
+    else if (key === 's') change({ colour: colours[(colours.indexOf(colouring) + 1) % colours.length] });
+    else if (key === 'c') change({ recursion: params.get('recursion') === '1' ? null : '1', zoom: null });
     else if ((key === 'n' || key === 'N') && found && found.nodes.length > 0) {
       const matches = found.nodes.length;
       setMatch((match + (key === 'n' ? 1 : matches - 1) + (match < 0 && key === 'N' ? 1 : 0)) % matches);
@@ -60,7 +82,10 @@ export function Views({ loaded, isOld }: { loaded: Loaded; isOld: boolean }) {
     return true;
   });
 
-  if (loaded.about.empty || layout.total[0] === 0) return <NoSamples loaded={loaded} />;
+  if (whole.about.empty || whole.layout.total[0] === 0) return <NoSamples loaded={whole} />;
+  if (layout.total[0] === 0) {
+    return <Empty title="Nothing is left of this profile"><Changes leftOutNs={loaded.leftOutNs} /><button onClick={() => change(NO_CHANGES)}>Show the whole profile</button></Empty>;
+  }
   const isGraph = view === 'icicle' || view === 'flame';
   return (
     <section class={isOld ? 'views old' : 'views'} aria-busy={isOld}>
@@ -83,34 +108,51 @@ export function Views({ loaded, isOld }: { loaded: Loaded; isOld: boolean }) {
           )}
         </label>
         <span class="gap" />
-        <label class="plain"><input type="checkbox" checked={params.get('by') === 'line'} onChange={(event) => change({ by: event.currentTarget.checked ? 'line' : null, zoom: null })} /> lines</label>
-        <label class="plain"><input type="checkbox" checked={colouring === 'state'} onChange={(event) => change({ colour: event.currentTarget.checked ? 'state' : null })} /> colour by state</label>
-        <a href={svgUrl(params)} download="profile.svg">SVG</a>
+        <Tick name="by" value="line" title="Count the lines of a function one by one">lines</Tick>
+        <Tick name="phases" value="1" title="Below each task, its phases: queue, transfer, execute, …">split by phase</Tick>
+        <Tick name="recursion" value="1" title="A function that calls itself is one (c)">collapse recursion</Tick>
+        <label class="plain">colour by{' '}
+          <select value={colouring} onChange={(event) => change({ colour: event.currentTarget.value })}>
+            {colours.map((name) => <option key={name} value={name}>{COLOUR_WORDS[name]}</option>)}
+          </select>
+        </label>
+        <a href={svgUrl(params, fixed)} download="profile.svg">SVG</a>
       </div>
+      <Changes leftOutNs={loaded.leftOutNs} />
       {isGraph && (
         <>
           <Breadcrumb loaded={loaded} zoom={zoom} onZoom={setZoom} />
           <FlameGraph
             layout={layout} functions={functions} rootLabel="all" label={`Flame graph of ${count(layout.count - 1)} stacks`} zoom={zoom} upward={view === 'flame'}
-            colouring={colouring} found={found?.functions} shown={match >= 0 ? found?.nodes[match] : undefined} onZoom={setZoom} onFunction={setFunction}
+            colouring={colouring} found={found?.functions} shown={match >= 0 ? found?.nodes[match] : undefined} onZoom={setZoom} onAction={act}
           />
           <Legend loaded={loaded} colouring={colouring} />
           <div class="unseen"><FunctionTable loaded={loaded} found={found?.functions} plain onFunction={setFunction} /></div>
         </>
       )}
       {view === 'table' && <FunctionTable loaded={loaded} found={found?.functions} onFunction={setFunction} />}
-      {view === 'sandwich' && <SandwichView loaded={loaded} colouring={colouring} found={found?.functions} onFunction={setFunction} />}
+      {view === 'tree' && <TreeView loaded={loaded} found={found?.functions} zoom={zoom} onFunction={setFunction} />}
+      {view === 'sandwich' && <SandwichView loaded={loaded} colouring={colouring} found={found?.functions} onFunction={setFunction} onAction={act} />}
     </section>
   );
 }
 
+const COLOUR_WORDS: Record<Colouring, string> = { crate: 'crate', state: 'state', phase: 'phase', diff: 'change' };
+
+/** A parameter of the address that is there or not. A zoom may lead elsewhere then, so it goes. */
+function Tick({ name, value, title, children }: { name: string; value: string; title: string; children: string }) {
+  const { params } = useAddress();
+  return (
+    <label class="plain" title={title}>
+      <input type="checkbox" checked={params.get(name) === value} onChange={(event) => change({ [name]: event.currentTarget.checked ? value : null, zoom: null })} /> {children}
+    </label>
+  );
+}
+
 /** The same profile as a file that opens anywhere. */
-function svgUrl(params: URLSearchParams): string {
-  const question = new URLSearchParams({ format: 'svg' });
-  for (const name of ['from', 'to', 'task', 'worker', 'state', 'threads', 'by']) {
-    for (const value of params.getAll(name)) question.append(name, value);
-  }
-  return apiUrl('profile', question);
+function svgUrl(params: URLSearchParams, fixed: Pairs): string {
+  const own = ['from', 'to', 'by'].flatMap((name) => params.getAll(name).map((value): [string, string] => [name, value]));
+  return apiUrl('profile', new URLSearchParams([['format', 'svg'], ...own, ...filtersOf(params, fixed)]));
 }
 
 function Breadcrumb({ loaded, zoom, onZoom }: { loaded: Loaded; zoom: number; onZoom(node: number): void }) {
