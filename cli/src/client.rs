@@ -99,6 +99,14 @@ impl Client {
         self.answer(request.send_json(body))
     }
 
+    /// The answer to `POST /api/v1/{path}` with this body.
+    ///
+    /// # Errors
+    /// As for [`Client::get`].
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Result<Answer, ClientError> {
+        self.answer(self.agent.post(self.address(path)).send_json(body))
+    }
+
     fn address(&self, path: &str) -> String {
         format!("{}/api/v1/{path}", self.url)
     }

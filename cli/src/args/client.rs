@@ -28,6 +28,16 @@ pub(crate) struct RangeArgs {
     /// End of the range, written like its start, or now. Default: now.
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) to: Option<String>,
+
+    /// In place of --from and --to, the period of this named run: the newest of that name, or with
+    /// @ID that very one (see `emberline runs`).
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["from", "to"])]
+    pub(crate) run: Option<String>,
+
+    /// Only workers with this label, such as zone=a, or zone=* for any value; may be repeated, then
+    /// all must hold.
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) label: Vec<String>,
 }
 
 /// `emberline profile`
@@ -37,6 +47,7 @@ pub(crate) struct RangeArgs {
     emberline profile -o profile.svg                  flame graph; open it in a browser\n  \
     emberline profile --task load --state cpu         what load computes, without its waiting\n  \
     emberline profile --from -1h --to -30m --worker worker-3 -o w3.svg\n  \
+    emberline profile --run nightly --phases -o phases.svg\n  \
     emberline profile --format collapsed | head      stacks with their nanoseconds\n\n\
     Without --format the ending of -o decides: .svg, .collapsed or .txt, .json. Without both it\n\
     is a table.")]
@@ -59,6 +70,19 @@ pub(crate) struct ProfileArgs {
     /// Only time in this state; may be repeated. Default: all.
     #[arg(long, value_enum, value_name = "STATE")]
     pub(crate) state: Vec<State>,
+
+    /// Only time in this phase of tasks, such as transfer; execute is what is in no other. May be
+    /// repeated. Default: all.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) phase: Vec<String>,
+
+    /// Split tasks by phase: a level of its own below each task.
+    #[arg(long)]
+    pub(crate) phases: bool,
+
+    /// Put a level above the tasks: worker, host, phase, or label:KEY.
+    #[arg(long, value_name = "WHAT")]
+    pub(crate) group: Option<String>,
 
     /// Whose threads.
     #[arg(long, value_enum, value_name = "WHOSE", default_value_t = Threads::Program)]
@@ -99,6 +123,10 @@ pub(crate) struct TasksArgs {
     /// Only tasks of this worker; may be repeated. Default: all.
     #[arg(long, value_name = "ID")]
     pub(crate) worker: Vec<String>,
+
+    /// Only tasks with a result of this type; may be repeated. Default: all.
+    #[arg(long = "type", value_name = "NAME")]
+    pub(crate) type_name: Vec<String>,
 
     /// Counts and percentiles of duration by name, instead of the tasks one by one: of those that
     /// ended in the range. Without --from and --to they are of all tasks that are held.

@@ -1,5 +1,6 @@
 //! The command line as it is typed; what it means is decided in [`crate::command`].
 
+mod account;
 mod client;
 mod doctor;
 mod service;
@@ -7,6 +8,9 @@ mod store;
 
 use clap::{Parser, Subcommand};
 
+pub(crate) use account::{
+    BudgetArgs, BudgetRow, ResourcesArgs, RunArgs, RunCommand, RunsArgs, TransfersArgs, WatchArgs,
+};
 pub(crate) use client::{
     ProfileArgs, ProfileFormat, RangeArgs, RowFormat, StacksArgs, TasksArgs, WorkersArgs,
     WorkersCommand, WorkersSetArgs, word,
@@ -51,6 +55,18 @@ pub(crate) enum Command {
     Profile(ProfileArgs),
     /// The ledger: which task ran where, from when to when, and how it ended.
     Tasks(TasksArgs),
+    /// Which second of which thread went where: tasks, phases, waiting.
+    Budget(BudgetArgs),
+    /// What went from worker to worker, how fast.
+    Transfers(TransfersArgs),
+    /// Processors, memory, network and disks of workers and their machines.
+    Resources(ResourcesArgs),
+    /// Bars that show how far the tasks are.
+    Watch(WatchArgs),
+    /// Named periods, by which everything else can be asked.
+    Runs(RunsArgs),
+    /// Begin or end a named period.
+    Run(RunArgs),
     /// What is every thread doing right now?
     Stacks(StacksArgs),
     /// The workers that have reported, and how well they are seen.

@@ -1,24 +1,56 @@
 //! What each command does.
 
+pub(crate) mod budget;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod profile;
+pub(crate) mod resources;
+pub(crate) mod runs;
 pub(crate) mod serve;
 pub(crate) mod stacks;
 pub(crate) mod store;
 pub(crate) mod tasks;
+pub(crate) mod transfers;
+pub(crate) mod watch;
 pub(crate) mod workers;
 
-use crate::args::RangeArgs;
-use crate::client::Query;
+use crate::args::{RangeArgs, RowFormat};
+use crate::client::{Client, Query};
+use crate::output::{print, say};
+use crate::view::Answered;
 
 /// The parameters of a range, as far as it was given: the collector knows the rest.
 fn range_query(range: &RangeArgs) -> Query {
-    Query::default().with_each("from", &range.from).with_each("to", &range.to)
+    Query::default()
+        .with_each("from", &range.from)
+        .with_each("to", &range.to)
+        .with_each("run", &range.run)
+        .with_each("label", &range.label)
+}
+
+/// Asks and writes the answer as it came, or as what `T` shows of it.
+fn show<T: Answered>(
+    url: &str,
+    path: &str,
+    query: &Query,
+    format: RowFormat,
+) -> anyhow::Result<()> {
+    let client = Client::new(url)?;
+    let mut body = client.get(path, query)?.body;
+    if format == RowFormat::Json {
+        body.push(b'\n');
+        return print(&body);
+    }
+    let answer: T = client.parse(&body)?;
+    answer.notes().iter().for_each(|note| say(note));
+    print(answer.text().as_bytes())
 }
 
 /// A range as it was typed.
 fn range_text(range: &RangeArgs) -> String {
+    if let Some(run) = &range.run {
+        return format!("the run {run}");
+    }
     let from = range.from.as_deref().unwrap_or("-5m");
     format!("{from} to {}", range.to.as_deref().unwrap_or("now"))
 }

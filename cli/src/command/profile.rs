@@ -64,6 +64,9 @@ fn query(args: &ProfileArgs, format: ProfileFormat) -> Query {
         .with_each("task", &args.task)
         .with_each("worker", &args.worker)
         .with_each("state", args.state.iter().map(|state| word(*state)))
+        .with_each("phase", &args.phase)
+        .with_each("phases", args.phases.then_some("true"))
+        .with_each("group", &args.group)
         .with("threads", word(args.threads))
         .with("format", word(asked))
 }

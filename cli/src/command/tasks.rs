@@ -31,7 +31,8 @@ fn query(args: &TasksArgs) -> Query {
     let query = range_query(&args.range)
         .with_each("task", &args.task)
         .with_each("key", &args.key)
-        .with_each("worker", &args.worker);
+        .with_each("worker", &args.worker)
+        .with_each("type", &args.type_name);
     if args.summary {
         return query.with("summary", "true");
     }

@@ -1,15 +1,67 @@
 //! Answers of a collector as text for the terminal. Each type holds the fields of an answer that are
 //! shown; others are passed over, so that a newer collector can be asked too.
 
+pub(crate) mod budget;
 pub(crate) mod profile;
+pub(crate) mod progress;
+pub(crate) mod resources;
+pub(crate) mod runs;
 pub(crate) mod settings;
 pub(crate) mod stacks;
 pub(crate) mod store;
 pub(crate) mod tasks;
+pub(crate) mod transfers;
 pub(crate) mod workers;
 
 use jiff::Timestamp;
 use serde::Deserialize;
+
+/// An answer that can be shown.
+pub(crate) trait Answered: serde::de::DeserializeOwned {
+    /// What it is not, or is of: lines for stderr.
+    fn notes(&self) -> Vec<String>;
+
+    /// What it says.
+    fn text(&self) -> String;
+}
+
+/// Says that an answer lacks what damaged files held, if it does.
+fn damaged(files: &[String]) -> Option<String> {
+    (!files.is_empty()).then(|| {
+        format!("what these damaged files of the store held is missing: {}", files.join(", "))
+    })
+}
+
+/// A number of bytes with three digits, such as `1.24 MB`.
+pub(crate) fn bytes(number: u64) -> String {
+    let scaled = scaled(number as f64, &["kB", "MB", "GB", "TB", "PB"], 1_000.0);
+    scaled.unwrap_or_else(|| format!("{number} B"))
+}
+
+/// `number` in the largest unit in which it is at least 1; `None` if it is less in all.
+fn scaled(number: f64, units: &[&str], step: f64) -> Option<String> {
+    let mut power = step;
+    let mut found = None;
+    for unit in units {
+        // From 0.9995 on, three digits round up to 1.00.
+        if number / power < 0.9995 {
+            break;
+        }
+        found = Some((number / power, unit));
+        power *= step;
+    }
+    found.map(|(number, unit)| format!("{} {unit}", digits(number)))
+}
+
+/// A number with three digits.
+fn digits(number: f64) -> String {
+    let decimals = match number {
+        number if number >= 99.95 => 0,
+        number if number >= 9.995 => 1,
+        _ => 2,
+    };
+    format!("{number:.decimals$}")
+}
 
 /// A span of time as a collector writes it.
 #[derive(Deserialize, Clone, PartialEq, Eq, Debug)]
@@ -66,6 +118,16 @@ mod tests {
         }
         let span = Span::parse("2026-01-31T12:00:00.000000250Z/2026-01-31T12:05:00.5Z").unwrap();
         assert_eq!(span.to_string(), "2026-01-31 12:00:00.000 UTC to 2026-01-31 12:05:00.500 UTC");
+        for (number, expected) in [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1_000, "1.00 kB"),
+            (12_345, "12.3 kB"),
+            (999_600, "1.00 MB"),
+            (u64::MAX, "18447 PB"),
+        ] {
+            assert_eq!(bytes(number), expected);
+        }
         assert_eq!(moment("-5m"), "-5m");
         assert_eq!(Span::parse(""), None);
     }

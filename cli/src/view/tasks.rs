@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use flamegraph::text::duration;
 use serde::Deserialize;
 
-use super::{Span, grouped, moment};
+use super::{Span, damaged, grouped, moment};
 use crate::grid::Align::{Left, Right};
 use crate::grid::Grid;
 
@@ -174,12 +174,6 @@ impl Summary {
 fn thinned(rows: u64) -> Option<String> {
     (rows > 0).then(|| {
         format!("{} tasks were not listed while they ran, for too many ran at once", grouped(rows))
-    })
-}
-
-fn damaged(files: &[String]) -> Option<String> {
-    (!files.is_empty()).then(|| {
-        format!("what these damaged files of the store held is missing: {}", files.join(", "))
     })
 }
 

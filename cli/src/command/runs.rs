@@ -1,0 +1,26 @@
+//! `emberline runs` and `emberline run start|stop`
+
+use serde_json::json;
+
+use super::show;
+use crate::args::{RunArgs, RunCommand, RunsArgs};
+use crate::client::{Client, Query};
+use crate::output::say;
+use crate::view::runs::{Run, Runs};
+
+pub(crate) fn list(args: &RunsArgs) -> anyhow::Result<()> {
+    let query = Query::default().with_each("name", &args.name);
+    show::<Runs>(&args.url.url, "runs", &query, args.format)
+}
+
+pub(crate) fn mark(args: &RunArgs) -> anyhow::Result<()> {
+    let (path, run) = match &args.command {
+        RunCommand::Start(run) => ("runs", run),
+        RunCommand::Stop(run) => ("runs/stop", run),
+    };
+    let client = Client::new(&run.url.url)?;
+    let body = client.post(path, &json!({ "name": run.name }))?.body;
+    let run: Run = client.parse(&body)?;
+    say(&run.line());
+    Ok(())
+}
