@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 
-pub use record::{TaskCounts, WorkerRecord};
+pub use record::{FleetEvent, LOG_VARIABLE, TaskCounts, WorkerRecord};
 pub use worker::worker_main;
 use worker::{Addresses, Roster, WORKERS_MAX, WORKERS_MIN};
 

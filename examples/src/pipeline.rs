@@ -10,16 +10,21 @@ mod text;
 use std::collections::HashSet;
 use std::fmt;
 
+use agent::Phase;
+
 use crate::fleet::context::{Context, Interrupt, Step};
 use crate::fleet::link::Link;
 use crate::fleet::pool::Pool;
-use crate::wire::{Message, WireError, read_message, write_message};
+use crate::wire::{Message, WireError};
 use corpus::Chunk;
 use text::Counts;
 
 const COMPUTE_THREADS: usize = 2;
 /// Between two exchanges: enough work to make the exchange a small part, little enough to stop soon.
 const CHUNKS_PER_BATCH: usize = 4;
+
+/// What one counted token takes in memory, about.
+const TOKEN_BYTES: u64 = 64;
 
 /// A worker's place in the data group.
 #[derive(Debug, Clone, Copy)]
@@ -102,6 +107,8 @@ impl<'a> Batches<'a> {
         let mut parts = text::partition_counts(counts, self.place.members);
         let own = std::mem::take(&mut parts[self.place.member]);
         text::merge_counts(&mut self.totals.counts, own);
+        // What a worker knows of its own memory: a token of some eight bytes, its count, the table.
+        agent::report_memory(self.totals.counts.len() as u64 * TOKEN_BYTES, 0);
         drop(task);
 
         self.exchange_with_all(batch, parts)?;
@@ -145,7 +152,11 @@ fn digest_chunk(
         context.check_stop().map(|()| context.task(name, format!("{name}-{batch}-{number}")))
     };
     let task = begin("read")?;
-    let text = match text::read_files(chunk) {
+    let read = {
+        let _phase = context.phase(Phase::DiskRead);
+        text::read_files(chunk)
+    };
+    let text = match read {
         Ok(text) => text,
         Err(error) => {
             task.fail(error);
@@ -162,7 +173,7 @@ fn digest_chunk(
     let counts = text::count_tokens(&tokens);
     drop(task);
 
-    let task = begin("compress")?;
+    let mut task = begin("compress")?;
     let compressed = match text::compress_text(&text) {
         Ok(compressed) => compressed,
         Err(error) => {
@@ -170,6 +181,7 @@ fn digest_chunk(
             return Err(Interrupt::Failed(error.into()));
         }
     };
+    task.result(compressed.len() as u64, "zstd");
     drop(task);
 
     let _task = begin("hash")?;
@@ -188,9 +200,8 @@ fn exchange(
     let task = context.task("exchange", format!("exchange-{batch}-{}", link.peer));
     let outgoing = Message::Counts { batch, counts: part };
     let swapped = match context.index < link.peer {
-        true => write_message(link, &outgoing).and_then(|()| read_message(link)),
-        false => read_message(link)
-            .and_then(|incoming| write_message(link, &outgoing).map(|()| incoming)),
+        true => link.send(&outgoing).and_then(|()| link.receive()),
+        false => link.receive().and_then(|incoming| link.send(&outgoing).map(|()| incoming)),
     };
     match swapped {
         Ok(Message::Counts { batch: of, counts }) if of == batch => Ok(counts),

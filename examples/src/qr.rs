@@ -12,6 +12,7 @@ mod factor;
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
 use anyhow::bail;
 use faer::Mat;
@@ -19,7 +20,7 @@ use faer::Mat;
 use crate::fleet::context::{Context, Interrupt, Step};
 use crate::fleet::link::Link;
 use crate::fleet::pool::Pool;
-use crate::wire::{Message, Part, WireError, read_message, write_message};
+use crate::wire::{Message, Part, WireError};
 
 const BLOCKS: u32 = 10;
 /// Rows and columns of a block.
@@ -60,6 +61,7 @@ struct Stacked {
 pub(crate) fn lead(context: &Context, mut links: Vec<Link>) -> anyhow::Result<()> {
     let rounds = Rounds::new(context, SIDE)?;
     for round in 0u64.. {
+        let _run = agent::run(format!("qr-round-{round}"));
         match rounds.lead(&mut links, round) {
             Ok(()) => {}
             Err(Interrupt::Stopped) => break,
@@ -177,17 +179,21 @@ impl<'a> Rounds<'a> {
     /// Makes the blocks of this round and their QRs; the Rs come back in the order of `blocks`.
     fn factor_blocks(&self, round: u64, blocks: &[u32]) -> Step<(Vec<Factored>, Vec<Mat<f64>>)> {
         let (context, side) = (self.context.clone(), self.side);
+        agent::expect("qr", blocks.len() as u64);
+        let queued = Instant::now();
         let factor_block = move |block: u32| -> Step<(Factored, Mat<f64>)> {
             context.check_stop()?;
-            let task = context.task("random", format!("random-{round}-{block}"));
+            let key = format!("random-{round}-{block}");
+            let task = context.queued_task("random", key, queued);
             let mut seed = context.seed ^ (round << 8 | u64::from(block));
             let original = factor::random_block(side, side, factor::split_mix(&mut seed));
             drop(task);
 
             context.check_stop()?;
-            let _task = context.task("qr", format!("qr-{round}-{block}"));
+            let mut task = context.task("qr", format!("qr-{round}-{block}"));
             let factored = factor::householder_qr(original.as_ref());
             let q1 = factor::form_q(&factored, 0..side);
+            task.result((side * side * 8) as u64, "Mat<f64>");
             Ok((Factored { block, original, q1 }, factored.thin_R().to_owned()))
         };
         let factored = self.pool.map(blocks.to_vec(), factor_block)?;
@@ -265,7 +271,7 @@ impl<'a> Rounds<'a> {
     }
 
     fn send(&self, link: &mut Link, message: &Message) -> Step<()> {
-        write_message(link, message).map_err(|cause| self.context.lost(link.peer, cause))
+        link.send(message).map_err(|cause| self.context.lost(link.peer, cause))
     }
 
     fn send_matrix(
@@ -279,19 +285,19 @@ impl<'a> Rounds<'a> {
         self.send(link, &Message::Announce { round, block, part })?;
         let key = format!("send-{}-{round}-{block}-to-{}", name_of(part), link.peer);
         let task = self.context.task("transfer", key);
-        write_message(link, &Message::Block { round, block, part, matrix })
+        link.send(&Message::Block { round, block, part, matrix })
             .map_err(|cause| self.context.lost_in(task, link.peer, cause))
     }
 
     /// Waits for the next message; for an announced matrix, the matrix itself.
     fn receive(&self, link: &mut Link) -> Step<Message> {
-        let message = read_message(link).map_err(|cause| self.context.lost(link.peer, cause))?;
+        let message = link.receive().map_err(|cause| self.context.lost(link.peer, cause))?;
         let Message::Announce { round, block, part } = message else {
             return Ok(message);
         };
         let key = format!("receive-{}-{round}-{block}-from-{}", name_of(part), link.peer);
         let task = self.context.task("transfer", key);
-        read_message(link).map_err(|cause| self.context.lost_in(task, link.peer, cause))
+        link.receive().map_err(|cause| self.context.lost_in(task, link.peer, cause))
     }
 
     fn out_of_turn(&self, link: &Link) -> Interrupt {
@@ -368,7 +374,7 @@ mod tests {
             drop(Rounds::new(&surviving, 24).unwrap().follow(&mut survivor));
         });
         let dying = std::thread::spawn(move || {
-            assert!(matches!(read_message(&mut dying), Ok(Message::Round { .. })));
+            assert!(matches!(dying.receive(), Ok(Message::Round { .. })));
         });
         let rounds = Rounds::new(&contexts[0], 24).unwrap();
         let mut links = vec![to_dying, to_survivor];

@@ -16,6 +16,7 @@ use std::net::TcpListener;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use agent::{Direction, transfer};
 use anyhow::{Context as _, anyhow, bail};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -93,17 +94,25 @@ async fn converse(
     stream.set_nodelay(true)?;
     let mut stream = BufReader::new(stream);
     for number in 0u64.. {
+        // Between two requests the time is the client's.
+        stream.fill_buf().await?;
+        let mut incoming = transfer(Direction::Incoming, "clients").type_name("request").start();
         let mut line = String::new();
         (&mut stream).take(LINE_BYTES_MAX).read_line(&mut line).await?;
         // A line cut short is the end of the stream or one over the limit: either way the last.
         let Some(request) = line.strip_suffix('\n') else {
+            incoming.cancel();
             break;
         };
         context.recorder.received(line.len());
+        incoming.add_bytes(line.len() as u64);
+        drop(incoming);
         let answer =
             handle_request(context, store, request, format!("request-{connection}-{number}"));
+        let mut outgoing = transfer(Direction::Outgoing, "clients").type_name("answer").start();
         stream.write_all(answer.as_bytes()).await?;
         context.recorder.sent(answer.len());
+        outgoing.add_bytes(answer.len() as u64);
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! What the workers say to each other: a `u32` length, a byte of kind, then the fields, all little
 //! endian. Every size is checked before memory is taken for it, so that a peer can't make us do so.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read};
 
 use faer::Mat;
 
@@ -60,26 +60,46 @@ pub(crate) enum WireError {
     Io(io::Error),
 }
 
-/// Writes one frame.
-///
-/// # Errors
-/// [`WireError::TooLong`] before a byte is written; otherwise what the connection says.
-pub(crate) fn write_message(writer: &mut impl Write, message: &Message) -> Result<(), WireError> {
-    let frame = encode_frame(message)?;
-    writer.write_all(&frame).map_err(WireError::Io)
+impl Message {
+    /// What it is, as transfers name it.
+    pub(crate) fn kind_name(&self) -> &'static str {
+        match self {
+            Message::Hello { .. } => "hello",
+            Message::Round { .. } => "round",
+            Message::Announce { .. } => "announce",
+            Message::Block { .. } => "matrix",
+            Message::Verdict { .. } => "verdict",
+            Message::Counts { .. } => "counts",
+        }
+    }
 }
 
-/// Reads one frame.
+/// The length of a frame, as far as it has come.
+#[derive(Debug)]
+pub(crate) struct Prefix {
+    bytes: [u8; 4],
+    have: usize,
+}
+
+/// Waits for the first bytes of a frame.
 ///
 /// # Errors
-/// [`WireError`], [`WireError::Closed`] if the peer ended the connection between two frames.
-pub(crate) fn read_message(reader: &mut impl Read) -> Result<Message, WireError> {
-    let mut prefix = [0u8; 4];
-    let first = reader.read(&mut prefix).map_err(WireError::Io)?;
-    if first == 0 {
-        return Err(WireError::Closed);
+/// [`WireError::Closed`] if the peer ended the connection between two frames.
+pub(crate) fn await_frame(reader: &mut impl Read) -> Result<Prefix, WireError> {
+    let mut bytes = [0u8; 4];
+    match reader.read(&mut bytes).map_err(WireError::Io)? {
+        0 => Err(WireError::Closed),
+        have => Ok(Prefix { bytes, have }),
     }
-    reader.read_exact(&mut prefix[first..]).map_err(inside_a_frame)?;
+}
+
+/// Reads the rest of a frame; gives its body.
+///
+/// # Errors
+/// [`WireError`] if it is too long or cut short.
+pub(crate) fn read_body(prefix: Prefix, reader: &mut impl Read) -> Result<Vec<u8>, WireError> {
+    let Prefix { bytes: mut prefix, have } = prefix;
+    reader.read_exact(&mut prefix[have..]).map_err(inside_a_frame)?;
     let bytes = u32::from_le_bytes(prefix) as usize;
     if bytes > FRAME_BYTES_MAX {
         return Err(WireError::TooLong { bytes });
@@ -90,7 +110,7 @@ pub(crate) fn read_message(reader: &mut impl Read) -> Result<Message, WireError>
     if arrived < bytes {
         return Err(WireError::Truncated);
     }
-    decode_body(&body)
+    Ok(body)
 }
 
 fn inside_a_frame(error: io::Error) -> WireError {
@@ -100,8 +120,12 @@ fn inside_a_frame(error: io::Error) -> WireError {
     }
 }
 
+/// One frame, with its length.
+///
+/// # Errors
+/// [`WireError::TooLong`].
 #[inline(never)]
-fn encode_frame(message: &Message) -> Result<Vec<u8>, WireError> {
+pub(crate) fn encode_frame(message: &Message) -> Result<Vec<u8>, WireError> {
     let mut frame = vec![0; 4];
     match message {
         Message::Hello { worker } => {
@@ -168,8 +192,12 @@ fn encode_counts(frame: &mut Vec<u8>, counts: &[(String, u64)]) -> Result<(), Wi
     Ok(())
 }
 
+/// What a frame's body says.
+///
+/// # Errors
+/// [`WireError::Malformed`].
 #[inline(never)]
-fn decode_body(body: &[u8]) -> Result<Message, WireError> {
+pub(crate) fn decode_body(body: &[u8]) -> Result<Message, WireError> {
     let mut fields = Fields { rest: body };
     let message = match fields.byte()? {
         0 => Message::Hello { worker: fields.u32()? },
@@ -286,6 +314,11 @@ impl<'a> Fields<'a> {
 mod tests {
     use super::*;
 
+    fn read_message(reader: &mut impl Read) -> Result<Message, WireError> {
+        let prefix = await_frame(reader)?;
+        decode_body(&read_body(prefix, reader)?)
+    }
+
     /// What is written is what is read, for each kind.
     #[test]
     fn every_message_survives_the_wire() {
@@ -341,15 +374,12 @@ mod tests {
     #[test]
     fn a_writer_refuses_a_token_that_no_reader_would_take() {
         let counts = vec![("x".repeat(TOKEN_BYTES_MAX + 1), 1)];
-        let mut written = Vec::new();
-        let error = write_message(&mut written, &Message::Counts { batch: 0, counts }).unwrap_err();
+        let error = encode_frame(&Message::Counts { batch: 0, counts }).unwrap_err();
         assert!(error.to_string().contains("too long"), "{error}");
-        assert!(written.is_empty());
     }
 
     fn check_round_trip(message: Message) {
-        let mut stream = Vec::new();
-        write_message(&mut stream, &message).unwrap();
+        let stream = encode_frame(&message).unwrap();
         assert_eq!(read_message(&mut stream.as_slice()).unwrap(), message);
     }
 

@@ -7,6 +7,9 @@
 //! test-worker known  ID URL           three threads stay at known places until its standard input ends
 //! test-worker doomed ID URL           begins a task, prints `ready` once something was stored, and
 //!                                     never ends by itself
+//! test-worker clock  ID URL OFFSET_MS DRIFT_PPM LEAP_AFTER_MS LEAP_MS
+//!                                     has a wrong clock and short tasks, whose real times it tells,
+//!                                     until its standard input ends
 //! ```
 
 use std::collections::BTreeMap;
@@ -14,16 +17,16 @@ use std::io::{Read, stdin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use agent::{Agent, ShipReport};
+use agent::{Agent, ClockShift, ShipReport};
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [mode, worker, url, rest @ ..] = &arguments[..] else {
-        bail!("usage: test-worker truth|steady|known|doomed ID URL [SECONDS]");
+        bail!("usage: test-worker truth|steady|known|doomed|clock ID URL [NUMBERS]");
     };
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
     let seconds = || -> Result<Duration> {
@@ -50,6 +53,12 @@ fn main() -> Result<()> {
         "doomed" => {
             let agent = start()?;
             doomed(&agent)
+        }
+        "clock" => {
+            let builder = Agent::builder().clock_shift(clock_shift(rest)?);
+            let agent = builder.collector(url).worker(worker).start()?;
+            let times = short_tasks();
+            json!({ "times": times, "report": report(&agent.finish()) })
         }
         other => bail!("no mode {other}"),
     };
@@ -205,6 +214,48 @@ fn doomed(agent: &Agent) -> ! {
     loop {
         beta(Duration::from_millis(5));
     }
+}
+
+fn clock_shift(arguments: &[String]) -> Result<ClockShift> {
+    let numbers: Vec<i64> = arguments.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
+    let [offset_ms, drift_ppm, leap_after_ms, leap_ms] = numbers[..] else {
+        bail!("four numbers are needed: OFFSET_MS DRIFT_PPM LEAP_AFTER_MS LEAP_MS");
+    };
+    let milliseconds = |number: i64| u64::try_from(number).map(Duration::from_millis);
+    Ok(ClockShift {
+        offset_ns: offset_ms * 1_000_000,
+        drift_ppm: drift_ppm.try_into()?,
+        leap: Some((milliseconds(leap_after_ms)?, milliseconds(leap_ms)?)),
+    })
+}
+
+/// Real times before and after the start, and before and after the end, of each task.
+fn short_tasks() -> Vec<[i64; 4]> {
+    let now = || {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+    };
+    let stop = Arc::new(AtomicBool::new(false));
+    let tasks = {
+        let stop = stop.clone();
+        thread::spawn(move || {
+            let mut times = Vec::new();
+            while !stop.load(Ordering::Acquire) {
+                let before = now();
+                let task = agent::task("tick").key(times.len().to_string()).start();
+                let after = now();
+                thread::sleep(Duration::from_millis(5));
+                let before_end = now();
+                drop(task);
+                times.push([before, after, before_end, now()]);
+                thread::sleep(Duration::from_millis(20));
+            }
+            times
+        })
+    };
+    wait_for_end_of_input();
+    stop.store(true, Ordering::Release);
+    tasks.join().expect("it does not panic")
 }
 
 fn wait_for_end_of_input() {

@@ -1,9 +1,11 @@
 //! What every role of a worker shares: the request to stop, the record, and how work is cut short.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::record::{Recorder, Task};
+use agent::Phase;
+
+use super::record::{PhaseSpan, Recorder, Task};
 use crate::wire::WireError;
 
 /// All workers are asked to stop at nearly the same time, but one may close its connections before
@@ -67,13 +69,27 @@ pub(crate) struct Context {
 }
 
 impl Context {
+    #[cfg(test)]
     pub(crate) fn new(index: usize, seed: u64) -> Self {
-        let recorder = Arc::new(Recorder::new(format!("worker-{index}")));
-        Self { index, seed, stop: Stop::default(), recorder }
+        Self::with_recorder(index, seed, Recorder::new(format!("worker-{index}")))
+    }
+
+    pub(crate) fn with_recorder(index: usize, seed: u64, recorder: Recorder) -> Self {
+        Self { index, seed, stop: Stop::default(), recorder: Arc::new(recorder) }
     }
 
     pub(crate) fn task(&self, name: &'static str, key: String) -> Task {
-        Task::start(&self.recorder, name, key)
+        Task::start(&self.recorder, name, key, None)
+    }
+
+    /// A task that waited in a queue since `queued`.
+    pub(crate) fn queued_task(&self, name: &'static str, key: String, queued: Instant) -> Task {
+        Task::start(&self.recorder, name, key, Some(queued))
+    }
+
+    /// What this thread does now, inside its task.
+    pub(crate) fn phase(&self, phase: Phase<'static>) -> PhaseSpan {
+        PhaseSpan::start(&self.recorder, phase)
     }
 
     pub(crate) fn note(&self, line: impl Into<String>) {

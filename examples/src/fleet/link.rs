@@ -5,8 +5,10 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
+use agent::{Direction, Phase};
+
 use super::context::Context;
-use crate::wire::{Message, WireError, read_message, write_message};
+use crate::wire::{Message, WireError, await_frame, decode_body, encode_frame, read_body};
 
 /// How often a blocked read or write looks at the stop flag.
 const STOP_POLL: Duration = Duration::from_millis(50);
@@ -14,6 +16,8 @@ const STOP_POLL: Duration = Duration::from_millis(50);
 const SILENCE_MAX: Duration = Duration::from_secs(120);
 /// For the first message of whoever dialled; a stranger that says nothing holds us up no longer.
 const HELLO_WAIT: Duration = Duration::from_secs(2);
+/// Of a connection whose other end has not said who it is.
+const UNKNOWN_PEER: usize = usize::MAX;
 /// For all workers of a group to dial in; they have all bound their sockets before the first dials.
 const JOIN_WAIT: Duration = Duration::from_secs(10);
 
@@ -24,6 +28,8 @@ pub(crate) struct Link {
     stream: TcpStream,
     context: Context,
     patience: Duration,
+    /// Both ways.
+    bytes: u64,
 }
 
 impl Link {
@@ -37,7 +43,74 @@ impl Link {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(STOP_POLL))?;
         stream.set_write_timeout(Some(STOP_POLL))?;
-        Ok(Self { peer, stream, context: context.clone(), patience: SILENCE_MAX })
+        Ok(Self { peer, stream, context: context.clone(), patience: SILENCE_MAX, bytes: 0 })
+    }
+
+    /// Sends a message: a phase makes the frame, another and a transfer bring it over the link.
+    ///
+    /// # Errors
+    /// [`WireError::TooLong`] before a byte is written; otherwise what the connection says.
+    pub(crate) fn send(&mut self, message: &Message) -> Result<(), WireError> {
+        let frame = {
+            let _phase = self.context.phase(Phase::Serialize);
+            encode_frame(message)?
+        };
+        self.send_bytes(&frame, message.kind_name())
+    }
+
+    /// Sends bytes that need no frame.
+    ///
+    /// # Errors
+    /// What the connection says.
+    pub(crate) fn send_bytes(
+        &mut self,
+        bytes: &[u8],
+        type_name: &'static str,
+    ) -> Result<(), WireError> {
+        let from = self.bytes;
+        self.transfer(Direction::Outgoing, (type_name, from), |link| {
+            link.write_all(bytes).map_err(WireError::Io)
+        })
+    }
+
+    /// Waits for a message. The transfer begins with its first bytes, for what was before is the peer's
+    /// time.
+    ///
+    /// # Errors
+    /// [`WireError`], [`WireError::Closed`] if the peer ended the connection between two frames.
+    pub(crate) fn receive(&mut self) -> Result<Message, WireError> {
+        let from = self.bytes;
+        let prefix = await_frame(self)?;
+        let body =
+            self.transfer(Direction::Incoming, ("message", from), |link| read_body(prefix, link))?;
+        let _phase = self.context.phase(Phase::Deserialize);
+        decode_body(&body)
+    }
+
+    /// How many bytes went over the link so far, both ways.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// A transfer of all bytes that went over the link since it had seen `from`.
+    pub(crate) fn transfer<T>(
+        &mut self,
+        direction: Direction,
+        (type_name, from): (&'static str, u64),
+        work: impl FnOnce(&mut Self) -> Result<T, WireError>,
+    ) -> Result<T, WireError> {
+        let _phase = self.context.phase(Phase::Transfer);
+        let peer = match self.peer {
+            UNKNOWN_PEER => "[unknown]".to_owned(),
+            peer => format!("worker-{peer}"),
+        };
+        let mut transfer = agent::transfer(direction, peer).type_name(type_name).start();
+        let done = work(self);
+        transfer.add_bytes(self.bytes - from);
+        if let Err(cause) = &done {
+            transfer.fail(cause);
+        }
+        done
     }
 
     /// Repeats an operation of the socket that timed out, until the stop or the end of patience.
@@ -69,6 +142,7 @@ impl Read for Link {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let bytes = self.patiently(|stream| stream.read(buffer))?;
         self.context.recorder.received(bytes);
+        self.bytes += bytes as u64;
         Ok(bytes)
     }
 }
@@ -77,6 +151,7 @@ impl Write for Link {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
         let bytes = self.patiently(|stream| stream.write(buffer))?;
         self.context.recorder.sent(bytes);
+        self.bytes += bytes as u64;
         Ok(bytes)
     }
 
@@ -121,7 +196,7 @@ pub(crate) fn join(
 
 fn introduce(context: &Context, peer: usize, address: SocketAddr) -> Result<Link, WireError> {
     let mut link = Link::dial(context, peer, address).map_err(WireError::Io)?;
-    write_message(&mut link, &Message::Hello { worker: context.index as u32 })?;
+    link.send(&Message::Hello { worker: context.index as u32 })?;
     Ok(link)
 }
 
@@ -131,9 +206,9 @@ fn admit(
     stream: TcpStream,
     awaited: &mut BTreeSet<usize>,
 ) -> io::Result<Option<Link>> {
-    let mut link = Link::new(context, usize::MAX, stream)?;
+    let mut link = Link::new(context, UNKNOWN_PEER, stream)?;
     link.patience = HELLO_WAIT;
-    match read_message(&mut link) {
+    match link.receive() {
         Ok(Message::Hello { worker }) if awaited.remove(&(worker as usize)) => {
             let peer = worker as usize;
             Ok(Some(Link { peer, patience: SILENCE_MAX, ..link }))

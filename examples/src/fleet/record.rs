@@ -3,11 +3,19 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::io::Write;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use agent::Phase;
 use serde::{Deserialize, Serialize};
+
+/// A folder to which each worker writes `<worker>.jsonl`, a line for each [`FleetEvent`], and at its
+/// end `<worker>.json`, its [`WorkerRecord`].
+pub const LOG_VARIABLE: &str = "EMBERLINE_FLEET_LOG";
 
 /// Lines a worker keeps of what it logged; what comes later goes to stderr only.
 const NOTES_MAX: usize = 64;
@@ -42,18 +50,68 @@ pub struct TaskCounts {
     pub panicked: u64,
 }
 
+/// A task or a phase that ended, as the worker saw it by itself. A moment is a pair of times, in
+/// nanoseconds since the Unix epoch: right before the agent was told, and right after.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FleetEvent {
+    /// Of the phase; none for a task.
+    pub phase: Option<String>,
+    /// Name of the task; none for a phase, which belongs to the task of its thread.
+    pub task: Option<String>,
+    /// Key of the task.
+    pub key: Option<String>,
+    /// The operating system's id of the thread.
+    pub thread_id: i32,
+    /// How long it was in a queue before.
+    pub queued_ns: Option<u64>,
+    /// When it began.
+    pub start_ns: (u64, u64),
+    /// When it ended.
+    pub stop_ns: (u64, u64),
+}
+
 /// The record while it is being written, shared by a worker's threads.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     record: Mutex<WorkerRecord>,
     bytes_sent: AtomicU64,
     bytes_received: AtomicU64,
+    log: Option<Log>,
+}
+
+#[derive(Debug)]
+struct Log {
+    folder: PathBuf,
+    events: Mutex<BufWriter<File>>,
 }
 
 impl Recorder {
     pub(crate) fn new(worker: String) -> Self {
         let record = Mutex::new(WorkerRecord { worker, ..WorkerRecord::default() });
-        Self { record, bytes_sent: AtomicU64::new(0), bytes_received: AtomicU64::new(0) }
+        Self { record, bytes_sent: AtomicU64::new(0), bytes_received: AtomicU64::new(0), log: None }
+    }
+
+    /// One that writes each event to a file in `folder` too.
+    pub(crate) fn with_log(worker: String, folder: &Path) -> io::Result<Self> {
+        let file = File::create(folder.join(format!("{worker}.jsonl")))?;
+        let log = Log { folder: folder.to_owned(), events: Mutex::new(BufWriter::new(file)) };
+        Ok(Self { log: Some(log), ..Self::new(worker) })
+    }
+
+    /// Writes out what is still in memory of the log, and the record.
+    pub(crate) fn finish_log(&self) -> io::Result<()> {
+        let Some(log) = &self.log else { return Ok(()) };
+        log.events.lock().unwrap_or_else(PoisonError::into_inner).flush()?;
+        let record = self.snapshot();
+        let path = log.folder.join(format!("{}.json", record.worker));
+        std::fs::write(path, serde_json::to_vec(&record)?)
+    }
+
+    fn log(&self, event: &FleetEvent) {
+        let Some(log) = &self.log else { return };
+        let Ok(line) = serde_json::to_string(event) else { return };
+        // A file that lacks an event is found out by its reader.
+        let _ = writeln!(log.events.lock().unwrap_or_else(PoisonError::into_inner), "{line}");
     }
 
     pub(crate) fn sent(&self, bytes: usize) {
@@ -103,42 +161,115 @@ pub(crate) struct Task {
     guard: Option<agent::TaskGuard>,
     recorder: Arc<Recorder>,
     name: &'static str,
+    key: String,
+    queued_ns: Option<u64>,
+    start_ns: (u64, u64),
 }
 
 impl Task {
-    pub(crate) fn start(recorder: &Arc<Recorder>, name: &'static str, key: String) -> Self {
+    /// `queued`: since when it waited for a thread.
+    pub(crate) fn start(
+        recorder: &Arc<Recorder>,
+        name: &'static str,
+        key: String,
+        queued: Option<Instant>,
+    ) -> Self {
         recorder.count(name, |counts| counts.started += 1);
-        let guard = Some(agent::task(name).key(key).start());
-        Self { guard, recorder: Arc::clone(recorder), name }
+        let task = agent::task(name).key(key.clone());
+        let before_ns = now_ns();
+        let queued_ns = queued.map(|since| since.elapsed().as_nanos() as u64);
+        let guard = match queued {
+            Some(since) => task.queued_since(since).start(),
+            None => task.start(),
+        };
+        let start_ns = (before_ns, now_ns());
+        Self { guard: Some(guard), recorder: Arc::clone(recorder), name, key, queued_ns, start_ns }
+    }
+
+    /// Says what the task gives.
+    pub(crate) fn result(&mut self, bytes: u64, type_name: &'static str) {
+        if let Some(guard) = &mut self.guard {
+            guard.result_bytes(bytes);
+            guard.result_type(type_name);
+        }
     }
 
     /// Ends the task as erred.
     pub(crate) fn fail(mut self, cause: impl Display) {
-        if let Some(guard) = self.guard.take() {
-            guard.fail(cause);
-            self.recorder.count(self.name, |counts| counts.erred += 1);
-        }
+        self.end(|guard| guard.fail(cause), |counts| counts.erred += 1);
     }
 
     /// Ends the task as cancelled.
     pub(crate) fn cancel(mut self) {
-        if let Some(guard) = self.guard.take() {
-            guard.cancel();
-            self.recorder.count(self.name, |counts| counts.cancelled += 1);
-        }
+        self.end(agent::TaskGuard::cancel, |counts| counts.cancelled += 1);
+    }
+
+    /// Ends the task and counts it, once.
+    fn end(&mut self, end: impl FnOnce(agent::TaskGuard), count: impl FnOnce(&mut TaskCounts)) {
+        let Some(guard) = self.guard.take() else { return };
+        let before_ns = now_ns();
+        end(guard);
+        let stop_ns = (before_ns, now_ns());
+        self.recorder.count(self.name, count);
+        self.recorder.log(&FleetEvent {
+            phase: None,
+            task: Some(self.name.to_owned()),
+            key: Some(std::mem::take(&mut self.key)),
+            thread_id: nix::unistd::gettid().as_raw(),
+            queued_ns: self.queued_ns,
+            start_ns: self.start_ns,
+            stop_ns,
+        });
     }
 }
 
 impl Drop for Task {
     fn drop(&mut self) {
-        if let Some(guard) = self.guard.take() {
-            drop(guard);
-            self.recorder.count(self.name, |counts| match std::thread::panicking() {
-                true => counts.panicked += 1,
-                false => counts.ok += 1,
-            });
-        }
+        self.end(drop, |counts| match std::thread::panicking() {
+            true => counts.panicked += 1,
+            false => counts.ok += 1,
+        });
     }
+}
+
+/// One phase, told to the agent and to our own log.
+#[must_use]
+pub(crate) struct PhaseSpan {
+    guard: Option<agent::PhaseGuard>,
+    recorder: Arc<Recorder>,
+    name: String,
+    start_ns: (u64, u64),
+}
+
+impl PhaseSpan {
+    pub(crate) fn start(recorder: &Arc<Recorder>, phase: Phase<'static>) -> Self {
+        let before_ns = now_ns();
+        let guard = Some(agent::phase(phase));
+        let start_ns = (before_ns, now_ns());
+        let name = phase.name().to_owned();
+        Self { guard, recorder: Arc::clone(recorder), name, start_ns }
+    }
+}
+
+impl Drop for PhaseSpan {
+    fn drop(&mut self) {
+        let before_ns = now_ns();
+        drop(self.guard.take());
+        self.recorder.log(&FleetEvent {
+            phase: Some(std::mem::take(&mut self.name)),
+            task: None,
+            key: None,
+            thread_id: nix::unistd::gettid().as_raw(),
+            queued_ns: None,
+            start_ns: self.start_ns,
+            stop_ns: (before_ns, now_ns()),
+        });
+    }
+}
+
+fn now_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_nanos() as u64)
 }
 
 #[cfg(test)]
@@ -149,12 +280,12 @@ mod tests {
     #[test]
     fn every_task_is_counted_once_by_its_outcome() {
         let recorder = Arc::new(Recorder::new("worker-0".into()));
-        drop(Task::start(&recorder, "qr", "qr-0".into()));
-        Task::start(&recorder, "qr", "qr-1".into()).fail("why");
-        Task::start(&recorder, "qr", "qr-2".into()).cancel();
+        drop(Task::start(&recorder, "qr", "qr-0".into(), None));
+        Task::start(&recorder, "qr", "qr-1".into(), None).fail("why");
+        Task::start(&recorder, "qr", "qr-2".into(), None).cancel();
         let panicking = Arc::clone(&recorder);
         let ended = std::thread::spawn(move || {
-            let _task = Task::start(&panicking, "qr", "qr-3".into());
+            let _task = Task::start(&panicking, "qr", "qr-3".into(), None);
             std::panic::resume_unwind(Box::new("on purpose"));
         });
         assert!(ended.join().is_err());

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::context::Context;
 use super::link::{Link, join};
+use super::record::{LOG_VARIABLE, Recorder};
 use crate::{pipeline, qr, service};
 
 /// The fewest workers that give two to each group.
@@ -68,7 +69,13 @@ pub fn worker_main(index: usize, workers: usize, collector_url: &str) -> anyhow:
         .worker(format!("worker-{index}"))
         .label("role", group.role)
         .start()?;
-    let context = Context::new(index, roster.seed);
+    let worker = format!("worker-{index}");
+    let recorder = match std::env::var_os(LOG_VARIABLE) {
+        Some(folder) => Recorder::with_log(worker, folder.as_ref())
+            .with_context(|| format!("could not write a log to {LOG_VARIABLE}"))?,
+        None => Recorder::new(worker),
+    };
+    let context = Context::with_recorder(index, roster.seed, recorder);
     let stop = context.stop.clone();
     // Not joined: it ends with the process, should the roles fail before stdin does.
     Builder::new().name("stdin".into()).spawn(move || {
@@ -79,8 +86,9 @@ pub fn worker_main(index: usize, workers: usize, collector_url: &str) -> anyhow:
     let ended = wait_for(&context, roles);
     // The record first: a collector that is slow to take the last flush can't make us lose it.
     let said = say(&context.recorder.snapshot());
+    let logged = context.recorder.finish_log().context("could not write the log");
     drop(agent);
-    ended.and(said)
+    ended.and(said).and(logged)
 }
 
 /// The workers that play the same role together.

@@ -1,9 +1,10 @@
 //! A client of the document store that knows every answer beforehand and checks it.
 
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use agent::Direction;
 use anyhow::anyhow;
 
 use super::{Document, LINE_BYTES_MAX, hash_text, sum_values};
@@ -138,11 +139,17 @@ impl Client<'_> {
     }
 
     fn exchange_lines(&mut self, request: &str) -> Result<String, WireError> {
-        self.connection.get_mut().write_all(request.as_bytes()).map_err(WireError::Io)?;
+        self.connection.get_mut().send_bytes(request.as_bytes(), "request")?;
+        let from = self.connection.get_ref().bytes();
+        // Until its first bytes come, the time is the service's.
+        if self.connection.fill_buf().map_err(WireError::Io)?.is_empty() {
+            return Err(WireError::Closed);
+        }
         let mut line = String::new();
         let answer = (&mut self.connection).take(LINE_BYTES_MAX).read_line(&mut line);
+        let link = self.connection.get_mut();
+        link.transfer(Direction::Incoming, ("answer", from), |_| Ok(()))?;
         match answer {
-            Ok(0) => Err(WireError::Closed),
             Ok(_) if !line.ends_with('\n') => Err(WireError::Truncated),
             Ok(_) => {
                 line.pop();
@@ -167,6 +174,7 @@ fn write_document(id: u64) -> Step<(String, u64)> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
     use std::net::TcpListener;
 
     use super::*;

@@ -29,8 +29,10 @@ const DICTIONARY_REFUSALS_MAX: u32 = 3;
 pub struct Time {
     /// Start of the first second, by the collector's clock.
     pub first_ns: i64,
-    /// From the start of one cycle to the next.
+    /// From the start of one burst of cycles to the next; cycles within one are a second apart.
     pub step_s: i64,
+    /// Cycles of a burst, at least one.
+    pub burst: i64,
     /// After so many cycles the first second comes again; a second time counts on top.
     pub steps: i64,
     /// What the agent's clock lacks to the collector's.
@@ -186,7 +188,9 @@ impl Agent {
     /// Makes the next flush.
     pub fn make(&mut self, due_at: Instant) {
         let Setup { program, pattern, time, .. } = &self.setup;
-        let start_ns = time.first_ns + self.cycles % time.steps * time.step_s * SECOND_NS;
+        let step = self.cycles % time.steps;
+        let second = step / time.burst * time.step_s + step % time.burst;
+        let start_ns = time.first_ns + second * SECOND_NS;
         self.cycles += 1;
         let second = self.threads.second(program, pattern, start_ns, &mut self.random);
         let quanta: u64 = second.pairs.iter().map(|(_, _, quanta)| quanta).sum();
@@ -196,7 +200,8 @@ impl Agent {
         let offset_ns = time.offset_ns;
         let mut cycle = encode(program, &mut self.dictionary, &second.pairs);
         cycle.start_ns = start_ns - offset_ns;
-        cycle.stop_ns = cycle.start_ns + time.step_s * SECOND_NS;
+        let length_s = if time.burst > 1 { 1 } else { time.step_s };
+        cycle.stop_ns = cycle.start_ns + length_s * SECOND_NS;
         let tasks = second.tasks.iter().map(|task| v1::Task {
             name: self.dictionary.string(task.name),
             start_ns: task.start_ns - offset_ns,
@@ -213,6 +218,7 @@ impl Agent {
             cycle: Some(cycle),
             tasks,
             account: Some(v1::Account { accepted_ns: self.accepted_ns, ..v1::Account::default() }),
+            ..Default::default()
         };
         let (needs, pairs) = (self.dictionary.marks(), second.pairs.len() as u64);
         self.open.push_back(Open { flush, needs, pairs, due_at, sent_at: None });
@@ -355,7 +361,7 @@ mod tests {
         let mut random = Random(seed);
         let program = Arc::new(Program::generate(shape, &mut random));
         let pattern = Arc::new(Pattern::new(&program, Busyness::default(), &mut random));
-        let time = Time { first_ns: 9 * SECOND_NS, step_s: 1, steps: 50, offset_ns: -7 };
+        let time = Time { first_ns: 9 * SECOND_NS, step_s: 1, burst: 1, steps: 50, offset_ns: -7 };
         let (worker, detail) = ("w".into(), Detail::Full);
         Agent::new(Setup { worker, program, pattern, time, detail }, random)
     }

@@ -33,13 +33,7 @@ impl Api {
     /// # Errors
     /// If it does not.
     pub fn text(&self, path: &str) -> Result<String> {
-        let mut response = self.agent.get(format!("{}{path}", self.url)).call()?;
-        let status = response.status();
-        let text = response.body_mut().with_config().limit(u64::MAX).read_to_string()?;
-        if !status.is_success() {
-            bail!("{path}: {status}: {text}");
-        }
-        Ok(text)
+        text_of(&mut self.get(path)?)
     }
 
     /// `GET path`, as JSON.
@@ -51,13 +45,45 @@ impl Api {
         serde_json::from_str(&text).with_context(|| format!("{path} is no JSON"))
     }
 
-    /// How long an answer took, read to its end, and its bytes.
+    /// How long an answer took, read to its end.
     ///
     /// # Errors
     /// If it does not succeed.
-    pub fn time(&self, path: &str) -> Result<(Duration, usize)> {
+    pub fn time(&self, path: &str) -> Result<Timed> {
         let begin = Instant::now();
-        let text = self.text(path)?;
-        Ok((begin.elapsed(), text.len()))
+        let mut response = self.get(path)?;
+        let timing = response.headers().get("server-timing").and_then(|value| value.to_str().ok());
+        let made_ms = timing.and_then(|text| {
+            let text = text.split("answer;dur=").nth(1)?;
+            text.split([',', ';']).next()?.trim().parse().ok()
+        });
+        let bytes = text_of(&mut response)?.len();
+        Ok(Timed { took: begin.elapsed(), made_ms, bytes })
     }
+
+    fn get(&self, path: &str) -> Result<Response> {
+        let mut response = self.agent.get(format!("{}{path}", self.url)).call()?;
+        let status = response.status();
+        if !status.is_success() {
+            bail!("{path}: {status}: {}", text_of(&mut response)?);
+        }
+        Ok(response)
+    }
+}
+
+type Response = ureq::http::Response<ureq::Body>;
+
+fn text_of(response: &mut Response) -> Result<String> {
+    Ok(response.body_mut().with_config().limit(u64::MAX).read_to_string()?)
+}
+
+/// What an answer took.
+#[derive(Clone, Copy, Debug)]
+pub struct Timed {
+    /// From the question to the end of the answer's text.
+    pub took: Duration,
+    /// Of that, to make the answer before it was written, in milliseconds, if the collector tells.
+    pub made_ms: Option<f64>,
+    /// Length of the text.
+    pub bytes: usize,
 }

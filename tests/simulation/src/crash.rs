@@ -379,6 +379,7 @@ fn agents(firsts: &[i64], now: i64, random: &mut Random) -> (Arc<Program>, Vec<A
         let time = Time {
             first_ns: first * SECOND_NS + 137_000_000,
             step_s: 1,
+            burst: 1,
             steps: STEPS.min(now - first - 60),
             offset_ns: skew_s * SECOND_NS,
         };

@@ -4,13 +4,15 @@
 //! Reading order: [`program`] (what is sampled), [`pattern`] (what a worker does in a second),
 //! `dictionary`, [`agent`] (one agent, without a socket), `stream` and [`fleet`] (many, with
 //! sockets), [`record`] (what must be true), [`process`] (the collector), `api` and [`audit`] (what
-//! it answers, against the record), [`crash`] (all of it, under `kill -9`).
+//! it answers, against the record), [`capture`] (what a real fleet did, to be said again), [`crash`]
+//! (all of it, under `kill -9`).
 //!
 //! Everything is drawn from a seed: it gives the same programs, the same seconds and the same
 //! instants again. When threads and processes are scheduled is the system's.
 
 pub mod agent;
 pub mod audit;
+pub mod capture;
 pub mod crash;
 pub mod fleet;
 pub mod pattern;
@@ -27,4 +29,4 @@ mod client;
 mod dictionary;
 mod stream;
 
-pub use api::Api;
+pub use api::{Api, Timed};

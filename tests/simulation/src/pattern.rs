@@ -53,9 +53,19 @@ pub struct Pattern {
     states: Vec<State>,
     /// Draws: rank of a leaf, whether its state is the odd one, samples.
     prepared: Vec<Vec<(usize, bool, u64)>>,
+    /// Whole cycles, any of which is said each time in place of what is drawn; none to draw.
+    recorded: Vec<Vec<Pair>>,
 }
 
 impl Pattern {
+    /// Says any of these cycles each time, and runs no task.
+    pub(crate) fn recorded(cycles: Vec<Vec<Pair>>) -> Pattern {
+        let none = Zipf::new(1, 1.0);
+        let busyness = Busyness { slots: 0, idle: false, noise_quanta: 0, ..Busyness::default() };
+        let (states, prepared) = (Vec::new(), Vec::new());
+        Pattern { busyness, tasks: none.clone(), stacks: none, states, prepared, recorded: cycles }
+    }
+
     /// How `program` is run.
     #[must_use]
     pub fn new(program: &Program, busyness: Busyness, random: &mut Random) -> Pattern {
@@ -69,6 +79,7 @@ impl Pattern {
             stacks: Zipf::new(program.tasks[0].leaves.len(), 1.5),
             states: (0..=program.node_count()).map(state).collect(),
             prepared: Vec::new(),
+            recorded: Vec::new(),
         };
         pattern.prepared = (0..busyness.prepared).map(|_| pattern.draw(random)).collect();
         pattern
@@ -123,6 +134,9 @@ impl Threads {
     ) -> Second {
         let mut second = Second::default();
         let busyness = &pattern.busyness;
+        if !pattern.recorded.is_empty() {
+            second.pairs.clone_from(&pattern.recorded[random.below(pattern.recorded.len())]);
+        }
         for index in 0..busyness.slots {
             if self.slots.len() <= index {
                 let slot = self.begin(pattern, start_ns, random);
@@ -205,6 +219,7 @@ fn row(program: &Program, slot: Slot, stop_ns: Option<i64>, random: &mut Random)
         stop_ns: stop_ns.unwrap_or(0),
         outcome: outcome.into(),
         cause: if outcome == v1::Outcome::Erred { "no such block".into() } else { String::new() },
+        ..Default::default()
     }
 }
 

@@ -18,8 +18,9 @@ use nix::unistd::Pid;
 
 use crate::agent::lock;
 
-/// Longest wait for the collector to say where it listens, and for it to end when it was told to.
-const START_MAX: Duration = Duration::from_secs(120);
+/// Longest wait for the collector to say where it listens, and for it to end when it was told to: on a
+/// busy machine it may have minutes of back-dated data to seal.
+const START_MAX: Duration = Duration::from_secs(600);
 
 /// Last lines of its log that are kept for an error.
 const LOG_LINES_MAX: usize = 40;
@@ -274,7 +275,11 @@ impl Usage {
         Usage::of(std::process::id())
     }
 
-    fn of(id: u32) -> Result<Usage> {
+    /// Of the process with that id.
+    ///
+    /// # Errors
+    /// If `/proc` cannot be read, as when it is gone.
+    pub fn of(id: u32) -> Result<Usage> {
         let read = |file: &str| {
             let path = format!("/proc/{id}/{file}");
             fs::read_to_string(&path).with_context(|| path)

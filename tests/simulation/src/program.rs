@@ -25,7 +25,7 @@ const OWN_NODES_MAX: usize = 6;
 const NODES_PER_FUNCTION: usize = 8;
 
 /// A frame: indices of strings, as on the wire.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ProgramFrame {
     pub(crate) kind: FrameKind,
     pub(crate) function: u32,
@@ -60,6 +60,17 @@ pub struct Program {
 }
 
 impl Program {
+    /// Nothing but string 0 and the root.
+    pub(crate) fn empty() -> Program {
+        Program {
+            strings: vec![String::new()],
+            frames: Vec::new(),
+            nodes: vec![(NodeId::ROOT, 0)],
+            tasks: Vec::new(),
+            idle: Vec::new(),
+        }
+    }
+
     /// Grows a program from a seed.
     #[must_use]
     pub fn generate(shape: Shape, random: &mut Random) -> Program {
@@ -136,15 +147,8 @@ struct Growth {
 
 impl Growth {
     fn new(functions: usize) -> Growth {
-        let program = Program {
-            strings: vec![String::new()],
-            frames: Vec::new(),
-            nodes: vec![(NodeId::ROOT, 0)],
-            tasks: Vec::new(),
-            idle: Vec::new(),
-        };
-        let mut growth =
-            Growth { program, children: FxHashMap::default(), functions: id(functions) };
+        let (program, children) = (Program::empty(), FxHashMap::default());
+        let mut growth = Growth { program, children, functions: id(functions) };
         // Names as long as those of real programs; a few files hold all functions.
         let files = (functions / 20).max(1);
         let files: Vec<u32> = (0..files)

@@ -97,7 +97,7 @@ impl Collector {
         Collector::start_with(&["--listen", listen, "--data", folder.to_str().unwrap()])
     }
 
-    fn start_with(arguments: &[&str]) -> Collector {
+    pub(crate) fn start_with(arguments: &[&str]) -> Collector {
         let mut child = Command::new(emberline())
             .arg("serve")
             .args(arguments)

@@ -3,10 +3,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
 
+mod account;
 mod bad_input;
+mod clocks;
 mod crash;
 mod demo;
 mod doctor;
+mod full_disk;
 mod harness;
 mod hostile;
 mod live;

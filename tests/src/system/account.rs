@@ -1,0 +1,271 @@
+//! The account of what a fleet did, against the log that the fleet itself wrote: phases of every task
+//! to a millisecond, bytes of transfers to the byte, the time of threads to a percent.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use examples::fleet::{FleetEvent, LOG_VARIABLE, WorkerRecord};
+use serde_json::Value;
+
+use crate::harness::{Collector, alone, emberline, run};
+
+/// How far a moment may be from where the fleet saw it, both from the start of their task.
+const SLACK_NS: i64 = 1_000_000;
+/// Within which a row is looked for; keys are used once. How true the collector's idea of a worker's
+/// clock is, is what `clocks` checks.
+const CLOCK_SLACK_NS: i64 = 1_000_000_000;
+const WORKERS: usize = 4;
+
+/// What one worker logged.
+struct Log {
+    worker: String,
+    events: Vec<FleetEvent>,
+    record: WorkerRecord,
+}
+
+/// The demo runs for some seconds and ends; a collector over its data is asked for all of it.
+#[test]
+fn the_account_is_what_the_fleet_did() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let [data, out, logs] = ["data", "out", "logs"].map(|name| folder.path().join(name));
+    fs::create_dir(&logs).unwrap();
+    let demo = Command::new(emberline())
+        .args(["demo", "--seconds", "12", "--listen", "127.0.0.1:0", "--out"])
+        .args([&out, Path::new("--data"), &data])
+        .env(LOG_VARIABLE, &logs)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert!(demo.status.success(), "{}", String::from_utf8_lossy(&demo.stderr));
+    let logs: Vec<Log> = (0..WORKERS).map(|index| read_log(&logs, index)).collect();
+    let collector = Collector::start_with_data("127.0.0.1:0", &data);
+    check_tasks(&collector, &logs);
+    check_transfers(&collector, &logs);
+    check_budget(&collector, &logs);
+    check_commands(&collector);
+}
+
+fn read_log(folder: &Path, index: usize) -> Log {
+    let worker = format!("worker-{index}");
+    let read = |ending| fs::read_to_string(folder.join(format!("{worker}.{ending}"))).unwrap();
+    let events = read("jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let record = serde_json::from_str(&read("json")).unwrap();
+    Log { worker, events, record }
+}
+
+/// From when to when something lasted, each moment with its bounds.
+#[derive(Clone, Debug)]
+struct Seen {
+    name: String,
+    start_ns: (i64, i64),
+    stop_ns: (i64, i64),
+}
+
+impl Seen {
+    fn of(name: &str, event: &FleetEvent) -> Seen {
+        let signed = |(from, to): (u64, u64)| (from.cast_signed(), to.cast_signed());
+        let (start_ns, stop_ns) = (signed(event.start_ns), signed(event.stop_ns));
+        Seen { name: name.to_owned(), start_ns, stop_ns }
+    }
+
+    /// A moment's bounds from the start of this task.
+    fn since_start(&self, (from, to): (i64, i64)) -> (i64, i64) {
+        (from - self.start_ns.1, to - self.start_ns.0)
+    }
+}
+
+fn start_of(row: &Value) -> i64 {
+    row["start_ns"].as_i64().unwrap()
+}
+
+/// Every task that a worker logged is in the ledger, with its thread, its times and its phases.
+fn check_tasks(collector: &Collector, logs: &[Log]) {
+    let answer = collector.json("/api/v1/tasks?from=-1h&limit=100000");
+    assert_eq!(answer["truncated"], false);
+    let mut rows: HashMap<(&str, &str, &str), Vec<&Value>> = HashMap::new();
+    for row in answer["tasks"].as_array().unwrap() {
+        let [worker, name, key] =
+            ["worker", "name", "key"].map(|field| row[field].as_str().unwrap());
+        rows.entry((worker, name, key)).or_default().push(row);
+    }
+    let (mut tasks, mut phases) = (0, BTreeMap::new());
+    for log in logs {
+        let mut by_thread: HashMap<i32, Vec<&FleetEvent>> = HashMap::new();
+        for event in log.events.iter().filter(|event| event.phase.is_some()) {
+            by_thread.entry(event.thread_id).or_default().push(event);
+        }
+        for event in &log.events {
+            let (Some(name), Some(key)) = (&event.task, &event.key) else { continue };
+            let task = Seen::of(name, event);
+            let found = rows.get(&(&*log.worker, name, key)).into_iter().flatten();
+            let (from, to) = (task.start_ns.0 - CLOCK_SLACK_NS, task.start_ns.1 + CLOCK_SLACK_NS);
+            let row = found.copied().find(|row| (from..=to).contains(&start_of(row)));
+            let row = row.unwrap_or_else(|| panic!("no row for {} {event:?}", log.worker));
+            let stop_ns = row["stop_ns"].as_i64().unwrap() - start_of(row);
+            assert!(is_at(stop_ns, task.since_start(task.stop_ns)), "{event:?} {row}");
+            assert_eq!(row["thread_id"], event.thread_id, "{row}");
+            let inside = by_thread.get(&event.thread_id).into_iter().flatten().filter(|phase| {
+                phase.start_ns.0 >= event.start_ns.0 && phase.stop_ns.1 <= event.stop_ns.1
+            });
+            let mut expected: Vec<Seen> =
+                inside.map(|event| Seen::of(event.phase.as_deref().unwrap(), event)).collect();
+            expected.extend(event.queued_ns.map(|queued_ns| queue(queued_ns, &task)));
+            check_phases(row, &task, expected, &mut phases);
+            tasks += 1;
+        }
+    }
+    assert_eq!(tasks, answer["total"].as_u64().unwrap(), "as many rows as tasks");
+    assert!(tasks > 500, "a fleet does something: {tasks}");
+    let names: Vec<&str> = phases.keys().map(String::as_str).collect();
+    assert_eq!(names, ["deserialize", "disk-read", "queue", "serialize", "transfer"], "{phases:?}");
+}
+
+/// The wait before a task, as its worker measured it.
+fn queue(queued_ns: u64, task: &Seen) -> Seen {
+    let queued_ns = queued_ns.cast_signed();
+    let start_ns = (task.start_ns.0 - queued_ns, task.start_ns.1 - queued_ns);
+    Seen { name: "queue".into(), start_ns, stop_ns: task.start_ns }
+}
+
+fn is_at(moment_ns: i64, (from, to): (i64, i64)) -> bool {
+    (from - SLACK_NS..=to + SLACK_NS).contains(&moment_ns)
+}
+
+/// The row's phases are the expected ones: one by one where the row lists them, by sum where it had no
+/// room.
+fn check_phases(
+    row: &Value,
+    task: &Seen,
+    mut expected: Vec<Seen>,
+    seen: &mut BTreeMap<String, u64>,
+) {
+    expected.sort_by_key(|phase| phase.start_ns);
+    let told = row["phases"].as_array().unwrap();
+    let count = |phase: &Value| phase["count"].as_u64().unwrap();
+    assert_eq!(told.iter().map(count).sum::<u64>(), expected.len() as u64, "{row} {expected:#?}");
+    for phase in &expected {
+        *seen.entry(phase.name.clone()).or_default() += 1;
+    }
+    if told.iter().all(|phase| count(phase) == 1) {
+        for (told, expected) in told.iter().zip(&expected) {
+            assert_eq!(told["name"], expected.name, "{row} {expected:?}");
+            let start_ns = start_of(told) - start_of(row);
+            let stop_ns = start_ns + told["duration_ns"].as_i64().unwrap();
+            for (told_ns, expected_ns) in
+                [(start_ns, expected.start_ns), (stop_ns, expected.stop_ns)]
+            {
+                let bounds = task.since_start(expected_ns);
+                assert!(is_at(told_ns, bounds), "{told} {expected:?} {row}");
+            }
+        }
+        return;
+    }
+    let mut sums: BTreeMap<&str, (i64, i64, i64)> = BTreeMap::new();
+    for phase in &expected {
+        let sum = sums.entry(&phase.name).or_default();
+        sum.0 += phase.stop_ns.0 - phase.start_ns.1;
+        sum.1 += phase.stop_ns.1 - phase.start_ns.0;
+    }
+    for phase in told {
+        let name = phase["name"].as_str().unwrap();
+        sums.get_mut(name).unwrap_or_else(|| panic!("{name} in {row}")).2 +=
+            phase["duration_ns"].as_i64().unwrap();
+    }
+    for (name, (least, most, told)) in sums {
+        assert!((least - SLACK_NS..=most + SLACK_NS).contains(&told), "{name} in {row}");
+    }
+}
+
+/// What the workers' transfers sum to is what went through their sockets.
+fn check_transfers(collector: &Collector, logs: &[Log]) {
+    let answer = collector.json("/api/v1/transfers?from=-1h&summary=true");
+    let rows = collector.json("/api/v1/transfers?from=-1h&limit=100000");
+    let workers = collector.json("/api/v1/workers");
+    for worker in workers["workers"].as_array().unwrap() {
+        let account = &worker["epochs"][0]["account"];
+        assert_eq!(
+            (&account["lost_records"], &account["lost_tasks"]),
+            (&0.into(), &0.into()),
+            "{worker}"
+        );
+    }
+    for log in logs {
+        for (direction, bytes) in
+            [("outgoing", log.record.bytes_sent), ("incoming", log.record.bytes_received)]
+        {
+            for (what, list) in [("links", &answer), ("transfers", &rows)] {
+                let sum: u64 = list[what]
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .filter(|row| row["worker"] == *log.worker && row["direction"] == direction)
+                    .map(|row| row["bytes"].as_u64().unwrap())
+                    .sum();
+                assert_eq!(sum, bytes, "{direction} {what} of {}", log.worker);
+            }
+            assert!(bytes > 0, "{direction} of {}", log.worker);
+        }
+    }
+}
+
+/// Threads that were there all the time have all of it, to a percent.
+fn check_budget(collector: &Collector, logs: &[Log]) {
+    let starts = logs.iter().flat_map(|log| &log.events).map(|event| event.start_ns.0);
+    let from_s = starts.min().unwrap() / 1_000_000_000 + 4;
+    let to_s = from_s + 5;
+    for log in logs {
+        let worker = &log.worker;
+        let path = format!("/api/v1/budget?from={from_s}&to={to_s}&worker={worker}");
+        let budget = collector.json(&path);
+        let elapsed_ns = budget["elapsed_ns"].as_u64().unwrap();
+        assert!(elapsed_ns.abs_diff(5_000_000_000) < 1_100_000_000, "{elapsed_ns}");
+        let threads = budget["threads"].as_array().unwrap();
+        let roles = ["qr", "pipeline", "qr-0", "qr-1", "pipeline-0", "pipeline-1", "serve"];
+        let roles =
+            threads.iter().filter(|thread| roles.iter().any(|role| thread["thread"] == *role));
+        let mut count = 0;
+        for thread in roles {
+            let parts = thread["parts"].as_array().unwrap().iter();
+            let sum_ns: u64 = parts.map(|part| part["time_ns"].as_u64().unwrap()).sum();
+            assert_eq!(thread["total_ns"].as_u64(), Some(sum_ns), "{thread}");
+            let off = sum_ns.abs_diff(elapsed_ns);
+            assert!(off * 100 <= elapsed_ns, "{sum_ns} of {elapsed_ns} in {thread}");
+            count += 1;
+        }
+        assert!(count >= 3, "{worker} has its threads: {budget}");
+    }
+}
+
+/// What a person types gives the same, as a table.
+fn check_commands(collector: &Collector) {
+    let url = collector.url();
+    for (command, parts) in [
+        (vec!["budget"], vec!["TASK", "PHASE", "execute", "transfer"]),
+        (vec!["budget", "--by", "thread"], vec!["THREAD", "pipeline-0"]),
+        (vec!["transfers"], vec!["outgoing", "matrix", "worker-1"]),
+        (vec!["transfers", "--rows"], vec!["BYTES", "answer"]),
+        (vec!["resources", "--measure", "process_memory"], vec!["process_memory", "worker-3"]),
+        (vec!["tasks", "--summary"], vec!["compress"]),
+        (vec!["profile", "--phases", "--task", "exchange"], vec![""]),
+        (vec!["profile", "--phase", "disk-read"], vec!["read"]),
+        (vec!["profile", "--group", "worker"], vec![""]),
+        (vec!["profile", "--label", "role=qr", "--task", "qr"], vec!["faer"]),
+    ] {
+        let range = ["--url", &url, "--from", "-1h"];
+        let output = run(&[&command[..], &range].concat());
+        let [stdout, stderr] =
+            [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+        assert!(output.status.success(), "{command:?}: {stderr}");
+        for part in parts {
+            assert!(stdout.contains(part), "{command:?}: no {part} in\n{stdout}");
+        }
+    }
+    let runs = run(&["runs", "--url", &url]);
+    let runs = String::from_utf8_lossy(&runs.stdout);
+    assert!(runs.contains("qr-round-0") && runs.contains("worker-0"), "{runs}");
+    let of_run = run(&["tasks", "--url", &url, "--run", "qr-round-0", "--task", "qr"]);
+    assert!(String::from_utf8_lossy(&of_run.stdout).contains("qr-0-"), "tasks of the run");
+}

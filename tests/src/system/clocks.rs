@@ -1,0 +1,107 @@
+//! All times are the collector's, whatever the workers' clocks say.
+
+use std::time::Instant;
+
+use serde_json::Value;
+
+use crate::harness::{Collector, Worker, alone, number, wait_for};
+
+const MS: i64 = 1_000_000;
+const HOUR_MS: i64 = 3_600_000;
+
+/// A worker whose clock is so many milliseconds ahead, gains so many microseconds a second, and after
+/// four seconds leaps so many milliseconds ahead.
+struct Wrong {
+    name: &'static str,
+    offset_ms: i64,
+    drift_ppm: i64,
+    leap_ms: i64,
+}
+
+const WORKERS: [Wrong; 6] = [
+    Wrong { name: "ahead", offset_ms: 10_000, drift_ppm: 0, leap_ms: 0 },
+    Wrong { name: "behind", offset_ms: -10_000, drift_ppm: 0, leap_ms: 0 },
+    Wrong { name: "far-ahead", offset_ms: 6 * HOUR_MS, drift_ppm: 0, leap_ms: 0 },
+    Wrong { name: "far-behind", offset_ms: -6 * HOUR_MS, drift_ppm: 0, leap_ms: 0 },
+    Wrong { name: "drifting", offset_ms: 0, drift_ppm: 200, leap_ms: 0 },
+    Wrong { name: "leaping", offset_ms: -10_000, drift_ppm: -100, leap_ms: 3_000 },
+];
+
+/// When the clock leapt, in seconds; rows of the flush in which it did may be off by the leap.
+const LEAP_S: i64 = 4;
+
+/// By how much the collector's times miss the worker's own record of real time, for each task: the
+/// record has a time before and one after the start, and so for the end.
+fn residuals(collector: &Collector, worker: &str, record: &Value) -> Vec<(i64, i64)> {
+    let answer = collector.json(&format!("/api/v1/tasks?worker={worker}&limit=10000"));
+    let rows = answer["tasks"].as_array().unwrap();
+    let truth = record["times"].as_array().unwrap();
+    assert_eq!(rows.len(), truth.len(), "{worker}: every task is there");
+    let begin = truth[0][0].as_i64().unwrap();
+    let mut residuals = Vec::new();
+    for row in rows {
+        let index: usize = row["key"].as_str().unwrap().parse().unwrap();
+        let times: Vec<i64> =
+            truth[index].as_array().unwrap().iter().map(|time| time.as_i64().unwrap()).collect();
+        let [before, after, before_end, after_end] = times[..] else { panic!("{times:?}") };
+        let off = |time: i64, from: i64, to: i64| (time - time.clamp(from, to)).abs();
+        let start = off(row["start_ns"].as_i64().unwrap(), before, after);
+        let stop = off(row["stop_ns"].as_i64().unwrap(), before_end, after_end);
+        residuals.push((before - begin, start.max(stop)));
+    }
+    residuals
+}
+
+/// The worst of one round, by worker. Every task and window must be there in each.
+fn round(number_of_round: u32, workers: &[&Wrong]) -> Vec<i64> {
+    let collector = Collector::start();
+    let start = |wrong: &&Wrong| {
+        let shift = [wrong.offset_ms, wrong.drift_ppm, LEAP_S * 1_000, wrong.leap_ms];
+        let shift = shift.map(|number| number.to_string());
+        let shift: Vec<&str> = shift.iter().map(String::as_str).collect();
+        Worker::start("clock", wrong.name, &collector.url(), &shift)
+    };
+    let running: Vec<Worker> = workers.iter().map(start).collect();
+    let begin = Instant::now();
+    wait_for("ten seconds of tasks", || (begin.elapsed().as_secs() >= 10).then_some(()));
+    let worst = |(wrong, worker): (&&Wrong, Worker)| {
+        let record = worker.finish();
+        let report = &record["report"];
+        assert_eq!(number(report, "accepted_ns"), number(report, "stored_ns"), "{report}");
+        for lost in ["lost_refused_ns", "lost_queue_ns", "lost_tasks", "unacked_ns"] {
+            assert_eq!(number(report, lost), 0, "{}: {lost}", wrong.name);
+        }
+        let near_leap = |since_ns: i64| (since_ns / MS - LEAP_S * 1_000).abs() < 2_500;
+        let residuals = residuals(&collector, wrong.name, &record);
+        let counts = residuals.iter().filter(|(at, _)| wrong.leap_ms == 0 || !near_leap(*at));
+        let counted: Vec<i64> = counts.map(|(_, residual)| *residual).collect();
+        let worst = counted.iter().copied().max().unwrap();
+        let (tasks, name) = (counted.len(), wrong.name);
+        println!(
+            "round {number_of_round}, {name}: {tasks} tasks, at most {} µs off",
+            worst / 1_000
+        );
+        assert!(tasks > 100 && worst < 100 * MS, "{name}: {tasks} tasks, {worst} ns");
+        worst
+    };
+    workers.iter().zip(running).map(worst).collect()
+}
+
+/// Six workers with wrong clocks beside each other: every task is where it really was, to 5 ms, so all
+/// are in their true order; and every window arrives. On a machine that is busy with other things
+/// messages wait longer one way than the other, so a worker has three rounds.
+#[test]
+fn tasks_of_wrong_clocks_are_where_they_were() {
+    let _alone = alone();
+    let mut left: Vec<&Wrong> = WORKERS.iter().collect();
+    for number_of_round in 1..=3 {
+        let worst = round(number_of_round, &left);
+        let mut worst = worst.into_iter();
+        left.retain(|_| worst.next().is_some_and(|worst| worst >= 5 * MS));
+        if left.is_empty() {
+            return;
+        }
+    }
+    let names: Vec<_> = left.iter().map(|wrong| wrong.name).collect();
+    panic!("never within 5 ms: {names:?}");
+}

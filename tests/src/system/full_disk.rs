@@ -1,0 +1,158 @@
+//! A collector whose data lies on a small disk that others fill: it refuses early, answers questions,
+//! and takes everything in when there is room again; nothing is lost.
+//!
+//! The disk is a tmpfs of 64 MiB in a mount namespace of its own, in which the test runs itself again.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::harness::{Collector, Worker, alone, number, run, wait_for};
+
+/// Where the small disk is, for the process inside its namespace.
+const PLACE: &str = "EMBERLINE_TEST_SMALL_DISK";
+
+const NAME: &str =
+    "full_disk::a_full_disk_takes_nothing_answers_on_and_goes_on_by_itself_when_it_has_room";
+
+const DISK_MIB: usize = 64;
+/// Leaves less than the 32 MiB below which nothing is taken in.
+const MUCH_MIB: usize = 44;
+
+/// Runs `then` where `folder` is a small disk: `unshare` as it must be for a user, then as root.
+fn on_small_disk(unshare: &str, folder: &Path, then: &[&str]) -> Command {
+    let mount = format!(r#"mount -t tmpfs -o size={DISK_MIB}m small "$0" && exec "$@""#);
+    let mut command = Command::new("unshare");
+    command.args([unshare, "sh", "-c", &mount]).arg(folder).args(then);
+    command
+}
+
+/// The small disk, in the process that has one. In any other: runs this test again in such a one.
+fn small_disk() -> Option<PathBuf> {
+    if let Some(place) = std::env::var_os(PLACE) {
+        return Some(place.into());
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut refused = Vec::new();
+    for unshare in ["-rm", "-m"] {
+        match on_small_disk(unshare, folder.path(), &["true"]).output() {
+            Ok(tried) if tried.status.success() => {
+                let own = std::env::current_exe().unwrap();
+                let again = [own.to_str().unwrap(), "--exact", NAME, "--nocapture"];
+                let mut again = on_small_disk(unshare, folder.path(), &again);
+                let status = again.env(PLACE, folder.path()).status().unwrap();
+                assert!(status.success(), "on a small disk: {status}");
+                return None;
+            }
+            Ok(tried) => refused.push(String::from_utf8_lossy(&tried.stderr).into_owned()),
+            Err(error) => refused.push(error.to_string()),
+        }
+    }
+    // Not by `eprintln!`, which a test's success would swallow.
+    let refused = refused.join("; ");
+    let said = format!("\nNOT TESTED: {NAME}: this machine lets us mount no tmpfs: {refused}\n\n");
+    io::stderr().write_all(said.as_bytes()).unwrap();
+    None
+}
+
+fn stored_ns(collector: &Collector) -> u64 {
+    let stored = |epoch: &Value| number(&epoch["account"], "stored_ns");
+    collector.epochs().iter().map(stored).sum()
+}
+
+fn total_ns(collector: &Collector) -> u64 {
+    let profile = collector.json("/api/v1/profile?from=-1h&threads=all");
+    number(&profile["totals"], "total_ns")
+}
+
+fn wait_for_more(collector: &Collector, than_ns: u64) -> u64 {
+    wait_for("more samples", || Some(stored_ns(collector)).filter(|ns| *ns > than_ns))
+}
+
+/// Waits until the agent was turned away; all that was stored is found. Gives how much that is.
+fn check_full(collector: &Collector) -> u64 {
+    wait_for("the refusal", || {
+        let epochs = collector.epochs();
+        epochs.iter().all(|epoch| epoch["connected"] == false).then_some(())
+    });
+    let stored_ns = stored_ns(collector);
+    assert_eq!(
+        total_ns(collector),
+        stored_ns,
+        "questions are answered, and nothing is half stored"
+    );
+    stored_ns
+}
+
+/// Takes what is left of the disk, to the last byte.
+fn fill(filler: &Path) {
+    let mut file = OpenOptions::new().create(true).append(true).open(filler).unwrap();
+    let mut piece = vec![7; 1 << 20];
+    while !piece.is_empty() {
+        match file.write(&piece) {
+            Ok(written) => assert!(written > 0),
+            Err(error) => {
+                assert_eq!(error.kind(), io::ErrorKind::StorageFull, "{error}");
+                piece.truncate(piece.len() / 2);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_takes_nothing_answers_on_and_goes_on_by_itself_when_it_has_room() {
+    let _alone = alone();
+    let Some(disk) = small_disk() else { return };
+    let (data, filler) = (disk.join("data"), disk.join("filler"));
+    let data_text = data.to_str().unwrap();
+    // Sealing is among what has no room.
+    let start = |listen: &str| {
+        Collector::start_with(&["--listen", listen, "--data", data_text, "--seal-every", "200ms"])
+    };
+    let mut collector = start("127.0.0.1:0");
+    let worker = Worker::start("steady", "steady-1", &collector.url(), &[]);
+    wait_for_more(&collector, 500_000_000);
+
+    // Little is left: enough for what was taken in, so it is refused before anything fails.
+    fs::write(&filler, vec![7; MUCH_MIB << 20]).unwrap();
+    let kept_ns = check_full(&collector);
+    fs::remove_file(&filler).unwrap();
+    let taken_ns = wait_for_more(&collector, kept_ns);
+
+    // Nothing is left at once, whatever the collector is at.
+    fill(&filler);
+    let kept_ns = check_full(&collector);
+    assert!(kept_ns >= taken_ns);
+    // It starts on a full disk too, and has what it had.
+    let address = collector.address.clone();
+    collector.process.kill();
+    fill(&filler);
+    collector = start(&address);
+    assert_eq!(check_full(&collector), kept_ns);
+    fs::remove_file(&filler).unwrap();
+    wait_for_more(&collector, kept_ns);
+
+    let (record, log) = worker.finish_with_log();
+    assert!(log.contains("MiB are free, and below 32 MiB nothing is taken in"), "{log}");
+    let report = &record["report"];
+    assert!(number(report, "accepted_ns") > kept_ns);
+    assert_eq!(number(report, "accepted_ns"), number(report, "stored_ns"), "{report}");
+    for lost in
+        ["unacked_ns", "lost_refused_ns", "lost_forgotten_ns", "lost_queue_ns", "lost_tasks"]
+    {
+        assert_eq!(number(report, lost), 0, "{lost} in {report}");
+    }
+    let epochs = collector.epochs();
+    assert_eq!(epochs.len(), 1);
+    assert!(epochs[0]["account"]["balanced"].as_bool().unwrap(), "{}", epochs[0]);
+    assert_eq!(stored_ns(&collector), number(report, "stored_ns"));
+    assert_eq!(total_ns(&collector), stored_ns(&collector));
+    let summary = collector.json("/api/v1/tasks?task=steady&from=-1h&summary=true");
+    assert_eq!(number(&summary["names"][0]["outcomes"], "ok"), number(&record, "tasks"));
+    collector.process.kill();
+    let verified = run(&["store", "verify", "--data", data_text]);
+    assert!(verified.status.success(), "{verified:?}");
+}
