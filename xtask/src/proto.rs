@@ -60,7 +60,10 @@ fn generate() -> Result<Vec<Generated>> {
         builder.build_server(false).extern_path(".emberline.v1", "::profiler_core::wire::v1")
     })?;
     let server = make(|builder| {
-        builder.build_client(false).extern_path(".emberline.v1", "::profiler_core::wire::v1")
+        builder
+            .build_client(false)
+            .codec_path("super::super::codec::BoundedCodec")
+            .extern_path(".emberline.v1", "::profiler_core::wire::v1")
     })?;
     let sources = [messages, client.clone(), server, client];
     Ok(GENERATED_PATHS

@@ -15,7 +15,8 @@ newest = sorted(pathlib.Path(folder, "manifest").glob("*.json"))[-1]
 manifest = json.loads(newest.read_text())
 assert manifest["format"] == 1, manifest["format"]
 values = {"samples": "weight_ns", "totals": "weight_ns", "cycles": "sum", "durations": "tasks",
-          "duration_sums": "duration_ns"}
+          "duration_sums": "duration_ns", "transfer_sums": "sum", "threads": "weight_ns",
+          "phases": "count", "phase_sums": "duration_ns"}
 files = {}
 for file in manifest["body"]["files"]:
     path = f"{folder}/tables/{file['table']}/{file['id']:016x}.parquet"
@@ -35,4 +36,25 @@ query = f"""
     join read_parquet({files['frames']}) f on f.id = n.frame group by 1 order by 1"""
 by_task = duckdb.sql(query).fetchall()
 assert sum(weight for _, weight in by_task) == expected["samples_1m"][1], by_task
+
+# Transfers: their rows are what the sums say, by link. Resources: each measure is a column.
+if "transfers" in files:
+    by_row = duckdb.sql(f"""
+        select worker, peer, direction, count(*), sum(bytes)::hugeint
+        from read_parquet({files['transfers']}) group by all order by all""").fetchall()
+    by_sum = duckdb.sql(f"""
+        select w.id, l.peer, if(s.direction = 0, 'incoming', 'outgoing'),
+               (sum(s.sum) filter (s.measure = 0))::bigint,
+               coalesce(sum(s.sum) filter (s.measure = 2), 0)::hugeint
+        from read_parquet({files['transfer_sums_1d']}) s
+        join read_parquet({files['workers']}) w on w.number = s.worker
+        join read_parquet({files['links']}) l on l.number = s.link
+        group by all order by all""").fetchall()
+    assert by_row == by_sum, (by_row, by_sum)
+if "resources" in files:
+    samples = duckdb.sql(f"""
+        select count(*), count(sampled_at), count(process_cpu), count(process_memory)
+        from read_parquet({files['resources']})""").fetchall()[0]
+    rows = expected["resources"][0]
+    assert samples == (rows, rows, rows, 0), samples
 print(f"DuckDB {duckdb.__version__} read {len(files)} tables and agrees; by task: {by_task}")

@@ -5,7 +5,7 @@
 //! macros with the build: for xtask alone, after a build, it took 25 s of processor time against 54 s
 //! in the debug profile.
 
-mod page;
+pub(crate) mod page;
 
 use std::process::ExitStatus;
 
@@ -102,7 +102,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     BUILD.run()?;
     announce("reading the golden store with DuckDB");
     readers::run()?;
-    TEST.run()
+    TEST.run()?;
+    page::run(&root().join("target/release/emberline"))
 }
 
 impl Step {

@@ -6,6 +6,7 @@ mod ingest;
 mod sampler;
 mod stacks;
 mod store;
+mod tasks;
 mod trie;
 
 use anyhow::Result;
@@ -23,6 +24,12 @@ pub(crate) enum Bench {
     /// What the store takes and how soon it answers: a synthetic hour, a month, a year, 100 workers,
     /// millions of tasks.
     Store(store::Options),
+    /// What the page costs its reader's processor: load, zoom and search of up to a million nodes,
+    /// lanes of many tasks; beside d3-flame-graph and speedscope.
+    Page,
+    /// What a task costs the thread that starts and stops it, beside a span of tracing; its bytes on the
+    /// wire; and whether a million a minute keep their totals.
+    Tasks(tasks::Options),
 }
 
 impl Bench {
@@ -36,6 +43,8 @@ impl Bench {
             Bench::Sampler(options) => sampler::run(&options),
             Bench::Ingest(options) => ingest::run(&options),
             Bench::Store(options) => store::run(&options),
+            Bench::Page => crate::test::page::bench(&crate::emberline()?),
+            Bench::Tasks(options) => tasks::run(&options),
         }
     }
 }

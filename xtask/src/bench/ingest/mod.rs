@@ -4,6 +4,7 @@
 mod pprof;
 mod wire;
 
+use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant, SystemTime};
@@ -71,6 +72,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let agents = options.agents.into();
     let measured = runtime.block_on(bench.run(agents, Pace::EverySecond, shared))?;
     rows.extend(measured.paced(options));
+    rows.push(sync_alone()?);
     println!("\n{}\n\n| what | target | measured |\n|---|---|---|", machine::describe(&load));
     rows.iter().for_each(|row| println!("{row}"));
     Ok(())
@@ -110,7 +112,7 @@ fn fleet_program(seed: u64, samples: usize) -> (Arc<Program>, Arc<Pattern>, Rand
 fn setup(index: usize, program: &Arc<Program>, pattern: &Arc<Pattern>) -> Result<Setup> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
     let first_ns = i64::try_from(now.as_nanos())? - 300 * 1_000_000_000;
-    let time = Time { first_ns, step_s: 1, steps: 300, offset_ns: 0 };
+    let time = Time { first_ns, step_s: 1, burst: 1, steps: 300, offset_ns: 0 };
     let (program, pattern) = (program.clone(), pattern.clone());
     Ok(Setup { worker: format!("worker-{index}"), program, pattern, time, detail: Detail::Totals })
 }
@@ -130,6 +132,30 @@ fn wire(options: &Options, samples: usize) -> Result<String> {
         wire.task_bytes_per_pair,
         wire.pprof_bytes_per_pair,
         wire.pprof_bytes_per_pair / wire.bytes_per_pair,
+    ))
+}
+
+/// The floor of an ack's latency: what the disk takes for a small group of the log, with nobody else
+/// of ours at work.
+fn sync_alone() -> Result<String> {
+    /// About what 10 ms of 10,000 flushes a second take in the log.
+    const GROUP_BYTES: usize = 32 << 10;
+    const GROUPS: usize = 300;
+    let folder = tempfile::Builder::new().prefix("emberline-bench-").tempdir()?;
+    let mut file = std::fs::File::create(folder.path().join("log"))?;
+    let mut took = Vec::with_capacity(GROUPS);
+    for _ in 0..GROUPS {
+        let begin = Instant::now();
+        file.write_all(&[7; GROUP_BYTES])?;
+        file.sync_data()?;
+        took.push(begin.elapsed());
+    }
+    took.sort_unstable();
+    let [median, p99] = [GROUPS / 2, GROUPS * 99 / 100].map(|at| took[at].as_secs_f64() * 1e3);
+    Ok(format!(
+        "| the same disk alone: a write of {} KiB and `fdatasync` | – | p50 {median:.1} ms, p99 \
+         {p99:.1} ms |",
+        GROUP_BYTES >> 10
     ))
 }
 
@@ -235,6 +261,20 @@ impl Measured {
         (used(|look| look.collector), used(|look| look.own))
     }
 
+    /// Who could not go faster, so that nobody reads a busy machine's figure as the collector's.
+    fn limit(&self) -> &'static str {
+        match self.processors() {
+            (collector, _) if collector > 0.9 => "the collector's core was the limit",
+            (_, generator) if generator > 0.9 => "the generator was the limit",
+            _ => "neither's processor was the limit: other work on the machine, or the disk",
+        }
+    }
+
+    /// Microseconds of the collector's processor time a flush.
+    fn cpu_a_flush_us(&self) -> f64 {
+        self.processors().0 / self.a_second(|look| look.acked) * 1e6
+    }
+
     fn saturated(&self, options: &Options, pairs: &str) -> String {
         let (collector, generator) = self.processors();
         let pairs_a_second = self.a_second(|look| look.pairs);
@@ -243,7 +283,7 @@ impl Measured {
             "| pairs a second and core of the collector, about {pairs} a flush | ≥ 5 M | {:.2} M \
              ({:.2} M pairs in {:.0} k flushes of {per_flush:.0} a second, {:.1} MB; collector {:.2} \
              cores, generator {:.2}; {} agents, {} in flight; ack p50 {}, p99 {}; {:.1} MB/s to disk; \
-             memory {:.0} MB) |",
+             memory {:.0} MB; {:.0} µs of the collector's time a flush; {}) |",
             pairs_a_second / collector / 1e6,
             pairs_a_second / 1e6,
             self.a_second(|look| look.acked) / 1e3,
@@ -256,6 +296,8 @@ impl Measured {
             milliseconds(self.latencies.since_sent.value_at_quantile(0.99)),
             self.a_second(|look| look.collector.written_bytes) / 1e6,
             self.after.collector.memory_peak_bytes as f64 / 1e6,
+            self.cpu_a_flush_us(),
+            self.limit(),
         )
     }
 
@@ -272,7 +314,7 @@ impl Measured {
                 "| {} agents, one flush a second: ack p99 | ≤ 250 ms | p50 {}, p99 {}, most {}; from \
                  when it was due, with what the generator was late: p50 {}, p99 {}; {acked:.0} \
                  flushes of {:.0} pairs a second, {} left out; {} agents a connection; collector \
-                 {collector:.2} cores, generator {generator:.2} |",
+                 {collector:.2} cores ({:.0} µs a flush), generator {generator:.2}; {} |",
                 self.agents,
                 quantile(0.5),
                 quantile(0.99),
@@ -282,6 +324,8 @@ impl Measured {
                 pairs_a_second / acked,
                 self.skipped,
                 options.agents_per_connection,
+                self.cpu_a_flush_us(),
+                self.limit(),
             ),
             format!(
                 "| memory of the collector under that load, at its peak | ≤ 512 MB | {:.0} MB |",

@@ -86,6 +86,7 @@ fn column_bytes(flush: &v1::Flush) -> usize {
         ticks: cycle.ticks,
         ticks_expected: cycle.ticks_expected,
         ticks_saved: cycle.ticks_saved,
+        threads: None,
     };
     let cycle = flush.cycle.as_ref();
     cycle.map_or(0, |cycle| cycle.encoded_len() - head(cycle).encoded_len())

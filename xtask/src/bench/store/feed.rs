@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result};
 use simulation::agent::{Agent, Setup, Time};
+use simulation::capture::Capture;
 use simulation::fleet::{Count, Fleet, Pace, Plan};
 use simulation::pattern::{Busyness, Pattern};
 use simulation::process::Running;
@@ -21,16 +22,24 @@ const IN_FLIGHT: usize = 16;
 
 /// Some workers over some time.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Feed {
+pub(super) struct Feed<'a> {
     /// First part of the workers' names.
     pub(super) name: &'static str,
     pub(super) workers: usize,
-    /// From one cycle to the next.
+    /// From one burst of cycles to the next, and how many it has, a second apart.
     pub(super) step_s: i64,
+    pub(super) burst: i64,
     pub(super) steps: i64,
-    pub(super) tasks: usize,
-    pub(super) stacks_per_task: usize,
-    pub(super) busyness: Busyness,
+    pub(super) contents: Contents<'a>,
+}
+
+/// What the workers' cycles are of.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Contents<'a> {
+    /// Drawn from a seed.
+    Synthetic { tasks: usize, stacks_per_task: usize, busyness: Busyness },
+    /// Any of those that a real fleet had.
+    Captured(&'a Capture),
 }
 
 /// What was fed.
@@ -46,20 +55,19 @@ pub(super) struct Fed {
     pub(super) nodes: usize,
 }
 
-impl Feed {
+impl Feed<'_> {
     /// Sends it all and waits for the acks. It ends with the last whole hour.
     pub(super) async fn run(&self, running: &Running, seed: u64) -> Result<Fed> {
         let mut random = Random(seed);
-        let (tasks, stacks_per_task) = (self.tasks, self.stacks_per_task);
-        let shape = Shape { tasks, stacks_per_task, idle: 14, depths: (10, 30) };
-        let program = Arc::new(Program::generate(shape, &mut random));
-        let pattern = Arc::new(Pattern::new(&program, self.busyness, &mut random));
+        let (program, pattern) = self.contents.draw(&mut random);
+        let (program, pattern) = (Arc::new(program), Arc::new(pattern));
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs();
         let to = i64::try_from(now)? / 3_600 * 3_600;
-        let from = to - self.step_s * self.steps;
+        let from = to - self.step_s * (self.steps / self.burst);
         let agent = |index: usize| {
             let first_ns = from * 1_000_000_000 + 1_000_000 * i64::try_from(index % 900)?;
-            let time = Time { first_ns, step_s: self.step_s, steps: self.steps, offset_ns: 0 };
+            let Feed { step_s, burst, steps, .. } = *self;
+            let time = Time { first_ns, step_s, burst, steps, offset_ns: 0 };
             let (program, pattern) = (program.clone(), pattern.clone());
             let (worker, detail) = (format!("{}-{index}", self.name), Detail::Totals);
             let setup = Setup { worker, program, pattern, time, detail };
@@ -81,5 +89,19 @@ impl Feed {
         fleet.stop().await;
         let nodes = program.node_count();
         Ok(Fed { from, to, flushes, pairs, took: begin.elapsed(), nodes })
+    }
+}
+
+impl Contents<'_> {
+    fn draw(&self, random: &mut Random) -> (Program, Pattern) {
+        match *self {
+            Contents::Synthetic { tasks, stacks_per_task, busyness } => {
+                let shape = Shape { tasks, stacks_per_task, idle: 14, depths: (10, 30) };
+                let program = Program::generate(shape, random);
+                let pattern = Pattern::new(&program, busyness, random);
+                (program, pattern)
+            }
+            Contents::Captured(capture) => (capture.program.clone(), capture.pattern()),
+        }
     }
 }

@@ -1,19 +1,28 @@
 //! What the store takes on disk, and how soon and with how much work it answers. All of it goes in
 //! as agents send it and comes out as a person asks for it; the collector is a process of its own.
 
+mod demo;
 mod feed;
+mod memory;
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use simulation::Api;
 use simulation::pattern::Busyness;
 use simulation::process::{Running, Serve, folder_bytes};
+use simulation::{Api, Timed};
 
-use self::feed::{Fed, Feed};
+use self::feed::{Contents, Fed, Feed};
 use super::contest::Took;
 use super::sampler::machine;
+
+/// CPU time of the origin's merge of an hour of 100 workers second by second, as it was measured with
+/// distributed 2026.8.0: each worker's cycles, then the workers'.
+const ORIGIN_CPU: Duration = Duration::from_secs(119);
+const ORIGIN: &str = "119 s of CPU; ≥ 1,000 × less";
 
 /// How much.
 #[derive(clap::Args)]
@@ -27,9 +36,12 @@ pub(crate) struct Options {
     /// Workers of the hour that is asked for second by second, against the origin's merge.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=200))]
     merged: u16,
-    /// Days that the stretched capture covers with a cycle a minute, and a year with one an hour.
+    /// Days over which the capture of the demo is stretched, and a year beside.
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..=60))]
     days: u16,
+    /// Seconds of the demo that are captured.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(5..=600))]
+    captured: u16,
     /// Tasks of the ledger, in thousands.
     #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     thousand_tasks: u32,
@@ -56,7 +68,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut rows = Vec::new();
     for part in [hour, stretched, merged, ledger] {
         let bench = Bench::new(options)?;
-        rows.extend(part(&bench, &runtime)?);
+        let part = part(&bench, &runtime)?;
+        part.iter().for_each(|row| eprintln!("{row}"));
+        rows.extend(part);
     }
     println!("\n{}\n\n| what | target | measured |\n|---|---|---|", machine::describe(&load));
     rows.iter().for_each(|row| println!("{row}"));
@@ -87,7 +101,7 @@ impl Bench<'_> {
 
     /// Puts it in, and ends the collector in good order, so that all of it is in tables. Also gives
     /// the most memory that it took.
-    fn feed(&self, runtime: &tokio::runtime::Runtime, feed: Feed) -> Result<(Fed, u64)> {
+    fn feed(&self, runtime: &tokio::runtime::Runtime, feed: Feed<'_>) -> Result<(Fed, u64)> {
         let running = self.serve.start()?;
         let fed = runtime.block_on(feed.run(&running, self.options.seed))?;
         let memory_bytes = running.process.usage()?.memory_peak_bytes;
@@ -126,9 +140,10 @@ impl Bench<'_> {
         let api = Api::new(running.address);
         let mut rows = Vec::new();
         for (what, target, path) in questions {
+            // A question may be one that this collector does not understand.
             let measured = match answer(&api, &running, path, self.options.rounds) {
-                Ok(measured) => measured,
-                // A question that this collector does not understand.
+                Ok(answered) if *target == ORIGIN => answered.beside_the_origin(),
+                Ok(answered) => answered.text(),
                 Err(error) => format!("not answered: {error}"),
             };
             rows.push(format!("| {what} | {target} | {measured} |"));
@@ -140,23 +155,65 @@ impl Bench<'_> {
         running.process.stop()?;
         Ok(rows)
     }
+
+    /// A row for merging all files of the folder that can be merged, in a process of its own.
+    fn compact(&self) -> Result<String> {
+        let before = folder_bytes(&self.data.join("tables"))?;
+        let mut command = Command::new(&self.serve.program);
+        command.args(["store", "compact", "--data"]).arg(&self.data);
+        let (peak_bytes, took) = memory::peak_bytes(&mut command)?;
+        Ok(format!(
+            "| memory of a compaction of all of it | ≤ 256 MB | {:.0} MB ({:.1} MB in {:.1} s) |",
+            peak_bytes as f64 / 1e6,
+            before as f64 / 1e6,
+            took.as_secs_f64(),
+        ))
+    }
+}
+
+/// What a question took.
+struct Answered {
+    /// As a reader sees it, to the end of the text.
+    warm_ms: Took,
+    /// Of that, until the answer was there to be written, if the collector tells.
+    made_ms: Option<Took>,
+    cold: Duration,
+    /// Of the collector, for one.
+    cpu: Duration,
+    bytes: usize,
+}
+
+impl Answered {
+    fn text(&self) -> String {
+        let made = self.made_ms.as_ref().map_or(String::new(), |made_ms| {
+            format!("answer made in {} ms, as text ", made_ms.spread())
+        });
+        format!(
+            "{made}{} ms warm, {:.1} ms cold; {:.1} ms of CPU; {:.0} kB",
+            self.warm_ms.spread(),
+            self.cold.as_secs_f64() * 1e3,
+            self.cpu.as_secs_f64() * 1e3,
+            self.bytes as f64 / 1e3
+        )
+    }
+
+    fn beside_the_origin(&self) -> String {
+        let ratio = ORIGIN_CPU.as_secs_f64() / self.cpu.as_secs_f64().max(1e-4);
+        format!("{ratio:.0} × less: {}", self.text())
+    }
 }
 
 /// Asks again and again: latency as a reader sees it, the answer's size, and work.
-fn answer(api: &Api, running: &Running, path: &str, rounds: u16) -> Result<String> {
-    let (cold, bytes) = api.time(path)?;
+fn answer(api: &Api, running: &Running, path: &str, rounds: u16) -> Result<Answered> {
+    let Timed { took: cold, bytes, .. } = api.time(path)?;
     api.time(path)?;
     let before = running.process.usage()?.cpu;
-    let times = (0..rounds).map(|_| Ok(api.time(path)?.0.as_secs_f64() * 1e3));
-    let times = Took::new(times.collect::<Result<_>>()?);
+    let timed: Vec<Timed> = (0..rounds).map(|_| api.time(path)).collect::<Result<_>>()?;
     let cpu = (running.process.usage()?.cpu - before) / rounds.into();
-    Ok(format!(
-        "{} ms warm, {:.1} ms cold; {:.1} ms of CPU; {:.0} kB",
-        times.spread(),
-        cold.as_secs_f64() * 1e3,
-        cpu.as_secs_f64() * 1e3,
-        bytes as f64 / 1e3
-    ))
+    let warm_ms = Took::new(timed.iter().map(|timed| timed.took.as_secs_f64() * 1e3).collect());
+    let made_ms: Option<Vec<f64>> = timed.iter().map(|timed| timed.made_ms).collect();
+    let made_ms = made_ms.map(Took::new);
+    Ok(Answered { warm_ms, made_ms, cold, cpu, bytes })
 }
 
 /// As the synthetic samples of the first design: 8 threads in tasks, 14 outside.
@@ -170,10 +227,13 @@ fn hour(bench: &Bench<'_>, runtime: &tokio::runtime::Runtime) -> Result<Vec<Stri
         name: "hour",
         workers: bench.options.workers.into(),
         step_s: 1,
+        burst: 1,
         steps: bench.options.seconds.into(),
-        tasks: 200,
-        stacks_per_task: 100,
-        busyness: synthetic(bench.options),
+        contents: Contents::Synthetic {
+            tasks: 200,
+            stacks_per_task: 100,
+            busyness: synthetic(bench.options),
+        },
     };
     let (fed, memory_bytes) = bench.feed(runtime, feed)?;
     let per_row = |bytes: u64| bytes as f64 / fed.pairs as f64;
@@ -207,51 +267,78 @@ fn hour(bench: &Bench<'_>, runtime: &tokio::runtime::Runtime) -> Result<Vec<Stri
     Ok(rows)
 }
 
+/// Seconds of each hour of the stretched month that have a cycle.
+const BURST_OF_HOUR: i64 = 60;
+/// Seconds of each day of the stretched year that have one. Finer than days there is a file for each
+/// day then, not for each hour, whose syncs would take minutes.
+const BURST_OF_DAY: i64 = 24;
+
 fn stretched(bench: &Bench<'_>, runtime: &tokio::runtime::Runtime) -> Result<Vec<String>> {
+    let options = bench.options;
+    let capture = demo::capture(&Bench::new(options)?, options.captured)?;
     let mut feed = Feed {
-        name: "minutes",
-        workers: 4,
-        step_s: 60,
-        steps: i64::from(bench.options.days) * 1_440,
-        tasks: 20,
-        stacks_per_task: 100,
-        busyness: Busyness { prepared: 512, ..synthetic(bench.options) },
+        name: "month",
+        workers: demo::WORKERS,
+        step_s: 3_600,
+        burst: BURST_OF_HOUR,
+        steps: i64::from(options.days) * 24 * BURST_OF_HOUR,
+        contents: Contents::Captured(&capture),
     };
     let (month, _) = bench.feed(runtime, feed)?;
-    feed = Feed { name: "hours", step_s: 3_600, steps: 364 * 24, ..feed };
+    (feed.name, feed.step_s, feed.burst) = ("year", 86_400, BURST_OF_DAY);
+    feed.steps = 364 * BURST_OF_DAY;
     let (year, _) = bench.feed(runtime, feed)?;
+    let mut rows = vec![format!(
+        "| the demo's capture | – | {} cycles of {} workers, {} nodes; said again {BURST_OF_HOUR} s of \
+         each hour of {} days ({} cycles, {:.1} M pairs) and {BURST_OF_DAY} s of each of 364 days ({}, \
+         {:.1} M), any of them each time |",
+        capture.cycle_count(),
+        demo::WORKERS,
+        month.nodes,
+        options.days,
+        month.flushes,
+        month.pairs as f64 / 1e6,
+        year.flushes,
+        year.pairs as f64 / 1e6
+    )];
     let (month, year) = [month, year].map(|fed| format!("from={}&to={}", fed.from, fed.to)).into();
-    bench.ask(&[
-        ("profile of one task over 30 d", "≤ 15 ms", format!("profile?{month}&task=task-3")),
+    let task = capture.task().context("the demo ran no task")?;
+    rows.extend(bench.ask(&[
+        ("profile of one task over 30 d", "≤ 15 ms", format!("profile?{month}&task={task}")),
         ("all tasks over 30 d", "≤ 20 ms", format!("profile?{month}")),
         ("all tasks over 1 y", "≤ 30 ms", format!("profile?{year}")),
         ("timeline of 30 d", "–", format!("timeline?{month}")),
         ("timeline of 1 y", "–", format!("timeline?{year}")),
-    ])
+    ])?);
+    rows.push(bench.compact()?);
+    Ok(rows)
 }
 
 fn merged(bench: &Bench<'_>, runtime: &tokio::runtime::Runtime) -> Result<Vec<String>> {
-    /// What the origin's merge of as many cycles takes, as `b4_merge.py` measured it.
-    const ORIGIN: &str = "119 s of CPU; ≥ 1,000 × less";
     let feed = Feed {
         name: "merged",
         workers: bench.options.merged.into(),
         step_s: 1,
+        burst: 1,
         steps: bench.options.seconds.into(),
-        tasks: 50,
-        stacks_per_task: 100,
-        // 400 samples a cycle, as there.
-        busyness: Busyness { slots: 4, prepared: 512, ..synthetic(bench.options) },
+        contents: Contents::Synthetic {
+            tasks: 50,
+            stacks_per_task: 100,
+            // 400 samples a cycle, as there.
+            busyness: Busyness { slots: 4, prepared: 512, ..synthetic(bench.options) },
+        },
     };
     let (fed, _) = bench.feed(runtime, feed)?;
     let range = format!("from={}&to={}", fed.from, fed.to);
     let workers: String =
         (0..feed.workers).map(|index| format!("&worker=merged-{index}")).collect();
-    bench.ask(&[
+    let mut rows = bench.ask(&[
         ("1 h × 1 s × 100 workers, as anybody asks", ORIGIN, format!("profile?{range}")),
         ("the same, each worker by name", ORIGIN, format!("profile?{range}{workers}")),
         ("the same, second by second", ORIGIN, format!("timeline?{range}&step=1s")),
-    ])
+    ])?;
+    rows.push(bench.compact()?);
+    Ok(rows)
 }
 
 fn ledger(bench: &Bench<'_>, runtime: &tokio::runtime::Runtime) -> Result<Vec<String>> {
@@ -263,16 +350,19 @@ fn ledger(bench: &Bench<'_>, runtime: &tokio::runtime::Runtime) -> Result<Vec<St
         name: "tasks",
         workers: WORKERS,
         step_s: 1,
+        burst: 1,
         steps: tasks.div_euclid((SLOTS * WORKERS).try_into()?).max(1),
-        tasks: 50,
-        stacks_per_task: 10,
-        busyness: Busyness {
-            slots: SLOTS,
-            samples: 1,
-            switch: 1.0,
-            idle: false,
-            noise_quanta: 0,
-            prepared: 64,
+        contents: Contents::Synthetic {
+            tasks: 50,
+            stacks_per_task: 10,
+            busyness: Busyness {
+                slots: SLOTS,
+                samples: 1,
+                switch: 1.0,
+                idle: false,
+                noise_quanta: 0,
+                prepared: 64,
+            },
         },
     };
     let (fed, memory_bytes) = bench.feed(runtime, feed)?;
@@ -292,5 +382,6 @@ fn ledger(bench: &Bench<'_>, runtime: &tokio::runtime::Runtime) -> Result<Vec<St
         ("percentiles by name, 1 h", "≤ 5 ms", format!("tasks?summary=true&{last_hour}")),
         ("newest 100 tasks of 1 h", "–", format!("tasks?{last_hour}&limit=100")),
     ])?);
+    rows.push(bench.compact()?);
     Ok(rows)
 }
