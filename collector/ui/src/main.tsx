@@ -32,6 +32,9 @@ const LINKS: [string, string][] = [
   ['workers', 'Workers'], ['transfers', 'Transfers'], ['memory', 'Memory'], ['events', 'Events'],
 ];
 
+// The icon's address is relative to the document, and views one level deeper are shown without loading another.
+for (const icon of document.querySelectorAll<HTMLLinkElement>('link[rel="icon"]')) icon.setAttribute('href', icon.href);
+
 function App() {
   const { page, item, params } = useAddress();
   const [help, setHelp] = useState(false);
