@@ -94,8 +94,8 @@ impl Checks<'_> {
         }
         let window = flush.cycle.as_ref().map(|cycle| self.window(cycle, clock)).transpose()?;
         let tasks = self.tasks(&flush.tasks, clock.offset_ns)?;
-        let records = self.records(flush, clock.offset_ns)?;
-        let totals = self.totals(flush, clock.offset_ns)?;
+        let mut records = self.records(flush, clock.offset_ns)?;
+        let totals = std::mem::take(&mut records.totals);
         let quantum_ns = flush.cycle.as_ref().map_or(1, |cycle| cycle.quantum_ns);
         let seq = flush.seq;
         let checked = Checked { seq, window, quantum_ns, tasks, records, totals, account, clock };
@@ -185,17 +185,6 @@ impl Checks<'_> {
         Ok(entries.into_iter().collect::<Delta>().clone())
     }
 
-    fn totals(&self, flush: &v1::Flush, offset_ns: i64) -> Result<Vec<TaskTotals>, FlushError> {
-        if flush.totals.is_empty() {
-            return Ok(Vec::new());
-        }
-        let tree = read(self.tree);
-        let text = |index| Some(tree.string(self.translation.string(index)?).clone());
-        let mut totals = decode_records(flush, &text)?.totals;
-        totals.iter_mut().for_each(|sum| sum.second = sum.second.shifted(offset_ns));
-        Ok(totals)
-    }
-
     fn tasks(&self, tasks: &[v1::Task], offset_ns: i64) -> Result<Vec<TaskRecord>, FlushError> {
         let tree = read(self.tree);
         let text = |index| Some(tree.string(self.translation.string(index)?).clone());
@@ -212,9 +201,9 @@ impl Checks<'_> {
 impl Checks<'_> {
     /// What the flush told beside samples and tasks, every time by the collector's clock.
     fn records(&self, flush: &v1::Flush, offset_ns: i64) -> Result<Records, FlushError> {
-        let v1::Flush { transfers, resources, expected, runs, .. } = flush;
-        let count = transfers.len() + resources.len() + expected.len() + runs.len();
-        if count == 0 {
+        let v1::Flush { totals, transfers, resources, expected, runs, .. } = flush;
+        let others = transfers.len() + resources.len() + expected.len() + runs.len();
+        if totals.len() + others == 0 {
             return Ok(Records::default());
         }
         let mut records = {
@@ -222,8 +211,8 @@ impl Checks<'_> {
             let text = |index| Some(tree.string(self.translation.string(index)?).clone());
             decode_records(flush, &text)?
         };
-        records.totals.clear();
         let shift = |time: &mut Timestamp| *time = time.shifted(offset_ns);
+        records.totals.iter_mut().for_each(|sum| shift(&mut sum.second));
         for transfer in &mut records.transfers {
             shift(&mut transfer.start);
             shift(&mut transfer.stop);
