@@ -8,10 +8,7 @@ use std::time::Duration;
 use nix::time::{ClockId, clock_gettime};
 use profiler_core::Timestamp;
 
-/// Nanoseconds of the monotonic clock.
-pub(crate) fn monotonic_ns() -> u64 {
-    read_ns(ClockId::CLOCK_MONOTONIC)
-}
+pub(crate) use crate::sampler::monotonic_ns;
 
 /// Now, by the agent's clock.
 pub(crate) fn now() -> Timestamp {

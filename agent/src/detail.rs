@@ -7,11 +7,15 @@ use std::sync::Arc;
 use profiler_core::limits::TASK_PHASES_MAX;
 use profiler_core::{PhaseInterval, TaskDetail, Timestamp};
 
-use crate::registry::{self, NameId};
+use crate::registry::{self, NameId, ThreadIdentity};
 
-/// What was said of a task, but for its phases.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+/// What few tasks have: what was said of one but for its phases, why it failed, and where it began if
+/// that was elsewhere.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Detail {
+    /// The thread on which it started, if it ended on another.
+    pub(crate) began_on: Option<Arc<ThreadIdentity>>,
+    pub(crate) cause: Option<Arc<str>>,
     pub(crate) attempt: u32,
     pub(crate) result_bytes: Option<u64>,
     pub(crate) type_name: NameId,
@@ -30,19 +34,23 @@ impl Detail {
 
 /// The detail of a record; `None` if nothing was said.
 pub(crate) fn told(detail: Option<&Detail>, phases: Vec<PhaseInterval>) -> Option<Box<TaskDetail>> {
-    if detail.is_none() && phases.is_empty() {
-        return None;
-    }
     let none = Detail::default();
-    let Detail { attempt, result_bytes, type_name, labels } = detail.unwrap_or(&none);
+    let Detail { attempt, result_bytes, type_name, labels, .. } = detail.unwrap_or(&none);
     let label = |(key, value): &(NameId, Arc<str>)| (registry::name(*key), value.clone());
-    Some(Box::new(TaskDetail {
-        attempt: *attempt,
-        result_bytes: *result_bytes,
-        type_name: registry::name(*type_name),
-        labels: labels.iter().map(label).collect(),
-        phases,
-    }))
+    let is_told = *attempt > 0
+        || result_bytes.is_some()
+        || *type_name != NameId::NONE
+        || !labels.is_empty()
+        || !phases.is_empty();
+    is_told.then(|| {
+        Box::new(TaskDetail {
+            attempt: *attempt,
+            result_bytes: *result_bytes,
+            type_name: registry::name(*type_name),
+            labels: labels.iter().map(label).collect(),
+            phases,
+        })
+    })
 }
 
 /// Most phases of a task that are summed under their own names; more are `[overflow]`.

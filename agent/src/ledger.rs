@@ -9,7 +9,9 @@ use profiler_core::{Outcome, PhaseInterval, TaskId, TaskRecord, TaskTotals, Time
 use rustc_hash::FxHashMap;
 
 use crate::detail::{self, Interval, Phases};
-use crate::registry::{self, Left, NameId, PhaseRow, ResultRow, Row, TaskRow, ThreadCell};
+use crate::registry::{
+    self, Left, NameId, OwnTaskId, PhaseRow, ResultRow, Row, TaskRow, ThreadCell, ThreadIdentity,
+};
 use crate::spill::Spilled;
 
 /// Most open tasks that are known at a time. A task beyond has a row when it ends, without its phases.
@@ -29,11 +31,11 @@ const RESERVE_PART: u32 = 10;
 /// Takes rows in, gives records once a cycle.
 pub(crate) struct Ledger {
     rows_per_second: u32,
-    open: FxHashMap<TaskId, Open>,
+    open: FxHashMap<OwnTaskId, Open>,
     /// Ends, held back for one drain: what was written before an end, on whatever thread, is read by
     /// then. Otherwise a start could be read after the end and overwrite it, and the task would seem to
     /// run for ever; or a phase would come too late.
-    held: Vec<TaskRow>,
+    held: Vec<Told>,
     ended: Vec<TaskRecord>,
     /// The second that rows were last kept for, and how many.
     second: i64,
@@ -55,12 +57,19 @@ pub(crate) struct Ended {
 /// A task that has not ended, as far as it is known.
 #[derive(Default)]
 struct Open {
-    start: Option<TaskRow>,
+    start: Option<Told>,
     /// Whether it went out as running: then its end must go out too.
     is_told: bool,
     phases: Phases,
     result_bytes: Option<u64>,
     type_name: NameId,
+}
+
+/// A row, and the thread that wrote it.
+#[derive(Clone)]
+struct Told {
+    row: TaskRow,
+    thread: Arc<ThreadIdentity>,
 }
 
 /// Second, name, and outcome by its place among all.
@@ -135,10 +144,10 @@ impl Ledger {
 
     fn take(&mut self, cell: &ThreadCell, row: Row) {
         match row {
-            Row::Task(mut row) => {
-                row.thread.get_or_insert_with(|| cell.thread.clone());
-                if row.stop.is_none() {
-                    if let Some(open) = self.open(row.id) {
+            Row::Task(row) => {
+                let row = Told { row, thread: cell.thread.clone() };
+                if row.row.stop().is_none() {
+                    if let Some(open) = self.open(row.row.id) {
                         open.start = Some(row);
                     }
                 } else if self.held.len() < HELD_MAX {
@@ -162,7 +171,7 @@ impl Ledger {
     }
 
     /// What is known of a task; `None` if there is no room for it.
-    fn open(&mut self, id: TaskId) -> Option<&mut Open> {
+    fn open(&mut self, id: OwnTaskId) -> Option<&mut Open> {
         if self.open.len() >= OPEN_MAX && !self.open.contains_key(&id) {
             return None;
         }
@@ -170,10 +179,10 @@ impl Ledger {
     }
 
     /// A task has ended, and all that was said of it is in.
-    fn settle(&mut self, row: TaskRow) {
-        let open = self.open.remove(&row.id).unwrap_or_default();
+    fn settle(&mut self, ended: Told) {
+        let open = self.open.remove(&ended.row.id).unwrap_or_default();
         let must_have_row = open.is_told;
-        let record = open.record(row);
+        let record = open.record(ended);
         if self.has_room_for_row(&record, must_have_row) {
             self.ended.push(record);
         } else if must_have_row {
@@ -253,26 +262,29 @@ impl Open {
         !self.is_told && self.start.is_some()
     }
 
-    /// The record of the task as `row` has it.
-    fn record(&self, mut row: TaskRow) -> TaskRecord {
-        let phases = self.phases.intervals(row.start, row.stop);
+    /// The record of the task as it was told.
+    fn record(&self, told: Told) -> TaskRecord {
+        let Told { mut row, thread } = told;
+        let stop = row.stop();
+        let phases = self.phases.intervals(row.start, stop);
         if self.result_bytes.is_some() || self.type_name != NameId::NONE {
             let detail = row.detail.get_or_insert_default();
             detail.set_result(self.result_bytes, self.type_name);
         }
-        let thread = row.thread.as_deref();
+        let detail = row.detail.as_deref();
+        let thread = detail.and_then(|detail| detail.began_on.as_ref()).unwrap_or(&thread);
         TaskRecord {
-            id: row.id,
+            id: row.id.into(),
             name: registry::name(row.name),
-            key: row.key.unwrap_or_default(),
-            thread_id: thread.map_or(0, |thread| thread.id),
-            thread_name: thread.map_or_else(Arc::default, |thread| thread.name.clone()),
-            parent: row.parent,
+            thread_id: thread.id,
+            thread_name: thread.name.clone(),
+            parent: row.parent.map(TaskId::from),
             start: row.start,
-            stop: row.stop,
+            stop,
             outcome: row.outcome,
-            cause: row.cause.unwrap_or_default(),
-            detail: detail::told(row.detail.as_deref(), phases),
+            cause: detail.and_then(|detail| detail.cause.clone()).unwrap_or_default(),
+            detail: detail::told(detail, phases),
+            key: row.key.unwrap_or_default(),
         }
     }
 }

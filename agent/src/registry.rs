@@ -2,6 +2,8 @@
 //! says which task it runs and a ring of rows.
 
 use std::cell::RefCell;
+use std::num::NonZeroU64;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
@@ -58,27 +60,48 @@ pub(crate) enum Row {
     Result(ResultRow),
 }
 
+/// A place in a ring: one cache line, for the folder has read it and it is not in the writer's cache.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(crate) struct Slot(pub(crate) Row);
+
+const _: () = assert!(size_of::<Slot>() == 64);
+
 /// A start or a stop, whole.
 #[derive(Clone, Debug)]
 pub(crate) struct TaskRow {
-    pub(crate) id: TaskId,
-    pub(crate) name: NameId,
-    pub(crate) key: Option<Arc<str>>,
-    /// Where the task started; `None` for the thread whose ring this row is in, so that a row mostly
-    /// touches no count that another thread touches too.
-    pub(crate) thread: Option<Arc<ThreadIdentity>>,
-    pub(crate) parent: Option<TaskId>,
+    pub(crate) id: OwnTaskId,
+    pub(crate) parent: Option<OwnTaskId>,
     pub(crate) start: Timestamp,
-    pub(crate) stop: Option<Timestamp>,
-    pub(crate) outcome: Outcome,
-    pub(crate) cause: Option<Arc<str>>,
+    /// Its start, while it runs.
+    pub(crate) stop: Timestamp,
+    pub(crate) key: Option<Arc<str>>,
     pub(crate) detail: Option<Box<Detail>>,
+    pub(crate) name: NameId,
+    pub(crate) outcome: Outcome,
+}
+
+impl TaskRow {
+    /// `None` while it runs.
+    pub(crate) fn stop(&self) -> Option<Timestamp> {
+        (self.outcome != Outcome::Running).then_some(self.stop)
+    }
+}
+
+/// A task's number, which no other task of this process has.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct OwnTaskId(NonZeroU64);
+
+impl From<OwnTaskId> for TaskId {
+    fn from(OwnTaskId(number): OwnTaskId) -> TaskId {
+        TaskId(number.get())
+    }
 }
 
 /// A task was in a phase.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PhaseRow {
-    pub(crate) task: TaskId,
+    pub(crate) task: OwnTaskId,
     pub(crate) phase: NameId,
     pub(crate) start: Timestamp,
     pub(crate) stop: Timestamp,
@@ -87,7 +110,7 @@ pub(crate) struct PhaseRow {
 /// What a handle says of a task's result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ResultRow {
-    pub(crate) task: TaskId,
+    pub(crate) task: OwnTaskId,
     pub(crate) bytes: Option<u64>,
     pub(crate) type_name: NameId,
 }
@@ -107,14 +130,14 @@ pub(crate) struct ThreadCell {
     task: AtomicU64,
     gone: AtomicBool,
     lost: AtomicU64,
-    rows: Mutex<rtrb::Consumer<Row>>,
+    rows: Mutex<rtrb::Consumer<Slot>>,
     /// What had no room in the ring.
     pub(crate) spill: Spill,
 }
 
 impl ThreadCell {
     /// The calling thread's cell, and the side of its ring that writes.
-    pub(crate) fn new() -> (Arc<ThreadCell>, rtrb::Producer<Row>) {
+    pub(crate) fn new() -> (Arc<ThreadCell>, rtrb::Producer<Slot>) {
         let (producer, consumer) = rtrb::RingBuffer::new(RING_ROWS);
         // The kernel's name, for threads that no Rust code started have one too.
         let name = std::fs::read_to_string("/proc/thread-self/comm").unwrap_or_default();
@@ -169,11 +192,26 @@ impl Doing {
     }
 }
 
+/// Numbers that a thread takes for its tasks at a time, for a count that all threads share is slow to
+/// change.
+const TASK_IDS_TAKEN: u64 = 256;
+
 static NEXT_TASK: AtomicU64 = AtomicU64::new(1);
 
-/// A task's number, which no other task of this process has.
-pub(crate) fn next_task_id() -> TaskId {
-    TaskId(NEXT_TASK.fetch_add(1, Ordering::Relaxed))
+/// Numbers for tasks of one thread.
+#[derive(Default, Debug)]
+pub(crate) struct TaskIds(Range<u64>);
+
+impl TaskIds {
+    pub(crate) fn next(&mut self) -> OwnTaskId {
+        loop {
+            if let Some(id) = self.0.next().and_then(NonZeroU64::new) {
+                return OwnTaskId(id);
+            }
+            let first = NEXT_TASK.fetch_add(TASK_IDS_TAKEN, Ordering::Relaxed);
+            self.0 = first..first.saturating_add(TASK_IDS_TAKEN);
+        }
+    }
 }
 
 /// What the threads of one process share.
@@ -238,7 +276,7 @@ pub(crate) fn drain(mut each: impl FnMut(Left<'_>)) -> u64 {
         any_gone |= cell.gone.load(Ordering::Acquire);
         let mut rows = lock(&cell.rows);
         for _ in 0..rows.slots() {
-            let Ok(row) = rows.pop() else { break };
+            let Ok(Slot(row)) = rows.pop() else { break };
             each(Left::Row(&cell, row));
         }
         cell.spill.take(|spilled| each(Left::Spilled(spilled)));

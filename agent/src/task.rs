@@ -7,9 +7,12 @@ mod handle;
 #[cfg(feature = "tracing-layer")]
 mod layer;
 mod phase;
+mod running;
+mod scope;
 mod thread;
 
 use std::fmt::Display;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant, SystemTime};
@@ -24,7 +27,8 @@ pub use self::handle::{TaskHandle, TaskScope, current_task};
 #[cfg(feature = "tracing-layer")]
 pub use self::layer::TaskLayer;
 pub use self::phase::{Phase, PhaseFuture, PhaseFutureExt, PhaseGuard, phase};
-use self::thread::{Beginning, Queued, Running, Scope, TaskRef};
+use self::running::{Queued, Running, Said, begin_here, end_here, with_here};
+use self::thread::ScopeNumber;
 use crate::clock;
 use crate::detail::Detail;
 use crate::registry::{self, NameId};
@@ -40,6 +44,7 @@ const CALLBACKS: u8 = 2;
 struct WantedBy(u8);
 
 impl WantedBy {
+    #[inline]
     fn now() -> WantedBy {
         WantedBy(WANTED_BY.load(Ordering::Acquire))
     }
@@ -82,6 +87,7 @@ fn set_wanted(by: u8, wanted: bool) {
     };
 }
 
+#[inline]
 fn is_active() -> bool {
     WantedBy::now().0 != 0
 }
@@ -99,7 +105,7 @@ pub(crate) fn is_recorded() -> bool {
 
 /// The innermost task that this thread runs.
 pub(crate) fn current_id() -> Option<TaskId> {
-    thread::current().id
+    thread::current().id.map(TaskId::from)
 }
 
 fn nanoseconds(length: Duration) -> u64 {
@@ -120,36 +126,35 @@ fn bounded_cause(cause: impl Display) -> Arc<str> {
 /// // … the work: samples of this thread now belong to `load` …
 /// drop(task);
 /// ```
+#[inline]
 pub fn task(name: impl AsRef<str>) -> TaskBuilder {
     let name = is_active().then(|| registry::name_id(name.as_ref()));
-    TaskBuilder { name, key: None, parent: None, queued: None, detail: None }
+    TaskBuilder { name, said: None }
 }
 
 /// A task about to start.
 #[derive(Debug)]
 #[must_use = "a task starts with `start` or `future`"]
 pub struct TaskBuilder {
+    /// `None` while nobody wants to know.
     name: Option<NameId>,
-    key: Option<Arc<str>>,
-    parent: Option<TaskRef>,
-    queued: Option<Queued>,
-    detail: Option<Box<Detail>>,
+    said: Option<Said>,
 }
 
 impl TaskBuilder {
     /// Which one of its group this task is, such as `load-17`. Longer than 4 KiB is cut.
     pub fn key(mut self, key: impl Into<String>) -> Self {
-        if self.name.is_some() {
-            self.key = Some(bounded_name(&key.into()).into());
+        if let Some(said) = self.said() {
+            said.key = Some(bounded_name(&key.into()).into());
         }
         self
     }
 
     /// As [`TaskBuilder::key`], for a key that is used again: it is not copied unless it must be cut.
     pub fn shared_key(mut self, key: Arc<str>) -> Self {
-        if self.name.is_some() {
+        if let Some(said) = self.said() {
             let is_cut = key.len() > NAME_BYTES_MAX;
-            self.key = Some(if is_cut { bounded_name(&key).into() } else { key });
+            said.key = Some(if is_cut { bounded_name(&key).into() } else { key });
         }
         self
     }
@@ -157,7 +162,9 @@ impl TaskBuilder {
     /// The task on whose behalf this one runs. Unless given it is the one that is current where this
     /// one starts.
     pub fn parent(mut self, parent: &TaskHandle) -> Self {
-        self.parent = Some(parent.0);
+        if let Some(said) = self.said() {
+            said.parent = Some(parent.0);
+        }
         self
     }
 
@@ -202,42 +209,43 @@ impl TaskBuilder {
 
     /// As [`TaskBuilder::queued_since`], by how long it was.
     pub fn queued_for(mut self, length: Duration) -> Self {
-        self.queued = self.name.map(|_| Queued::ForNs(nanoseconds(length)));
+        if let Some(said) = self.said() {
+            said.queued = Some(Queued::ForNs(nanoseconds(length)));
+        }
         self
     }
 
     fn queued_before(mut self, length: Duration) -> Self {
-        let length_ns = i64::try_from(nanoseconds(length)).unwrap_or(i64::MAX);
-        let since = || clock::now().shifted(length_ns.saturating_neg());
-        self.queued = self.name.map(|_| Queued::Since(since()));
+        if let Some(said) = self.said() {
+            let length_ns = i64::try_from(nanoseconds(length)).unwrap_or(i64::MAX);
+            said.queued = Some(Queued::Since(clock::now().shifted(length_ns.saturating_neg())));
+        }
         self
     }
 
     /// `None` while nobody wants to know.
+    fn said(&mut self) -> Option<&mut Said> {
+        self.name.map(|_| self.said.get_or_insert_default())
+    }
+
+    /// As [`TaskBuilder::said`].
     fn detail(&mut self) -> Option<&mut Detail> {
-        self.name.map(|_| &mut **self.detail.get_or_insert_default())
+        self.said().map(|said| &mut **said.detail.get_or_insert_default())
     }
 
     /// Starts the task on this thread. It runs until the guard is dropped.
+    #[inline(always)]
     pub fn start(mut self) -> TaskGuard {
-        let running = self.begin(false);
-        let scope = running.as_ref().map(|running| Scope::enter(running.task()));
-        TaskGuard { scope: scope.unwrap_or_else(Scope::none), running, outcome: None }
+        let name = self.name.filter(|_| is_active());
+        let scope = name.and_then(|name| begin_here(name, self.said.as_mut()));
+        TaskGuard { scope, not_send: PhantomData }
     }
 
-    /// `None` while nobody wants to know, and on a thread whose locals are already gone.
-    fn begin(&mut self, may_move: bool) -> Option<Running> {
-        if !is_active() {
-            return None;
-        }
-        Running::begin(Beginning {
-            name: self.name?,
-            key: self.key.take(),
-            parent: self.parent,
-            detail: self.detail.take(),
-            queued: self.queued,
-            may_move,
-        })
+    /// Starts a task that may end on another thread. `None` while nobody wants to know, and on a thread
+    /// whose locals are already gone.
+    fn begin(&mut self) -> Option<Running> {
+        let name = self.name.filter(|_| is_active())?;
+        Running::begin(name, self.said.take().unwrap_or_default())
     }
 }
 
@@ -255,9 +263,9 @@ impl TaskBuilder {
 #[derive(Debug)]
 #[must_use = "the task ends when this guard is dropped"]
 pub struct TaskGuard {
-    scope: Scope,
-    running: Option<Running>,
-    outcome: Option<(Outcome, Option<Arc<str>>)>,
+    /// `None` while nobody wants to know.
+    scope: Option<ScopeNumber>,
+    not_send: PhantomData<*const ()>,
 }
 
 impl TaskGuard {
@@ -270,16 +278,12 @@ impl TaskGuard {
     /// task.result_of::<Vec<u8>>();
     /// ```
     pub fn result_bytes(&mut self, bytes: u64) {
-        if let Some(running) = &mut self.running {
-            running.detail().set_result(Some(bytes), NameId::NONE);
-        }
+        self.set_result(Some(bytes), || NameId::NONE);
     }
 
     /// Tells the type of the task's result. It is a name as those of tasks: keep them few.
     pub fn result_type(&mut self, name: impl AsRef<str>) {
-        if let Some(running) = &mut self.running {
-            running.detail().set_result(None, registry::name_id(name.as_ref()));
-        }
+        self.set_result(None, || registry::name_id(name.as_ref()));
     }
 
     /// As [`TaskGuard::result_type`], with the name that the compiler has for `T`.
@@ -287,27 +291,35 @@ impl TaskGuard {
         self.result_type(std::any::type_name::<T>());
     }
 
+    fn set_result(&mut self, bytes: Option<u64>, type_name: impl FnOnce() -> NameId) {
+        if let Some(scope) = self.scope {
+            let type_name = type_name();
+            with_here(scope, |running| running.detail().set_result(bytes, type_name));
+        }
+    }
+
     /// Ends the task as `erred`, and says why. Longer than 1 KiB is cut.
     pub fn fail(mut self, cause: impl Display) {
-        if self.running.is_some() {
-            self.outcome = Some((Outcome::Erred, Some(bounded_cause(cause))));
+        if let Some(scope) = self.scope.take() {
+            let cause = bounded_cause(cause);
+            with_here(scope, |running| running.detail().cause = Some(cause));
+            end_here(scope, Outcome::Erred);
         }
     }
 
     /// Ends the task as `cancelled`.
     pub fn cancel(mut self) {
-        self.outcome = Some((Outcome::Cancelled, None));
+        if let Some(scope) = self.scope.take() {
+            end_here(scope, Outcome::Cancelled);
+        }
     }
 }
 
 impl Drop for TaskGuard {
     fn drop(&mut self) {
-        let Some(running) = &mut self.running else {
-            return;
-        };
-        let by_itself = if std::thread::panicking() { Outcome::Panicked } else { Outcome::Ok };
-        let (outcome, cause) = self.outcome.take().unwrap_or((by_itself, None));
-        self.scope = Scope::none();
-        running.end(outcome, cause);
+        if let Some(scope) = self.scope {
+            let panicking = std::thread::panicking();
+            end_here(scope, if panicking { Outcome::Panicked } else { Outcome::Ok });
+        }
     }
 }

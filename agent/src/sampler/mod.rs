@@ -42,12 +42,12 @@ use self::live::Live;
 pub(crate) use self::live::{RawStacks, RawThread};
 use self::look::Look;
 use self::mode::Mode;
+pub(crate) use self::sys::clock::monotonic_ns;
 pub(crate) use self::sys::fork::call_in_forked_children;
 use self::sys::process;
 pub(crate) use self::sys::process::{lower_priority, thread_cpu_ns, thread_name};
 use self::sys::slots::Slots;
 use self::thread::{Thread, TimeAccount};
-use crate::clock::monotonic_ns;
 use crate::control::Control;
 use crate::{registry, threads};
 

@@ -8,7 +8,9 @@ use std::task::{Context, Poll};
 use pin_project_lite::pin_project;
 use profiler_core::Outcome;
 
-use super::thread::{Running, Scope, TaskRef};
+use super::running::Running;
+use super::scope::Scope;
+use super::thread::TaskRef;
 use super::{TaskBuilder, bounded_cause, is_active};
 use crate::registry;
 
@@ -183,7 +185,7 @@ impl State {
 
     fn start(&mut self) {
         if let State::Waiting(task) = self
-            && let Some(running) = task.begin(true)
+            && let Some(running) = task.begin()
         {
             *self = State::Running(running);
         }
@@ -201,7 +203,10 @@ impl State {
     /// Ends what runs, once.
     fn end(&mut self, outcome: Outcome, cause: Option<Arc<str>>) {
         if let State::Running(running) = self {
-            running.end(outcome, cause);
+            if cause.is_some() {
+                running.detail().cause = cause;
+            }
+            running.end(outcome);
             *self = State::Ended(running.task());
         }
     }

@@ -2,7 +2,9 @@
 
 use profiler_core::TaskId;
 
-use super::thread::{self, Scope, TaskRef};
+use super::running::with_here;
+use super::scope::Scope;
+use super::thread::{self, TaskRef};
 use super::{TaskGuard, is_active};
 use crate::registry::{self, NameId};
 
@@ -45,7 +47,7 @@ pub struct TaskHandle(pub(super) TaskRef);
 impl TaskHandle {
     /// The task's number, if it is one.
     pub(crate) fn id(&self) -> Option<TaskId> {
-        self.0.id
+        self.0.id.map(TaskId::from)
     }
 
     /// Lets this thread's samples belong to the task while the scope lives; after it, they belong to
@@ -100,6 +102,7 @@ impl TaskGuard {
     /// The task, for other threads that work for it.
     #[must_use = "a handle does nothing until it is entered"]
     pub fn handle(&self) -> TaskHandle {
-        TaskHandle(self.running.as_ref().map_or(TaskRef::NONE, |running| running.task()))
+        let task = self.scope.and_then(|scope| with_here(scope, |running| running.task()));
+        TaskHandle(task.unwrap_or(TaskRef::NONE))
     }
 }

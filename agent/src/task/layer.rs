@@ -11,7 +11,9 @@ use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Layer};
 use tracing_subscriber::registry::{LookupSpan, SpanRef};
 
-use super::thread::{self, Beginning, Running, TaskRef, span};
+use super::running::{Running, Said};
+use super::scope::span;
+use super::thread::{self, TaskRef};
 use super::{bounded_cause, is_active};
 use crate::{registry, threads};
 
@@ -169,8 +171,8 @@ where
         };
         let key = fields.key.map(Arc::from);
         let parent = Some(parent.unwrap_or(TaskRef::NONE));
-        let beginning = Beginning { name, key, parent, detail: None, queued: None, may_move: true };
-        if let Some(running) = Running::begin(beginning) {
+        let said = Said { key, parent, ..Said::default() };
+        if let Some(running) = Running::begin(name, said) {
             let task = SpanTask { running, error: None, panicked: false };
             span.extensions_mut().replace(task);
         }
@@ -229,7 +231,10 @@ where
             Some(cause) => (Outcome::Erred, Some(cause)),
             None => (Outcome::Ok, None),
         };
-        task.running.end(outcome, cause);
+        if cause.is_some() {
+            task.running.detail().cause = cause;
+        }
+        task.running.end(outcome);
     }
 }
 

@@ -8,7 +8,8 @@ use pin_project_lite::pin_project;
 use profiler_core::PHASES;
 
 use super::is_active;
-use super::thread::{FuturePhase, Scope};
+use super::scope::{FuturePhase, Scope};
+use super::thread::ScopeNumber;
 use crate::registry::{self, NameId};
 
 /// What a task does at the moment. It executes unless it says otherwise.
@@ -216,7 +217,7 @@ impl State {
 }
 
 /// A poll inside the phase, also if it panics.
-struct Polling<'a>(Option<(&'a mut FuturePhase, u64)>);
+struct Polling<'a>(Option<(&'a mut FuturePhase, ScopeNumber)>);
 
 impl<'a> Polling<'a> {
     fn enter(state: &'a mut State) -> Polling<'a> {

@@ -2,6 +2,7 @@
 //! the project is in this folder; each file is small and states what it may rely on.
 #![expect(unsafe_code, reason = "signals, the loader and raw registers have no safe interface")]
 
+pub(crate) mod clock;
 #[cfg(test)]
 mod differential;
 pub(super) mod fork;

@@ -1,0 +1,17 @@
+//! The monotonic clock, for every start and end of a task reads it.
+
+use libc::{CLOCK_MONOTONIC, timespec};
+
+/// Nanoseconds of the monotonic clock. As nix reads it, but without a result that has to be written to
+/// memory and read back, which took as long as a fifth of the reading itself.
+#[inline]
+pub(crate) fn monotonic_ns() -> u64 {
+    let mut time = timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid `timespec` for the call, which keeps no pointer to it.
+    let status = unsafe { libc::clock_gettime(CLOCK_MONOTONIC, &raw mut time) };
+    debug_assert_eq!(status, 0, "Linux always has this clock");
+    time.tv_sec
+        .cast_unsigned()
+        .wrapping_mul(1_000_000_000)
+        .wrapping_add(time.tv_nsec.cast_unsigned())
+}

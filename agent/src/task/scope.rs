@@ -1,0 +1,114 @@
+//! Stays of a thread in a task or a phase: what samples belong to meanwhile.
+
+use std::marker::PhantomData;
+
+use profiler_core::Timestamp;
+
+use super::thread::{ScopeNumber, THREAD, TaskRef, Thread};
+use crate::clock;
+use crate::registry::NameId;
+
+/// While it lives, samples of this thread belong to a task, or to a phase of the current one. Scopes
+/// may be dropped in any order: the last one entered of those that live decides.
+#[derive(Debug)]
+pub(super) struct Scope {
+    number: Option<ScopeNumber>,
+    not_send: PhantomData<*const ()>,
+}
+
+impl Scope {
+    pub(super) fn enter(task: TaskRef) -> Scope {
+        let enters = |thread: &Thread| task != TaskRef::NONE || !thread.is_in_nothing();
+        let enter = |thread: &Thread| enters(thread).then(|| thread.enter(task));
+        let number = THREAD.try_with(enter).ok().flatten();
+        Scope { number, not_send: PhantomData }
+    }
+
+    /// Puts the current task into a phase: for samples, and for the ledger until the scope ends.
+    pub(super) fn enter_phase(phase: NameId) -> Scope {
+        let number = THREAD.try_with(|thread| thread.enter_phase(phase)).ok();
+        Scope { number, not_send: PhantomData }
+    }
+
+    /// Changes nothing.
+    pub(super) fn none() -> Scope {
+        Scope { number: None, not_send: PhantomData }
+    }
+}
+
+impl Drop for Scope {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            let _ = THREAD.try_with(|thread| thread.leave(number));
+        }
+    }
+}
+
+/// A phase of a future, between its polls.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FuturePhase {
+    pub(super) phase: NameId,
+    /// The task that was current at the first poll.
+    task: TaskRef,
+    /// Since when it has been in the phase without being interrupted by an inner one.
+    pub(super) since: Option<Timestamp>,
+}
+
+impl FuturePhase {
+    /// Begins at the first poll.
+    pub(super) fn begin(phase: NameId) -> FuturePhase {
+        let begin = |thread: &Thread| {
+            let task = thread.current();
+            let now = thread.interrupt(task);
+            FuturePhase { phase, task, since: now.filter(|_| phase != NameId::NONE) }
+        };
+        let nothing = FuturePhase { phase, task: TaskRef::NONE, since: None };
+        THREAD.try_with(begin).unwrap_or(nothing)
+    }
+
+    /// Runs a poll in the phase. `None` on a thread whose locals are already gone.
+    pub(super) fn enter(self) -> Option<ScopeNumber> {
+        THREAD.try_with(|thread| thread.enter_future(self)).ok()
+    }
+
+    /// The poll is over; inner phases may have interrupted this one.
+    pub(super) fn leave(&mut self, number: ScopeNumber) {
+        let leave = |thread: &Thread| thread.remove(|entry| entry.scope == Some(number));
+        if let Some(left) = THREAD.try_with(leave).ok().flatten() {
+            self.since = left.since;
+        }
+    }
+
+    /// The future is ready or gone.
+    pub(super) fn end(self) {
+        let _ = THREAD.try_with(|thread| {
+            if self.task.id.is_some() {
+                let now = clock::now();
+                thread.push_phase(self.task, self.phase, self.since, now);
+                thread.resume(self.task, now);
+            }
+        });
+    }
+}
+
+/// What enters and leaves without a guard to hold: spans of `tracing`.
+#[cfg(feature = "tracing-layer")]
+pub(super) mod span {
+    use super::super::thread::{Entry, THREAD, TaskRef};
+
+    pub(in crate::task) fn enter(task: TaskRef) {
+        let _ = THREAD.try_with(|thread| {
+            let unwinding = std::thread::panicking();
+            thread.push_entry(Entry { unwinding, ..thread.entry(None, task) });
+        });
+    }
+
+    /// Whether a panic is unwinding the thread that was not when the span was entered. A span that was
+    /// not entered on this thread changes nothing.
+    pub(in crate::task) fn leave(task: TaskRef) -> bool {
+        let left = THREAD
+            .try_with(|thread| thread.remove(|entry| entry.scope.is_none() && entry.task == task));
+        let left = left.ok().flatten();
+        left.is_some_and(|entry| !entry.unwinding && std::thread::panicking())
+    }
+}
