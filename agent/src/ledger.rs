@@ -23,6 +23,9 @@ const ORPHANS_MAX: usize = 10_000;
 const HELD_MAX: usize = 200_000;
 /// Most rows of ended tasks of one cycle, whatever the setting.
 const CYCLE_ROWS_MAX: usize = 200_000;
+/// Most running tasks that are told once more in a cycle, for more is known of them; others come in a
+/// later one.
+const CYCLE_RETOLD_MAX: usize = 1_000;
 /// Most sums of one cycle, by name, outcome and second; what is past it counts as `[overflow]`.
 const CYCLE_TOTALS_MAX: usize = 20_000;
 /// Part of the rows that is kept for tasks that did not end well.
@@ -47,7 +50,7 @@ pub(crate) struct Ledger {
 
 /// What a cycle has of tasks.
 pub(crate) struct Ended {
-    /// Tasks that started or ended, each once, in its latest state, by their ids.
+    /// Tasks that started or ended, each once, in its latest state, in the order of their starts.
     pub(crate) tasks: Vec<TaskRecord>,
     pub(crate) totals: Vec<TaskTotals>,
     pub(crate) lost_tasks: u64,
@@ -60,6 +63,8 @@ struct Open {
     start: Option<Told>,
     /// Whether it went out as running: then its end must go out too.
     is_told: bool,
+    /// Whether more was said of it since.
+    has_more: bool,
     phases: Phases,
     result_bytes: Option<u64>,
     type_name: NameId,
@@ -124,15 +129,20 @@ impl Ledger {
     /// What there is since the last seal.
     pub(crate) fn seal(&mut self) -> Ended {
         let mut tasks = std::mem::take(&mut self.ended);
+        let mut retold = 0;
         for open in self.open.values_mut().filter(|open| open.is_news()) {
-            open.is_told = true;
+            retold += usize::from(open.is_told);
+            if open.is_told && retold > CYCLE_RETOLD_MAX {
+                continue;
+            }
+            (open.is_told, open.has_more) = (true, false);
             tasks.extend(open.start.clone().map(|row| open.record(row)));
         }
         let orphans = self.open.values().filter(|open| open.start.is_none()).count();
         if orphans > ORPHANS_MAX {
             self.open.retain(|_, open| open.start.is_some());
         }
-        tasks.sort_unstable_by_key(|task| task.id);
+        tasks.sort_unstable_by_key(|task| (task.start, task.id));
         let totals = std::mem::take(&mut self.totals).into_iter();
         Ended {
             tasks,
@@ -157,11 +167,15 @@ impl Ledger {
                 }
             }
             Row::Phase(PhaseRow { task, phase, start, stop }) => match self.open(task) {
-                Some(open) => open.phases.add(Interval { phase, start, stop }),
+                Some(open) => {
+                    open.phases.add(Interval { phase, start, stop });
+                    open.has_more = true;
+                }
                 None => self.lost_tasks += 1,
             },
             Row::Result(ResultRow { task, bytes, type_name }) => {
                 if let Some(open) = self.open(task) {
+                    open.has_more = true;
                     open.result_bytes = bytes.or(open.result_bytes);
                     open.type_name =
                         if type_name == NameId::NONE { open.type_name } else { type_name };
@@ -257,9 +271,9 @@ impl Sums {
 }
 
 impl Open {
-    /// Whether it runs and nobody was told.
+    /// Whether it runs and there is something to tell.
     fn is_news(&self) -> bool {
-        !self.is_told && self.start.is_some()
+        self.start.is_some() && (!self.is_told || self.has_more)
     }
 
     /// The record of the task as it was told.

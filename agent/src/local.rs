@@ -49,6 +49,8 @@ impl Recorder {
 
     pub(crate) fn recording(&self) -> Recording {
         let recorded = lock(&self.recorded).clone();
+        let mut tasks: Vec<TaskRecord> = recorded.tasks.into_values().collect();
+        tasks.sort_by_key(|task| (task.start, task.id));
         let tables = lock(&self.tables);
         let all = Filter { threads: ThreadKind::All, ..Filter::default() };
         let profile =
@@ -56,7 +58,7 @@ impl Recorder {
         Recording {
             profile: profile(&recorded.delta),
             threads: profile(&recorded.threads),
-            tasks: recorded.tasks.into_values().collect(),
+            tasks,
             totals: recorded.totals,
             ticks: recorded.ticks,
             lost_tasks: recorded.lost_tasks,
@@ -116,7 +118,7 @@ pub struct Recording {
     /// The same time once more by thread: below each task its phases, if any, and below those the
     /// threads. Threads that lived for less than a second may be counted together.
     pub threads: Profile,
-    /// The tasks, by id; times are this process's real time when it started, steadily advanced.
+    /// The tasks, in the order of their starts; times are this process's real time when it started, steadily advanced.
     pub tasks: Vec<TaskRecord>,
     /// Ended tasks beyond [the rows of a second](crate::AgentBuilder::task_rows_per_second), summed.
     pub totals: Vec<TaskTotals>,

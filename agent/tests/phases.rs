@@ -44,6 +44,27 @@ fn check_order(task: &TaskRecord) {
     }
 }
 
+/// What a long task has done so far is known before it ends.
+#[test]
+fn a_running_task_is_told_again_when_more_is_known() {
+    let (agent, _turn) = start();
+    let load = task("load").start();
+    let known = || agent.recording().tasks.first().map(|task| (task.stop, names(task).join(" ")));
+    for expected in ["", "transfer", "transfer serialize"] {
+        while known() != Some((None, expected.into())) {
+            std::thread::park_timeout(Duration::from_millis(20));
+        }
+        drop(phase(if expected.is_empty() { Phase::Transfer } else { Phase::Serialize }));
+    }
+    current_task().result_bytes(7);
+    let result = || agent.recording().tasks[0].detail.as_ref().and_then(|it| it.result_bytes);
+    while result() != Some(7) {
+        std::thread::park_timeout(Duration::from_millis(20));
+    }
+    drop(load);
+    drop(agent.finish());
+}
+
 /// What a task did, and the names of the phases that it has for it.
 fn check(what: impl FnOnce(), expected: &[&str]) {
     let (agent, _turn) = start();
