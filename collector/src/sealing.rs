@@ -23,6 +23,11 @@ use crate::sync::{lock, read, write};
 /// Name of the thread that seals.
 const THREAD_NAME: &str = "emberline-store";
 
+/// How far that thread steps back behind those that take in, for which agents wait: it gets a tenth of
+/// what they do where there is not enough for both, and all that they leave. Not less, as they wait for
+/// its locks now and then.
+const NICENESS: i32 = 10;
+
 /// Why nothing was sealed; it stays in memory and in the log.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SealError {
@@ -167,6 +172,10 @@ impl Sealer {
 }
 
 fn work(stopping: &Stopping, collector: &Weak<Collector>) {
+    // Linux counts a thread as a process here; `None` is the calling one.
+    if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
+        tracing::debug!(%error, "sealing does not step back behind taking in");
+    }
     let (mut seal_at, mut maintain_at) = (None, None);
     let mut pause = SWEEP_EVERY;
     while !stopping.wait(pause) {

@@ -5,6 +5,7 @@ mod pprof;
 mod wire;
 
 use std::io::Write as _;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant, SystemTime};
@@ -45,6 +46,33 @@ pub(crate) struct Options {
     /// Leave the collector on all processors.
     #[arg(long)]
     unpinned: bool,
+    /// Only these loads.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    loads: Vec<Load>,
+    /// An `emberline` to measure in place of this tree's, such as one from before a change.
+    #[arg(long)]
+    binary: Option<PathBuf>,
+}
+
+/// What is measured.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Load {
+    /// Bytes on the wire.
+    Wire,
+    /// As fast as acks allow, about 50 pairs a flush.
+    #[value(name = "50")]
+    Small,
+    /// The same, about 300 pairs.
+    #[value(name = "300")]
+    Large,
+    /// One flush a second.
+    Paced,
+}
+
+impl Options {
+    fn wants(&self, load: Load) -> bool {
+        self.loads.is_empty() || self.loads.contains(&load)
+    }
 }
 
 /// Longest wait for agents to attach.
@@ -57,21 +85,31 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub(crate) fn run(options: &Options) -> Result<()> {
     let load = machine::load_average();
     raise_file_limit(u64::from(options.agents) + 1_000)?;
-    let emberline = crate::emberline()?;
+    let emberline = match &options.binary {
+        Some(binary) => binary.clone(),
+        None => crate::emberline()?,
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let _entered = runtime.enter();
-    let mut rows = vec![wire(options, 70)?, wire(options, 700)?];
-    for (what, samples) in [("50", 70), ("300", 700)] {
-        let bench = Bench::new(options, &emberline, samples)?;
-        let pace = Pace::AsFast { in_flight: options.in_flight.into() };
-        let measured = runtime.block_on(bench.run(options.busy.into(), pace, 20))?;
-        rows.push(measured.saturated(options, what));
+    let mut rows = Vec::new();
+    if options.wants(Load::Wire) {
+        rows.extend([wire(options, 70)?, wire(options, 700)?]);
     }
-    let bench = Bench::new(options, &emberline, 70)?;
-    let shared = options.agents_per_connection.into();
-    let agents = options.agents.into();
-    let measured = runtime.block_on(bench.run(agents, Pace::EverySecond, shared))?;
-    rows.extend(measured.paced(options));
+    for (load, what, samples) in [(Load::Small, "50", 70), (Load::Large, "300", 700)] {
+        if options.wants(load) {
+            let bench = Bench::new(options, &emberline, samples)?;
+            let pace = Pace::AsFast { in_flight: options.in_flight.into() };
+            let measured = runtime.block_on(bench.run(options.busy.into(), pace, 20))?;
+            rows.push(measured.saturated(options, what));
+        }
+    }
+    if options.wants(Load::Paced) {
+        let bench = Bench::new(options, &emberline, 70)?;
+        let shared = options.agents_per_connection.into();
+        let agents = options.agents.into();
+        let measured = runtime.block_on(bench.run(agents, Pace::EverySecond, shared))?;
+        rows.extend(measured.paced(options));
+    }
     rows.push(sync_alone()?);
     println!("\n{}\n\n| what | target | measured |\n|---|---|---|", machine::describe(&load));
     rows.iter().for_each(|row| println!("{row}"));
