@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use profiler_core::wire::v1::{self, collector_message::Kind};
 use profiler_core::{Outcome, TaskRecord, Timestamp, WorkerId};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, oneshot, watch};
+use tokio::time::timeout;
 
 use crate::clock::Clock;
 use crate::commit::{Accepted, Log};
@@ -22,8 +23,8 @@ use crate::hot::HotWindow;
 use crate::late::{Hours, LateHours, late_hours};
 use crate::ledger::{Ledger, TaskRow};
 use crate::limits::{
-    GRACE, LATE_HOURS_MAX, Limits, MEMORY_TABLES_BYTES_MAX, RUNS_MAX, TRANSLATION_KEPT,
-    UNSEALED_BYTES_FULL, nanoseconds,
+    GRACE, LATE_HOURS_MAX, Limits, MEMORY_TABLES_BYTES_MAX, RUNS_MAX, SEALING_WAIT_MAX,
+    TRANSLATION_KEPT, UNSEALED_BYTES_FULL, UNSEALED_BYTES_SLOW, nanoseconds,
 };
 use crate::live::{Orders, Wishes};
 use crate::records::{RecordBook, RunRow};
@@ -44,6 +45,8 @@ pub struct Collector {
     pub(crate) retention: Retention,
     /// Held throughout a sealing.
     pub(crate) sealing: Mutex<()>,
+    /// Each time that a sealing has freed memory.
+    pub(crate) freed: Notify,
     pub(crate) tree: RwLock<Tree>,
     pub(crate) hot: RwLock<HotWindow>,
     pub(crate) ledger: RwLock<Ledger>,
@@ -165,6 +168,7 @@ impl Collector {
             tables: Arc::new(tables),
             retention: Retention::default(),
             sealing: Mutex::default(),
+            freed: Notify::new(),
             tree: RwLock::new(tree),
             hot: RwLock::new(HotWindow::new(manifest.clone())),
             ledger: RwLock::new(Ledger::new(manifest.clone(), limits.ledger_rows_max)),
@@ -274,6 +278,16 @@ impl Collector {
         self.log.as_ref().map_or(Ok(()), Log::check_room)
     }
 
+    /// As [`Collector::check_room`], after a wait for a sealing that lags behind.
+    async fn wait_for_room(&self) -> Result<(), NotLogged> {
+        let freed = self.freed.notified();
+        if self.unsealed_bytes() > UNSEALED_BYTES_SLOW {
+            // Whether it came to its end or not: how much there is now is looked at again.
+            let _ = timeout(SEALING_WAIT_MAX, freed).await;
+        }
+        self.check_room()
+    }
+
     /// Takes the first of the waiting flushes in, once: one at or below the mark is acked again and
     /// changes nothing. Acked only when it is logged, if there is a log, and applied. Those behind it
     /// come along if they can be stored as well: they are safe together or not at all. Gives the
@@ -292,7 +306,7 @@ impl Collector {
             }
             Verdict::Store(checked, records) => (checked, records),
         };
-        self.check_room()?;
+        self.wait_for_room().await?;
         // Together they may be about more late hours than are ever taken in, where none is by itself.
         let (mut hours, mut count) = (Hours::new(), 0);
         for (checked, received) in checked.iter().zip(waiting.iter()) {

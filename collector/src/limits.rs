@@ -191,6 +191,13 @@ pub const SEAL_EVERY: Duration = Duration::from_secs(60);
 /// Bytes in memory at which they become tables sooner. Sealing takes about three times as much.
 pub const UNSEALED_BYTES_MAX: usize = 48 << 20;
 
+/// Bytes in memory at which streams wait for a sealing before they take more in: it steps back behind
+/// them otherwise.
+pub const UNSEALED_BYTES_SLOW: usize = 2 * UNSEALED_BYTES_MAX;
+
+/// How long they wait for it at most, each time.
+pub const SEALING_WAIT_MAX: Duration = Duration::from_secs(2);
+
 /// Bytes in memory at which nothing more is taken in: sealing fails, or is too slow.
 pub const UNSEALED_BYTES_FULL: usize = 4 * UNSEALED_BYTES_MAX;
 

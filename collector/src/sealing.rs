@@ -81,6 +81,7 @@ impl Collector {
             drop((windows, rows, records));
         })?;
         lock(&self.late).sealed();
+        self.freed.notify_waiters();
         if let Some(log) = &self.log {
             log.remove_before(wal_from)?;
         }
@@ -188,6 +189,10 @@ fn work(stopping: &Stopping, collector: &Weak<Collector>) {
         if due <= now || is_much || lock(&collector.late).is_full() {
             let sealed = collector.seal();
             let next = if sealed.is_ok() { limits.seal_every } else { SEAL_AGAIN };
+            // Streams may wait for the next one already.
+            if sealed.is_ok() && collector.unsealed_bytes() > limits.unsealed_bytes_max {
+                pause = Duration::ZERO;
+            }
             seal_at = Some(now + next);
             if let Err(error) = sealed {
                 report("sealing into tables failed; it is tried again", &error);

@@ -3,7 +3,7 @@
 use std::sync::RwLock;
 
 use profiler_core::wire::{
-    Translation, WireError, decode_cycle, decode_records, decode_task, decode_threads, v1,
+    Translation, WireError, decode_cycle_moved, decode_records, decode_task, decode_threads, v1,
 };
 use profiler_core::{
     Delta, FrameKind, NodeId, Records, TaskRecord, TaskTotals, Ticks, TimeRange, Timestamp, Window,
@@ -136,20 +136,20 @@ impl Checks<'_> {
     /// What is logged of a flush that was checked.
     pub(crate) fn record(&self, checked: &Checked) -> Result<Vec<u8>, FlushError> {
         let record = wal::Flush::of(&self.cell.worker, self.cell.epoch, self.now, checked);
-        let bytes = record.encoded_len();
-        if bytes > WAL_RECORD_BYTES_MAX {
-            return Err(FlushError::TooLarge { bytes });
+        // Its length is found out once; a message's own limit bounds what is made in vain.
+        let record = record.encode_to_vec();
+        match record.len() {
+            bytes if bytes > WAL_RECORD_BYTES_MAX => Err(FlushError::TooLarge { bytes }),
+            _ => Ok(record),
         }
-        Ok(record.encode_to_vec())
     }
 
     fn window(&self, cycle: &v1::Cycle, clock: v1::Clock) -> Result<StoredWindow, FlushError> {
-        let (raw, delta) = decode_cycle(cycle, self.translation.marks().nodes)?;
-        let range = shifted_whole(raw, clock.offset_ns).ok_or(FlushError::Time)?;
-        let delta = delta.moved(|node| {
+        let (raw, delta) = decode_cycle_moved(cycle, self.translation.marks().nodes, |node| {
             let node = self.translation.node(node);
-            node.expect("decode_cycle lets only nodes of the dictionary pass")
-        });
+            node.expect("decode_cycle_moved lets only nodes of the dictionary pass")
+        })?;
+        let range = shifted_whole(raw, clock.offset_ns).ok_or(FlushError::Time)?;
         let threads = self.threads(cycle)?;
         Ok(StoredWindow {
             window: Window { worker: self.cell.worker.clone(), range, delta },

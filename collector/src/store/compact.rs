@@ -18,7 +18,8 @@ use super::record_lists::{LinkRow, compare_samples, compare_transfers};
 use super::row::{Key, Row};
 use super::seal::{TASKS_FILE_SECONDS, compare_tasks};
 use super::segment::{
-    ALL_COLUMNS, Batch, Cursor, ListRow, ListSegment, ListWriter, Scan, SegmentWriter, Written,
+    ALL_COLUMNS, Batch, Cursor, Effort, ListRow, ListSegment, ListWriter, Scan, SegmentWriter,
+    Written,
 };
 use super::table::{Counting, TableName};
 use super::tables::{Swap, Tables};
@@ -117,7 +118,7 @@ impl Tables {
         let streams = inputs.iter().map(|file| RowStream::open(self, file, tier));
         let mut streams = streams.collect::<Result<Vec<_>, _>>()?;
         let mut outputs = Vec::new();
-        let mut writer = SegmentWriter::new(counting, tier);
+        let mut writer = SegmentWriter::new((counting, tier), Effort::Merged);
         let mut last: Option<Key> = None;
         while let Some(key) = streams.iter().filter_map(RowStream::key).min() {
             let mut value = 0u64;
@@ -128,7 +129,10 @@ impl Tables {
             }
             let ends_group = last.is_some_and(|last| last.group() != key.group());
             if ends_group && writer.bytes() as u64 >= FULL_BYTES {
-                let full = std::mem::replace(&mut writer, SegmentWriter::new(counting, tier));
+                let full = std::mem::replace(
+                    &mut writer,
+                    SegmentWriter::new((counting, tier), Effort::Merged),
+                );
                 outputs.extend(full.finish());
             }
             writer.push(Row { key, value });

@@ -1,6 +1,7 @@
 //! The row of every counting table, packed so that sorting and merging compare one number.
 
 use profiler_core::{NodeId, State};
+use rustc_hash::FxHashMap;
 
 use super::tier::{Period, Tier};
 
@@ -91,6 +92,16 @@ impl Key {
         self.0 >> REST_AT
     }
 
+    /// The same in a table without nodes.
+    pub(crate) fn without_node(self) -> Key {
+        Key(self.0 >> KIND_AT << KIND_AT)
+    }
+
+    /// The same in a table over all workers.
+    pub(crate) fn over_workers(self) -> Key {
+        Key(self.0 & !(u128::from(WorkerNumber::MAX.0) << WORKER_AT))
+    }
+
     /// What it was made from. `tier` must be that of [`Key::new`].
     pub(crate) fn fields(self, tier: Tier) -> Fields {
         Fields {
@@ -115,7 +126,7 @@ impl std::fmt::Debug for Key {
 
 /// Sorts rows and sums those of one key. Sums stop at the largest value.
 pub(crate) fn sort_and_sum(rows: &mut Vec<Row>) {
-    match Packing::of(rows).filter(|_| rows.len() >= PACKED_ROWS_MIN) {
+    match Packing::of(rows.iter().map(|row| row.key)).filter(|_| rows.len() >= PACKED_ROWS_MIN) {
         Some(packing) => packing.sort(rows),
         None => rows.sort_unstable_by_key(|row| row.key),
     }
@@ -159,10 +170,10 @@ struct Packing {
 }
 
 impl Packing {
-    /// `None` if the keys differ in too many bits.
-    fn of(rows: &[Row]) -> Option<Packing> {
-        let first = rows.first()?.key.0;
-        let differing = rows.iter().fold(0, |bits, row| bits | row.key.0 ^ first);
+    /// `None` if the keys differ in too many bits, or there are none.
+    fn of(mut keys: impl Iterator<Item = Key>) -> Option<Packing> {
+        let first = keys.next()?.0;
+        let differing = keys.fold(0, |bits, key| bits | key.0 ^ first);
         let (mut bits, mut packed) = (0, 0u128);
         let parts = FIELDS.map(|(at, width)| {
             let field = differing >> at & ((1 << width) - 1);
@@ -193,19 +204,21 @@ impl Packing {
         let mut packed: Vec<(u64, u64)> = packed.collect();
         // Given back before more is taken.
         drop(std::mem::take(rows));
-        sort_by_digits(&mut packed, self.bits);
+        sort_by_digits(&mut packed, self.bits, &mut Vec::new());
         let row = |(key, value)| Row { key: self.unpack(key), value };
         *rows = packed.into_iter().map(row).collect();
     }
 }
 
 /// Sorts by the first number, of which only the lowest `bits` may be other than 0: by one digit
-/// after the other, from the lowest.
-fn sort_by_digits(rows: &mut Vec<(u64, u64)>, bits: u32) {
+/// after the other, from the lowest, each time from one of the two to the other.
+fn sort_by_digits(rows: &mut Vec<(u64, u64)>, bits: u32, spare: &mut Vec<(u64, u64)>) {
     /// As many places to write to at once as a processor's nearest cache has room for.
     const DIGIT_BITS: u32 = 8;
     const DIGITS: usize = 1 << DIGIT_BITS;
-    let mut sorted = vec![(0, 0); rows.len()];
+    spare.truncate(rows.len());
+    spare.reserve_exact(rows.len() - spare.len());
+    spare.resize(rows.len(), (0, 0));
     for at in (0..bits).step_by(DIGIT_BITS as usize) {
         let digit = |key: u64| (key >> at) as usize % DIGITS;
         let mut places = [0usize; DIGITS];
@@ -216,11 +229,141 @@ fn sort_by_digits(rows: &mut Vec<(u64, u64)>, bits: u32) {
         }
         for row in rows.iter() {
             let place = &mut places[digit(row.0)];
-            sorted[*place] = *row;
+            spare[*place] = *row;
             *place += 1;
         }
-        std::mem::swap(rows, &mut sorted);
+        std::mem::swap(rows, spare);
     }
+}
+
+/// Room for the rows of one sealing and for their sorting, which the next one uses again: where much
+/// comes in, the kernel took a quarter of the collector's time to give such pages anew each time.
+#[derive(Default)]
+pub(crate) struct RowBuffers {
+    rows: Vec<(u64, u64)>,
+    spare: Vec<(u64, u64)>,
+}
+
+impl std::fmt::Debug for RowBuffers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RowBuffers").field("rows_max", &self.rows.capacity()).finish()
+    }
+}
+
+/// Rows of one tier in order, each key once; in half the memory where keys differ in few bits.
+pub(crate) struct TierRows<'a> {
+    /// How the rows in `buffers` are packed; `None`: they are `wide` ones.
+    packing: Option<Packing>,
+    buffers: &'a mut RowBuffers,
+    wide: Vec<Row>,
+}
+
+impl<'a> TierRows<'a> {
+    /// Sorts and sums the `count` rows that `rows` gives, the same each time that it is called.
+    pub(crate) fn of<I: Iterator<Item = Row>>(
+        (rows, count): (impl Fn() -> I, usize),
+        buffers: &'a mut RowBuffers,
+    ) -> TierRows<'a> {
+        buffers.rows.clear();
+        let Some(packing) = Packing::of(rows().map(|row| row.key)) else {
+            let mut wide = rows().collect();
+            sort_and_sum(&mut wide);
+            return TierRows { packing: None, buffers, wide };
+        };
+        // Room for what was much and is little again is given back.
+        buffers.rows.shrink_to(count * 4);
+        buffers.spare.truncate(count * 4);
+        buffers.spare.shrink_to(count * 4);
+        buffers.rows.reserve_exact(count);
+        buffers.rows.extend(rows().map(|row| (packing.pack(row.key), row.value)));
+        buffers.sort_and_sum(packing.bits);
+        TierRows { packing: Some(packing), buffers, wide: Vec::new() }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Row> + '_ {
+        let packed = self.packing.iter().flat_map(|packing| {
+            let row = |(key, value): &(u64, u64)| Row { key: packing.unpack(*key), value: *value };
+            self.buffers.rows.iter().map(row)
+        });
+        packed.chain(self.wide.iter().copied())
+    }
+
+    /// Makes rows of one tier those of a coarser one.
+    pub(crate) fn roll_up(&mut self, from: Tier, to: Tier) {
+        let coarser = |key: Key| {
+            let mut fields = key.fields(from);
+            fields.ts = Period(fields.ts.0 / (to.seconds() / from.seconds()));
+            Key::new(to, fields)
+        };
+        let packing = Packing::of(self.iter().map(|row| coarser(row.key)));
+        match (&self.packing, packing) {
+            (Some(before), Some(packing)) => {
+                for (key, _) in &mut self.buffers.rows {
+                    *key = packing.pack(coarser(before.unpack(*key)));
+                }
+                self.buffers.sort_and_sum(packing.bits);
+                self.packing = Some(packing);
+            }
+            _ => {
+                let rows = self.iter().map(|row| Row { key: coarser(row.key), ..row });
+                let mut wide = rows.collect();
+                sort_and_sum(&mut wide);
+                (self.packing, self.wide) = (None, wide);
+            }
+        }
+    }
+}
+
+impl RowBuffers {
+    fn sort_and_sum(&mut self, bits: u32) {
+        let RowBuffers { rows, spare } = self;
+        if !rows.is_sorted_by_key(|(key, _)| *key) {
+            sort_by_digits(rows, bits, spare);
+        }
+        rows.dedup_by(|next, sum| {
+            let same = next.0 == sum.0;
+            if same {
+                sum.1 = sum.1.saturating_add(next.1);
+            }
+            same
+        });
+    }
+}
+
+/// Sums without their nodes.
+pub(crate) fn without_nodes(rows: impl Iterator<Item = Row>) -> Vec<Row> {
+    let mut sums: Vec<Row> = Vec::new();
+    for Row { key, value } in rows {
+        let key = key.without_node();
+        match sums.last_mut() {
+            // A node is what a key ends with, so those of one sum are neighbours.
+            Some(sum) if sum.key == key => sum.value = sum.value.saturating_add(value),
+            _ => sums.push(Row { key, value }),
+        }
+    }
+    sums
+}
+
+/// Sums over all workers. Rows of one task and period stand together before and after, so only sums
+/// are sorted.
+pub(crate) fn over_workers(rows: impl Iterator<Item = Row>) -> Vec<Row> {
+    let mut sums: Vec<Row> = Vec::new();
+    let mut part: FxHashMap<Key, u64> = FxHashMap::default();
+    let mut end_part = |part: &mut FxHashMap<Key, u64>| {
+        let begin = sums.len();
+        sums.extend(part.drain().map(|(key, value)| Row { key, value }));
+        sums[begin..].sort_unstable_by_key(|row| row.key);
+    };
+    let mut of_task = None;
+    for Row { key, value } in rows {
+        if of_task.replace(key.of_task()) != Some(key.of_task()) {
+            end_part(&mut part);
+        }
+        let sum = part.entry(key.over_workers()).or_default();
+        *sum = sum.saturating_add(value);
+    }
+    end_part(&mut part);
+    sums
 }
 
 #[cfg(test)]
@@ -269,12 +412,61 @@ mod tests {
             let mut rows: Vec<Row> = rows.collect();
             let mut expected = rows.clone();
             expected.sort_by_key(|row| row.key);
-            match Packing::of(&rows) {
+            match Packing::of(rows.iter().map(|row| row.key)) {
                 Some(packing) => {
                     packing.sort(&mut rows);
                     prop_assert_eq!(rows, expected);
                 }
                 None => prop_assert!(differing.count_ones() > 8),
+            }
+        }
+    }
+
+    proptest! {
+        /// Against sums by key: near each other in time and ids, or so far that no packing fits.
+        #[test]
+        fn rows_of_every_tier_are_the_sums_of_the_seconds_whatever_their_keys(
+            rows in prop::collection::vec(fields(), 1..200),
+            mask in prop_oneof![Just(u32::MAX), Just(0xfff), Just(0x3ffff)],
+        ) {
+            let rows = rows.into_iter().zip(1u64..).map(|((second, task, worker, kind, node), value)| {
+                let fields = Fields {
+                    ts: Period(1 << 29 | second & mask >> 4),
+                    task: NodeId(task & mask),
+                    worker: WorkerNumber(worker & mask),
+                    kind,
+                    node: node & mask,
+                };
+                (fields, value)
+            });
+            let rows: Vec<(Fields, u64)> = rows.collect();
+            let key = |tier: Tier, fields: Fields| {
+                let ts = Period(fields.ts.0 / tier.seconds());
+                Key::new(tier, Fields { ts, ..fields })
+            };
+            let seconds = || {
+                rows.iter().map(|(fields, value)| Row { key: key(Tier::Second, *fields), value: *value })
+            };
+            let mut buffers = RowBuffers::default();
+            let mut found = TierRows::of((seconds, rows.len()), &mut buffers);
+            let mut before = Tier::Second;
+            for tier in Tier::ALL {
+                if tier > before {
+                    found.roll_up(before, tier);
+                }
+                before = tier;
+                let sums = |change: &dyn Fn(Fields) -> Fields| {
+                    let mut sums = std::collections::BTreeMap::new();
+                    for (fields, value) in &rows {
+                        *sums.entry(key(tier, change(*fields))).or_insert(0) += value;
+                    }
+                    sums.into_iter().map(|(key, value)| Row { key, value }).collect::<Vec<_>>()
+                };
+                prop_assert_eq!(found.iter().collect::<Vec<_>>(), sums(&|fields| fields));
+                let expected = sums(&|fields| Fields { node: 0, ..fields });
+                prop_assert_eq!(without_nodes(found.iter()), expected);
+                let expected = sums(&|fields| Fields { worker: WorkerNumber::ALL, ..fields });
+                prop_assert_eq!(over_workers(found.iter()), expected);
             }
         }
     }

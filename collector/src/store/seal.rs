@@ -7,14 +7,19 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
 
-use profiler_core::{Epoch, Frame, FrameId, NodeId, PhaseInterval, TaskId, TaskTotals, WorkerId};
+use profiler_core::{
+    Delta, Epoch, Frame, FrameId, NodeId, PhaseInterval, TaskId, TaskTotals, WorkerId,
+};
 use rustc_hash::FxHashMap;
 
 use super::error::StoreError;
 use super::lists::{FrameRow, NodeRow, SealedTask, SessionRecord};
 use super::manifest::{FileEntry, Manifest};
-use super::row::{Fields, Key, Row, WorkerNumber, sort_and_sum, sum_neighbours};
-use super::segment::{ListRow, ListWriter, SegmentWriter};
+use super::row::{
+    Fields, Key, Row, TierRows, WorkerNumber, over_workers, sort_and_sum, sum_neighbours,
+    without_nodes,
+};
+use super::segment::{Effort, ListRow, ListWriter, SegmentWriter};
 use super::table::{Counting, Measure, TableName};
 use super::tables::{Sealed, Swap, Tables};
 use super::tier::{Period, Second, Tier};
@@ -76,7 +81,7 @@ impl Tables {
         self.put_list(TableName::Frames, frames, &mut files)?;
         self.put_list(TableName::Nodes, nodes, &mut files)?;
         for windows in slices(batch.windows, SEAL_ROWS_MAX) {
-            self.seal_windows(windows, &sealed, &mut files)?;
+            self.seal_windows(windows, &mut sealed, &mut files)?;
         }
         self.seal_durations((&tasks, batch.totals), &names, &mut files)?;
         // The next version's number, or a later one: enough to tell which row is the later.
@@ -120,66 +125,72 @@ impl Tables {
         Ok(())
     }
 
-    /// Writes the rows of a table and tier, which are in order, cut where a file ends.
-    pub(super) fn put_rows(
+    /// Writes the rows of a table and tier, which are in order, cut where a file ends; and those of
+    /// `twins`, coarser tiers of which one period each holds all rows.
+    fn put_rows(
         &self,
         (counting, tier): (Counting, Tier),
-        rows: &[Row],
+        twins: &[(Tier, Period)],
+        rows: impl Iterator<Item = Row>,
         files: &mut Vec<FileEntry>,
     ) -> Result<(), StoreError> {
-        let partition = |row: &Row| row.key.fields(tier).ts.0 / tier.periods_in_file();
-        for rows in rows.chunk_by(|a, b| partition(a) == partition(b)) {
-            let mut writer = SegmentWriter::new(counting, tier);
-            rows.iter().for_each(|row| writer.push(*row));
-            let written = writer.finish().expect("no chunk is empty");
-            files.push(self.put(TableName::Counting(counting, tier), 0, written)?);
+        let begin = || {
+            SegmentWriter::new((counting, tier), Effort::Sealed).with_twins(twins, Effort::Sealed)
+        };
+        let mut put = |writer: SegmentWriter| {
+            for (tier, written) in writer.finish_all() {
+                files.push(self.put(TableName::Counting(counting, tier), 0, written)?);
+            }
+            Ok::<_, StoreError>(())
+        };
+        let (mut writer, mut last) = (begin(), None);
+        for row in rows {
+            let partition = row.key.fields(tier).ts.0 / tier.periods_in_file();
+            if last.replace(partition).is_some_and(|last| last != partition) {
+                put(std::mem::replace(&mut writer, begin()))?;
+            }
+            writer.push(row);
         }
-        Ok(())
+        put(writer)
     }
 
     fn seal_windows(
         &self,
         windows: &[Arc<StoredWindow>],
-        sealed: &Sealed,
+        sealed: &mut Sealed,
         files: &mut Vec<FileEntry>,
     ) -> Result<(), StoreError> {
-        let workers = self.number_workers(windows)?;
-        let entries = windows.iter().map(|stored| stored.window.delta.entries().len());
-        let mut rows = Vec::with_capacity(entries.sum());
-        for stored in windows {
-            let worker = workers[&stored.window.worker];
-            let ts = Period(stored.second().0);
-            rows.extend(stored.window.delta.entries().iter().map(|(node, state, value)| {
-                let task = NodeId(sealed.tasks[node.index()]);
-                let fields = Fields { ts, task, worker, kind: *state as u8, node: node.0 };
-                Row { key: Key::new(Tier::Second, fields), value: *value }
-            }));
-        }
-        sort_and_sum(&mut rows);
-        // The rows become those of one tier after the other in place: they take twice the memory of
-        // the windows, and a copy would take it again.
+        let workers = &self.number_workers(windows)?;
+        let number = move |stored: &StoredWindow| workers[&stored.window.worker];
+        let numbered = || windows.iter().map(move |stored| (stored, number(stored)));
+        let tasks = &sealed.tasks;
+        let rows = || {
+            numbered().flat_map(move |(stored, worker)| {
+                delta_rows((stored.second(), worker), &stored.window.delta, tasks)
+            })
+        };
+        let count = windows.iter().map(|stored| stored.window.delta.entries().len()).sum();
+        let seconds = windows.iter().map(|stored| stored.second());
+        let seconds = (seconds.clone().min(), seconds.max());
+        let mut rows = TierRows::of((rows, count), &mut sealed.row_buffers);
         let mut tier = Tier::Second;
         loop {
-            self.put_rows((Counting::Samples, tier), &rows, files)?;
-            let totals = summed(&rows, tier, |fields| fields.node = 0);
-            self.put_rows((Counting::Totals, tier), &totals, files)?;
+            let twins = twins(seconds, tier);
+            self.put_rows((Counting::Samples, tier), &twins, rows.iter(), files)?;
+            let totals = without_nodes(rows.iter()).into_iter();
+            self.put_rows((Counting::Totals, tier), &twins, totals, files)?;
             if Counting::SamplesAll.has(tier) {
-                let all = summed(&rows, tier, |fields| fields.worker = WorkerNumber::ALL);
-                self.put_rows((Counting::SamplesAll, tier), &all, files)?;
+                let all = over_workers(rows.iter()).into_iter();
+                self.put_rows((Counting::SamplesAll, tier), &twins, all, files)?;
             }
-            let Some(coarser) = tier.coarser() else { break };
-            roll_up(&mut rows, tier, coarser);
+            let Some(coarser) = tier.coarser().filter(|_| twins.is_empty()) else { break };
+            rows.roll_up(tier, coarser);
             tier = coarser;
         }
-        drop(rows);
-        let cycles = windows.iter().flat_map(|stored| {
-            let worker = workers[&stored.window.worker];
-            cycle_rows(stored, worker)
-        });
+        let cycles = numbered().flat_map(|(stored, worker)| cycle_rows(stored, worker));
         self.put_tiers(Counting::Cycles, cycles.collect(), files)?;
-        let threads = windows.iter().flat_map(|stored| {
-            let worker = workers[&stored.window.worker];
-            thread_rows(stored, worker, sealed)
+        let threads = numbered().flat_map(|(stored, worker)| {
+            delta_rows((stored.second(), worker), &stored.threads, &sealed.tasks)
         });
         self.put_tiers(Counting::Threads, threads.collect(), files)
     }
@@ -192,10 +203,13 @@ impl Tables {
         files: &mut Vec<FileEntry>,
     ) -> Result<(), StoreError> {
         sort_and_sum(&mut rows);
+        let seconds = rows.iter().map(|row| Second(row.key.fields(Tier::Second).ts.0));
+        let seconds = (seconds.clone().min(), seconds.max());
         let mut tier = Tier::Second;
         loop {
-            self.put_rows((counting, tier), &rows, files)?;
-            let Some(coarser) = tier.coarser() else { return Ok(()) };
+            let twins = twins(seconds, tier);
+            self.put_rows((counting, tier), &twins, rows.iter().copied(), files)?;
+            let Some(coarser) = tier.coarser().filter(|_| twins.is_empty()) else { return Ok(()) };
             roll_up(&mut rows, tier, coarser);
             tier = coarser;
         }
@@ -325,20 +339,16 @@ fn task_nodes(
     nodes
 }
 
-/// Rows without their worker or node, summed. Rows of one task and period stand together before and
-/// after, so no more than these are sorted at once, and only sums are held.
-fn summed(rows: &[Row], tier: Tier, change: impl Fn(&mut Fields)) -> Vec<Row> {
-    let (mut sums, mut part) = (Vec::new(), Vec::new());
-    for rows in rows.chunk_by(|a, b| a.key.of_task() == b.key.of_task()) {
-        part.extend(rows.iter().map(|row| {
-            let mut fields = row.key.fields(tier);
-            change(&mut fields);
-            Row { key: Key::new(tier, fields), value: row.value }
-        }));
-        sort_and_sum(&mut part);
-        sums.append(&mut part);
+/// The tiers coarser than `tier`, and the one period of each that holds all of what is in one period
+/// of `tier`: from the first to the last second. None if that is more than one.
+fn twins((first, last): (Option<Second>, Option<Second>), tier: Tier) -> Vec<(Tier, Period)> {
+    let (Some(first), Some(last)) = (first, last) else { return Vec::new() };
+    // Not every table has seconds.
+    if tier == Tier::Second || tier.period(first) != tier.period(last) {
+        return Vec::new();
     }
-    sums
+    let coarser = std::iter::successors(tier.coarser(), |tier| tier.coarser());
+    coarser.map(|tier| (tier, tier.period(first))).collect()
 }
 
 /// Makes rows of one tier those of the next coarser one.
@@ -375,15 +385,14 @@ fn cycle_rows(stored: &StoredWindow, worker: WorkerNumber) -> impl Iterator<Item
     rows.filter(|row| row.value > 0)
 }
 
-/// A window's time by thread.
-fn thread_rows<'a>(
-    stored: &'a StoredWindow,
-    worker: WorkerNumber,
-    sealed: &'a Sealed,
+/// What a window has counted, of the second to which it counts.
+fn delta_rows<'a>(
+    (second, worker): (Second, WorkerNumber),
+    delta: &'a Delta,
+    tasks: &'a [u32],
 ) -> impl Iterator<Item = Row> + 'a {
-    let ts = Period(Second::of(stored.window.range.start()).0);
-    stored.threads.entries().iter().map(move |(node, state, value)| {
-        let task = NodeId(sealed.tasks[node.index()]);
+    delta.entries().iter().map(move |(node, state, value)| {
+        let (ts, task) = (Period(second.0), NodeId(tasks[node.index()]));
         let fields = Fields { ts, task, worker, kind: *state as u8, node: node.0 };
         Row { key: Key::new(Tier::Second, fields), value: *value }
     })

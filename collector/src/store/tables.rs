@@ -13,7 +13,7 @@ use super::links::Links;
 use super::lists::{SealedTask, WorkerRow};
 use super::manifest::{FileEntry, Manifest, Versions, path};
 use super::objects::Objects;
-use super::row::WorkerNumber;
+use super::row::{RowBuffers, WorkerNumber};
 use super::segment::{Batch, ListRow, ListSegment, Scan, Segment, Written};
 use super::table::TableName;
 use crate::clock::Clock;
@@ -53,6 +53,7 @@ pub(super) struct Sealed {
     pub(super) links: usize,
     /// The first-level node above each node that was seen, by node.
     pub(super) tasks: Vec<u32>,
+    pub(super) row_buffers: RowBuffers,
 }
 
 /// The numbers of workers.

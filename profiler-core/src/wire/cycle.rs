@@ -64,6 +64,19 @@ fn encode_columns(delta: &Delta, quantum_ns: u64) -> [Option<v1::Column>; State:
 /// If the range is empty or reversed, the quantum is 0, a node is outside the tree, or the weights
 /// or their sum exceed 64 bits.
 pub fn decode_cycle(cycle: &v1::Cycle, node_count: u32) -> Result<(TimeRange, Delta), WireError> {
+    decode_cycle_moved(cycle, node_count, |node| node)
+}
+
+/// As [`decode_cycle`], with the weights at the nodes of another tree that `to` gives: what meets there
+/// is added up, and sorted only once.
+///
+/// # Errors
+/// As [`decode_cycle`]. `to` sees only nodes inside the tree.
+pub fn decode_cycle_moved(
+    cycle: &v1::Cycle,
+    node_count: u32,
+    to: impl Fn(NodeId) -> NodeId,
+) -> Result<(TimeRange, Delta), WireError> {
     let start = Timestamp::from_unix_ns(cycle.start_ns);
     let stop = Timestamp::from_unix_ns(cycle.stop_ns);
     let range = TimeRange::new(start, stop).ok_or(WireError::Invalid {
@@ -77,7 +90,7 @@ pub fn decode_cycle(cycle: &v1::Cycle, node_count: u32) -> Result<(TimeRange, De
     }
     let v1::Cycle { cpu, runnable, lock, sleep, network, disk, other, .. } = cycle;
     let columns = [cpu, runnable, lock, sleep, network, disk, other];
-    Ok((range, decode_columns(columns, cycle.quantum_ns, node_count)?))
+    Ok((range, decode_columns(columns, cycle.quantum_ns, (node_count, to))?))
 }
 
 /// Decodes the time of threads of a cycle, over a tree of `node_count` nodes (with the root).
@@ -88,20 +101,22 @@ pub fn decode_threads(cycle: &v1::Cycle, node_count: u32) -> Result<Delta, WireE
     let Some(threads) = &cycle.threads else { return Ok(Delta::default()) };
     let v1::Columns { cpu, runnable, lock, sleep, network, disk, other } = threads;
     let columns = [cpu, runnable, lock, sleep, network, disk, other];
-    decode_columns(columns, cycle.quantum_ns, node_count)
+    decode_columns(columns, cycle.quantum_ns, (node_count, |node| node))
 }
 
 /// `columns` in the order of [`State::ALL`].
 fn decode_columns(
     columns: [&Option<v1::Column>; State::ALL.len()],
     quantum_ns: u64,
-    node_count: u32,
+    (node_count, to): (u32, impl Fn(NodeId) -> NodeId),
 ) -> Result<Delta, WireError> {
     let count = columns.iter().copied().flatten().map(|column| column.quanta.len()).sum();
     let mut entries = Vec::with_capacity(count);
     for (state, column) in State::ALL.into_iter().zip(columns) {
         let Some(column) = column else { continue };
+        let first = entries.len();
         decode_column(column, state, quantum_ns, node_count, &mut entries)?;
+        entries[first..].iter_mut().for_each(|(node, _, _)| *node = to(*node));
     }
     // Sums saturate, which for more than an agent could ever count would be weight lost unseen.
     let total: i128 = entries.iter().map(|(_, _, nanoseconds)| i128::from(*nanoseconds)).sum();

@@ -12,7 +12,7 @@ mod task;
 #[rustfmt::skip]
 pub mod v1;
 
-pub use cycle::{decode_cycle, decode_threads, encode_cycle, encode_threads};
+pub use cycle::{decode_cycle, decode_cycle_moved, decode_threads, encode_cycle, encode_threads};
 pub use dictionary::{Marks, Translation, dictionary_since};
 pub use entries::check_entries;
 pub use live::{

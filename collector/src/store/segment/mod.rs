@@ -15,6 +15,7 @@ use super::error::StoreError;
 
 pub(crate) use list::{Columns, ListColumn, ListKind, ListRow, ListSegment, ListWriter, Values};
 pub(crate) use read::{ALL_COLUMNS, Batch, Cursor, Scan, Segment};
+pub(crate) use schema::Effort;
 pub(crate) use write::{SegmentWriter, Written};
 
 /// Runs what decodes a file. Checksums were compared before, so an error, and a panic too, means

@@ -13,7 +13,7 @@ use super::super::objects::Objects;
 use super::super::row::{Fields, Key, Row, WorkerNumber, sort_and_sum};
 use super::super::table::{Column, Counting, TableName};
 use super::super::tier::{Period, Tier};
-use super::{ALL_COLUMNS, Batch, Scan, Segment, SegmentWriter, Written};
+use super::{ALL_COLUMNS, Batch, Effort, Scan, Segment, SegmentWriter, Written};
 
 const ALL_PERIODS: Range<Period> = Period(0)..Period(u32::MAX);
 
@@ -33,7 +33,7 @@ fn row(counting: Counting, tier: Tier, (ts, task, worker, kind, node, value): Nu
 type Numbers = (u32, u32, u32, u8, u32, u64);
 
 fn write(counting: Counting, tier: Tier, rows: &[Row]) -> Written {
-    let mut writer = SegmentWriter::new(counting, tier);
+    let mut writer = SegmentWriter::new((counting, tier), Effort::Sealed);
     rows.iter().for_each(|row| writer.push(*row));
     writer.finish().unwrap()
 }
@@ -125,6 +125,38 @@ proptest! {
                 Err(error) => prop_assert!(false, "{error}"),
             }
         }
+    }
+}
+
+#[test]
+fn a_files_twin_differs_in_time_alone_and_is_read_as_well() {
+    let counting = Counting::Samples;
+    let rows = |tier, ts| {
+        let numbers = (0..20_000).map(|n| (ts, n / 100, n % 7, 1, n, u64::from(n)));
+        let mut rows: Vec<Row> = numbers.map(|numbers| row(counting, tier, numbers)).collect();
+        sort_and_sum(&mut rows);
+        rows
+    };
+    let twins = [(Tier::Hour, Period(5)), (Tier::Day, Period(7))];
+    let writer = SegmentWriter::new((counting, Tier::Minute), Effort::Sealed);
+    let mut writer = writer.with_twins(&twins, Effort::Sealed);
+    rows(Tier::Minute, 301).iter().for_each(|row| writer.push(*row));
+    let all = writer.finish_all();
+    let tiers: Vec<Tier> = all.iter().map(|(tier, _)| *tier).collect();
+    assert_eq!(tiers, [Tier::Minute, Tier::Hour, Tier::Day]);
+    for ((tier, written), ts) in all.iter().zip([301, 5, 7]) {
+        assert_eq!((written.from, written.to, written.rows), (Period(ts), Period(ts + 1), 20_000));
+        let objects = Objects::memory();
+        let entry = place(&objects, counting, *tier, written);
+        let segment = Arc::new(Segment::open(&objects, &entry, (counting, *tier)).unwrap());
+        let expected = rows(*tier, ts);
+        assert_eq!(read(&segment, &everything(), *tier).unwrap(), expected);
+        // The bounds of pages came along.
+        let of_one = Scan { tasks: Some(&[NodeId(150)]), ..everything() };
+        let found = read(&segment, &of_one, *tier).unwrap();
+        let is_of_one = |row: &&Row| row.key.fields(*tier).task == NodeId(150);
+        assert_eq!(found.iter().filter(is_of_one).count(), 100);
+        assert!(found.len() < expected.len() / 2, "{}", found.len());
     }
 }
 

@@ -1,12 +1,18 @@
 //! Writing a counting table's file from rows in order.
 
 use bytes::Bytes;
-use parquet::data_type::{Int32Type, Int64Type};
-use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::column::writer::{get_column_writer, get_typed_column_writer};
+use parquet::data_type::{DataType, Int32Type, Int64Type};
+use parquet::file::properties::WriterPropertiesPtr;
+use parquet::file::writer::{
+    SerializedFileWriter, SerializedPageWriter, SerializedRowGroupWriter, TrackedWrite,
+};
+use parquet::schema::types::ColumnDescPtr;
 
 use super::super::row::{Fields, Row};
 use super::super::table::{Column, Counting};
 use super::super::tier::{Period, Tier};
+use super::schema::Effort;
 
 /// Rows of a row group, which holds whole [`Key::group`](super::super::row::Key::group)s.
 const GROUP_ROWS_TARGET: usize = 1 << 17;
@@ -30,6 +36,7 @@ pub(crate) struct SegmentWriter {
     counting: Counting,
     tier: Tier,
     file: SerializedFileWriter<Vec<u8>>,
+    twins: Vec<Twin>,
     /// Rows that are in no row group yet.
     rows: Vec<Row>,
     /// Where the last group begins in `rows`.
@@ -39,21 +46,41 @@ pub(crate) struct SegmentWriter {
     span: Option<(u32, u32)>,
 }
 
+/// The file of a coarser tier, all of whose rows are of one period: it differs from the writer's own in
+/// `ts` alone, so the other columns are encoded once for both.
+struct Twin {
+    tier: Tier,
+    period: Period,
+    file: SerializedFileWriter<Vec<u8>>,
+}
+
 /// Memory cannot fail, and the columns are written as the schema says.
 const ENCODES: &str = "rows of a counting table can be encoded";
 
 impl SegmentWriter {
-    pub(crate) fn new(counting: Counting, tier: Tier) -> SegmentWriter {
-        let (schema, properties) = (counting.schema(), counting.properties(tier));
+    pub(crate) fn new((counting, tier): (Counting, Tier), effort: Effort) -> SegmentWriter {
+        let (schema, properties) = (counting.schema(), counting.properties(tier, effort));
         SegmentWriter {
             counting,
             tier,
             file: SerializedFileWriter::new(Vec::new(), schema, properties).expect(ENCODES),
+            twins: Vec::new(),
             rows: Vec::new(),
             group_at: 0,
             written: 0,
             span: None,
         }
+    }
+
+    /// Writes the same rows as those of one period of other tiers too: these must hold all periods of
+    /// the rows.
+    pub(crate) fn with_twins(mut self, periods: &[(Tier, Period)], effort: Effort) -> Self {
+        self.twins.extend(periods.iter().map(|(tier, period)| {
+            let properties = self.counting.properties(*tier, effort);
+            let file = SerializedFileWriter::new(Vec::new(), self.counting.schema(), properties);
+            Twin { tier: *tier, period: *period, file: file.expect(ENCODES) }
+        }));
+        self
     }
 
     /// Adds a row, whose key must be greater than that of the one before.
@@ -78,17 +105,25 @@ impl SegmentWriter {
     }
 
     /// The file; `None` if there was no row.
-    pub(crate) fn finish(mut self) -> Option<Written> {
+    pub(crate) fn finish(self) -> Option<Written> {
+        self.finish_all().into_iter().next().map(|(_, written)| written)
+    }
+
+    /// The file and its twins; nothing if there was no row.
+    pub(crate) fn finish_all(mut self) -> Vec<(Tier, Written)> {
         self.flush(self.rows.len());
-        let (from, to) = self.span?;
-        self.file.finish().expect(ENCODES);
-        let content = std::mem::take(self.file.inner_mut());
-        Some(Written {
-            content: content.into(),
-            rows: self.written,
-            from: Period(from),
-            to: Period(to),
-        })
+        let Some((from, to)) = self.span else { return Vec::new() };
+        let rows = self.written;
+        let written = |mut file: SerializedFileWriter<Vec<u8>>, from, to| {
+            file.finish().expect(ENCODES);
+            let content = std::mem::take(file.inner_mut()).into();
+            Written { content, rows, from: Period(from), to: Period(to) }
+        };
+        let own = (self.tier, written(self.file, from, to));
+        let twins = self.twins.into_iter().map(|Twin { tier, period, file }| {
+            (tier, written(file, period.0, period.0.saturating_add(1)))
+        });
+        [own].into_iter().chain(twins).collect()
     }
 
     /// Writes the first `count` rows as a row group.
@@ -104,10 +139,11 @@ impl SegmentWriter {
         let (from, to) = self.span.unwrap_or((u32::MAX, 0));
         self.span = Some((from.min(first), to.max(last.saturating_add(1))));
 
-        let mut group = self.file.next_row_group().expect(ENCODES);
-        let period_ms = i64::from(self.tier.seconds()) * 1_000;
-        let ts = fields.iter().map(|fields| i64::from(fields.ts.0) * period_ms).collect();
-        write_int64(&mut group, ts);
+        let mut groups = Groups::begin(&mut self.file, &mut self.twins);
+        let period_ms =
+            |tier: Tier, period: u32| i64::from(period) * i64::from(tier.seconds()) * 1_000;
+        let own = fields.iter().map(|fields| period_ms(self.tier, fields.ts.0)).collect();
+        groups.write_ts(own, |tier, period| vec![period_ms(tier, period.0); count]);
         for column in self.counting.columns() {
             let values = fields.iter().map(|fields| match column {
                 Column::Task => fields.task.0,
@@ -115,24 +151,78 @@ impl SegmentWriter {
                 Column::Kind => fields.kind.into(),
                 Column::Node => fields.node,
             });
-            write_int32(&mut group, values.map(u32::cast_signed).collect());
+            groups.write::<Int32Type>(&values.map(u32::cast_signed).collect::<Vec<_>>());
         }
-        write_int64(&mut group, rows.iter().map(|row| row.value.cast_signed()).collect());
-        group.close().expect(ENCODES);
+        let values = rows.iter().map(|row| row.value.cast_signed());
+        groups.write::<Int64Type>(&values.collect::<Vec<_>>());
+        groups.close();
         self.written += count as u64;
         self.rows.drain(..count);
         self.group_at = 0;
     }
 }
 
-fn write_int32(group: &mut SerializedRowGroupWriter<'_, Vec<u8>>, values: Vec<i32>) {
-    let mut column = group.next_column().expect(ENCODES).expect(ENCODES);
-    column.typed::<Int32Type>().write_batch(&values, None, None).expect(ENCODES);
-    column.close().expect(ENCODES);
+/// A row group of a file and of its twins.
+struct Groups<'a> {
+    own: SerializedRowGroupWriter<'a, Vec<u8>>,
+    twins: Vec<(Tier, Period, SerializedRowGroupWriter<'a, Vec<u8>>)>,
+    properties: WriterPropertiesPtr,
+    /// The file's columns, from the next one.
+    columns: std::vec::IntoIter<ColumnDescPtr>,
 }
 
-fn write_int64(group: &mut SerializedRowGroupWriter<'_, Vec<u8>>, values: Vec<i64>) {
+impl<'a> Groups<'a> {
+    fn begin(file: &'a mut SerializedFileWriter<Vec<u8>>, twins: &'a mut [Twin]) -> Groups<'a> {
+        let (properties, columns) =
+            (file.properties().clone(), file.schema_descr().columns().to_vec());
+        let twins = twins.iter_mut().map(|Twin { tier, period, file }| {
+            (*tier, *period, file.next_row_group().expect(ENCODES))
+        });
+        let twins = twins.collect();
+        let own = file.next_row_group().expect(ENCODES);
+        Groups { own, twins, properties, columns: columns.into_iter() }
+    }
+
+    /// Writes the first column, in which they differ.
+    fn write_ts(&mut self, own: Vec<i64>, of_twin: impl Fn(Tier, Period) -> Vec<i64>) {
+        self.columns.next();
+        write_column::<Int64Type>(&mut self.own, &own);
+        for (tier, period, group) in &mut self.twins {
+            write_column::<Int64Type>(group, &of_twin(*tier, *period));
+        }
+    }
+
+    /// Writes the next column of all.
+    fn write<T: DataType>(&mut self, values: &[T::T]) {
+        let column = self.columns.next().expect("the schema has a column for each");
+        if self.twins.is_empty() {
+            return write_column::<T>(&mut self.own, values);
+        }
+        let mut pages = TrackedWrite::new(Vec::new());
+        let closed = {
+            let pages = Box::new(SerializedPageWriter::new(&mut pages));
+            let writer = get_column_writer(column, self.properties.clone(), pages);
+            let mut writer = get_typed_column_writer::<T>(writer);
+            writer.write_batch(values, None, None).expect(ENCODES);
+            writer.close().expect(ENCODES)
+        };
+        let pages = Bytes::from(pages.into_inner().expect(ENCODES));
+        self.own.append_column(&pages, closed.clone()).expect(ENCODES);
+        for (_, _, group) in &mut self.twins {
+            group.append_column(&pages, closed.clone()).expect(ENCODES);
+        }
+    }
+
+    fn close(self) {
+        self.own.close().expect(ENCODES);
+        for (_, _, group) in self.twins {
+            group.close().expect(ENCODES);
+        }
+    }
+}
+
+fn write_column<T: DataType>(group: &mut SerializedRowGroupWriter<'_, Vec<u8>>, values: &[T::T]) {
     let mut column = group.next_column().expect(ENCODES).expect(ENCODES);
-    column.typed::<Int64Type>().write_batch(&values, None, None).expect(ENCODES);
+    column.typed::<T>().write_batch(values, None, None).expect(ENCODES);
     column.close().expect(ENCODES);
 }
