@@ -31,6 +31,7 @@ use crate::records::{RecordBook, RunRow};
 use crate::session::{
     Checked, Checks, Greeting, HelloError, NoRoom, Presence, Registry, Session, SessionCell, Turn,
 };
+use crate::shapes::Shapes;
 use crate::store::wal::{Hello, NotLogged};
 use crate::store::{Objects, Retention, StoreError, Tables};
 use crate::sync::{lock, read, write};
@@ -48,6 +49,7 @@ pub struct Collector {
     /// Each time that a sealing has freed memory.
     pub(crate) freed: Notify,
     pub(crate) tree: RwLock<Tree>,
+    pub(crate) shapes: Shapes,
     pub(crate) hot: RwLock<HotWindow>,
     pub(crate) ledger: RwLock<Ledger>,
     pub(crate) records: RwLock<RecordBook>,
@@ -170,6 +172,7 @@ impl Collector {
             sealing: Mutex::default(),
             freed: Notify::new(),
             tree: RwLock::new(tree),
+            shapes: Shapes::default(),
             hot: RwLock::new(HotWindow::new(manifest.clone())),
             ledger: RwLock::new(Ledger::new(manifest.clone(), limits.ledger_rows_max)),
             records: RwLock::new(RecordBook::new(manifest, RUNS_MAX)),

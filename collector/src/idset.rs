@@ -37,6 +37,11 @@ impl IdSet {
         Some(word_start + before[word].ilog2())
     }
 
+    /// How many ids.
+    pub(crate) fn count(&self) -> usize {
+        self.words.iter().map(|bits| bits.count_ones() as usize).sum()
+    }
+
     /// The ids, rising.
     pub(crate) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         (0u32..).step_by(WORD as usize).zip(&self.words).flat_map(|(start, word)| {
@@ -104,6 +109,7 @@ mod tests {
             let set: IdSet = ids.iter().copied().collect();
             prop_assert_eq!(set.iter().collect::<BTreeSet<u32>>(), ids.clone());
             prop_assert!(set.iter().is_sorted());
+            prop_assert_eq!(set.count(), ids.len());
             prop_assert_eq!(set.last_below(asked), ids.range(..asked).next_back().copied());
             let ranked = set.ranked();
             prop_assert_eq!(ranked.iter().count(), ids.len());

@@ -39,6 +39,7 @@ mod recovery;
 mod sealing;
 pub mod serve;
 mod session;
+mod shapes;
 pub mod store;
 mod sync;
 #[cfg(test)]

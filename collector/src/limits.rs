@@ -170,6 +170,13 @@ pub const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(15);
 /// Most bytes that one question's sums take: 4 million stacks in all seven states.
 pub const QUERY_BYTES_MAX: usize = 256 << 20;
 
+/// Most nodes of the fleet's tree of which a shape is kept between questions, in about 20 bytes a node
+/// and 100 a frame; past it each question sorts what it finds.
+pub const SHAPE_NODES_MAX: usize = 256 << 10;
+
+/// Most shapes of the tree that are kept: with and without phases, by function and by line.
+pub const SHAPES_MAX: usize = 2;
+
 /// Most sums, by group, stack and state, of one grouped profile.
 pub const GROUPED_SUMS_MAX: usize = 4 << 20;
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::{Arc, RwLock};
 
-use profiler_core::profile::ProfileNode;
+use profiler_core::profile::{ProfileNode, Shape};
 use profiler_core::wire::{Translation, WireError, v1};
 use profiler_core::{
     CallTrie, Filter, Frame, FrameId, FrameKind, NodeId, Profile, StringId, SymbolTable, Weight,
@@ -324,13 +324,7 @@ impl Excerpt {
             let place = places[parent.index()].below(kind, self.name(frame), keeps_top, phases);
             let weight = if place.is_kept { own(NodeId(id)) } else { Weight::ZERO };
             let above = row_of[parent.index()];
-            let is_folded = match kind {
-                FrameKind::Phase => place.level == Level::Phase && !phases_shown,
-                // It tells of threads' time, and is in no sample unless an agent lies.
-                FrameKind::Thread => above != NodeId::ROOT,
-                _ => false,
-            };
-            if is_folded {
+            if is_folded(kind, place.level, above, phases_shown) {
                 rows[above.index() - 1].own += weight;
                 row_of.push(above);
             } else {
@@ -343,6 +337,30 @@ impl Excerpt {
         Profile::from_rows(&self.strings, &self.frames, rows, by_function)
     }
 
+    /// The shape of such profiles, and by our node its node there: the root's for none.
+    pub(crate) fn shape(self, (phases_shown, by_function): (bool, bool)) -> (Shape, Vec<NodeId>) {
+        let mut rows: Vec<(NodeId, FrameId)> = Vec::with_capacity(self.nodes.len());
+        let mut row_of = vec![NodeId::ROOT];
+        let mut places = vec![Place::ABOVE];
+        for &(parent, frame) in &self.nodes {
+            let kind = self.frames[frame.0 as usize].kind;
+            let place = places[parent.index()].below(kind, "", || true, &Phases::All);
+            let above = row_of[parent.index()];
+            if is_folded(kind, place.level, above, phases_shown) {
+                row_of.push(above);
+            } else {
+                rows.push((above, frame));
+                row_of.push(NodeId(u32::try_from(rows.len()).expect("no more than nodes")));
+            }
+            places.push(place);
+        }
+        let shape = Shape::of(self.strings, self.frames, &rows, by_function);
+        for row in row_of.iter_mut().skip(1) {
+            *row = shape.node(*row).unwrap_or(NodeId::ROOT);
+        }
+        (shape, row_of)
+    }
+
     /// Names of the phases that are in it.
     pub(crate) fn phase_names(&self) -> BTreeSet<Arc<str>> {
         let phases = self.nodes.iter().map(|(_, frame)| &self.frames[frame.0 as usize]);
@@ -352,6 +370,16 @@ impl Excerpt {
 
     fn name(&self, frame: FrameId) -> &str {
         &self.strings[self.frames[frame.0 as usize].function.0 as usize]
+    }
+}
+
+/// Whether a node's time is that of the row `above` it.
+fn is_folded(kind: FrameKind, level: Level, above: NodeId, phases_shown: bool) -> bool {
+    match kind {
+        FrameKind::Phase => level == Level::Phase && !phases_shown,
+        // It tells of threads' time, and is in no sample unless an agent lies.
+        FrameKind::Thread => above != NodeId::ROOT,
+        _ => false,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Merged profiles: read-only trees with their symbols.
 
 mod form;
+mod shape;
 
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use crate::{
 };
 
 pub(crate) use form::Frames;
+pub use shape::Shape;
 
 /// Which threads a question is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -249,7 +251,7 @@ impl Profile {
     pub fn without_runtime(&self) -> Profile {
         let frames = self.symbols.frames_by_number();
         match form::cut_runtime(frames, &self.nodes) {
-            Some(cut) => form::formed(frames, &cut),
+            Some(cut) => form::formed(frames, &cut.rows),
             None => self.clone(),
         }
     }

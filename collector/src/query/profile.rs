@@ -246,15 +246,26 @@ impl Collector {
         if !tops.is_empty() {
             add_stored(&mut stored, &mut sums, filter, &tops, numbers.as_deref())?;
         }
-        let excerpt = Excerpt::of(&self.tree, sums.touched().clone());
+        let profile = self.profile_of(query, &sums, &tops);
+        let facts = Facts::of((stored, view), *range, numbers.as_deref())?;
+        Ok(ProfileAnswer { profile, facts })
+    }
+
+    fn profile_of(&self, query: &ProfileQuery, sums: &Sums, tops: &[Top]) -> Profile {
         let own = |node| sums.weight(node);
-        Ok(ProfileAnswer {
-            profile: match query.group {
-                Some(_) => profile_by_phase(query, &excerpt, own),
-                None => excerpt.profile(query.kept(), own, query.form()),
-            },
-            facts: Facts::of((stored, view), *range, numbers.as_deref())?,
-        })
+        let touched = sums.touched();
+        if query.group.is_none()
+            && query.phases == Phases::All
+            && let Some(profile) =
+                self.shapes.profile(&self.tree, query.form(), (touched, tops), own)
+        {
+            return profile;
+        }
+        let excerpt = Excerpt::of(&self.tree, touched.clone());
+        match query.group {
+            Some(_) => profile_by_phase(query, &excerpt, own),
+            None => excerpt.profile(query.kept(), own, query.form()),
+        }
     }
 }
 

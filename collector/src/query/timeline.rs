@@ -144,47 +144,26 @@ impl Collector {
         let numbers = stored.worker_numbers(&filter.workers);
         let nodes = phases.nodes(&self.tree);
         let kept = Kept { states: filter.states, nodes: nodes.as_deref() };
-        let mut visit_all = |visit: &mut dyn FnMut(Timestamp, usize, State, u64)| {
+        let visit_all = |stored: &mut Stored<'_>, visit: &mut Visit<'_>| {
             hot.visit(&view.windows, kept, visit);
-            visit_stored(&mut stored, (&tops, numbers.as_deref()), kept, visit)
+            visit_stored(stored, (&tops, numbers.as_deref()), kept, visit)
         };
         let steps = Steps::new(*range, *step_ns);
+        // First how heavy each is, in the fewest periods, so that only what is shown takes memory.
+        let plan = stored.plan.clone();
+        stored.coarsen();
         let mut totals = vec![Weight::ZERO; tops.len()];
-        // By first-level node, of those that have any time; none once they are more than are shown.
-        let mut by_top: Option<Vec<Vec<Weight>>> = Some(vec![Vec::new(); tops.len()]);
-        let mut touched = 0;
-        visit_all(&mut |start, top, state, nanoseconds| {
-            totals[top].count(state, nanoseconds);
-            let Some(weights) = &mut by_top else { return };
-            let weights = &mut weights[top];
-            if weights.is_empty() {
-                touched += 1;
-                if touched > TIMELINE_SERIES_MAX {
-                    by_top = None;
-                    return;
-                }
-                weights.resize(steps.count as usize, Weight::ZERO);
-            }
-            weights[steps.index(start)].count(state, nanoseconds);
-        })?;
+        visit_all(&mut stored, &mut |_, top, weight| totals[top] += *weight)?;
+        stored.plan = plan;
         let (mut series, line_of, others) = lines(&tops, &totals);
-        if let Some(by_top) = by_top {
-            for (weights, line) in by_top.into_iter().zip(&line_of) {
-                if let Some(line) = line {
-                    series[*line].weights = weights;
-                }
-            }
-        } else {
-            // How heavy each is is known now, so that only the series that are shown take memory.
-            for line in &mut series {
-                line.weights = vec![Weight::ZERO; steps.count as usize];
-            }
-            visit_all(&mut |start, top, state, nanoseconds| {
-                if let Some(line) = line_of[top] {
-                    series[line].weights[steps.index(start)].count(state, nanoseconds);
-                }
-            })?;
+        for line in &mut series {
+            line.weights = vec![Weight::ZERO; steps.count as usize];
         }
+        visit_all(&mut stored, &mut |start, top, weight| {
+            if let Some(line) = line_of[top] {
+                series[line].weights[steps.index(start)] += *weight;
+            }
+        })?;
         Ok(TimelineAnswer {
             first: steps.first,
             step_ns: *step_ns,
@@ -216,12 +195,43 @@ impl Kept<'_> {
     }
 }
 
-/// Shows what is in tables: the start of a period, the place of a first-level node, a state, a time.
+/// Sees the start of a period, the place of a first-level node, and some of its time there.
+type Visit<'a> = dyn FnMut(Timestamp, usize, &Weight) + 'a;
+
+/// Sums what stands together, so that what is done for each place and time is done once.
+struct Runs<'a, 'v> {
+    at: Option<(Timestamp, usize)>,
+    weight: Weight,
+    visit: &'a mut Visit<'v>,
+}
+
+impl<'a, 'v> Runs<'a, 'v> {
+    fn new(visit: &'a mut Visit<'v>) -> Runs<'a, 'v> {
+        Runs { at: None, weight: Weight::ZERO, visit }
+    }
+
+    #[inline]
+    fn add(&mut self, at: (Timestamp, usize), state: State, nanoseconds: u64) {
+        if self.at != Some(at) {
+            self.end();
+            self.at = Some(at);
+        }
+        self.weight.count(state, nanoseconds);
+    }
+
+    fn end(&mut self) {
+        if let Some((start, top)) = self.at.take() {
+            (self.visit)(start, top, &std::mem::take(&mut self.weight));
+        }
+    }
+}
+
+/// Shows what is in tables.
 fn visit_stored(
     stored: &mut Stored<'_>,
     (tops, numbers): (&[Top], Option<&[WorkerNumber]>),
     kept: Kept<'_>,
-    visit: &mut dyn FnMut(Timestamp, usize, State, u64),
+    visit: &mut Visit<'_>,
 ) -> Result<(), QueryError> {
     let tasks: Vec<NodeId> = tops.iter().map(|top| top.node).collect();
     // Totals by task do not know phases.
@@ -232,11 +242,12 @@ fn visit_stored(
         (false, None) => &[Column::Task, Column::Kind],
     };
     let asked = Asked { tasks: Some(&tasks), workers: numbers, columns };
+    let mut runs = Runs::new(visit);
     stored.scan(
         |_| if by_node { Counting::Samples } else { Counting::Totals },
         asked,
         |batch, rows| {
-            // Rows of a task stand together.
+            // Rows of a task stand together, and so do those of a period of it.
             let mut last = (0, None);
             rows.each(|index| {
                 let task = batch.task[index];
@@ -248,9 +259,10 @@ fn visit_stored(
                     && kept.states.contains(*state)
                     && (!by_node || kept.has_node(batch.node[index]))
                 {
-                    visit(rows.start(index), top, *state, batch.values[index]);
+                    runs.add((rows.start(index), top), *state, batch.values[index]);
                 }
             });
+            runs.end();
         },
     )
 }
@@ -273,12 +285,8 @@ impl HotTops {
     }
 
     /// Shows what is in the windows, as [`visit_stored`] does.
-    fn visit(
-        &self,
-        windows: &[Arc<StoredWindow>],
-        kept: Kept<'_>,
-        visit: &mut dyn FnMut(Timestamp, usize, State, u64),
-    ) {
+    fn visit(&self, windows: &[Arc<StoredWindow>], kept: Kept<'_>, visit: &mut Visit<'_>) {
+        let mut runs = Runs::new(visit);
         for stored in windows {
             let start = stored.second().start();
             for (node, state, nanoseconds) in stored.window.delta.entries() {
@@ -287,10 +295,11 @@ impl HotTops {
                     && kept.states.contains(*state)
                     && kept.has_node(node.0)
                 {
-                    visit(start, top, *state, *nanoseconds);
+                    runs.add((start, top), *state, *nanoseconds);
                 }
             }
         }
+        runs.end();
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Memory is bounded whatever their sizes: a batch of rows of each of a few inputs, and one row
 //! group of output. Files are merged by levels, so a row is written about log₈ n times however many
-//! sealings there are; once a partition's time is over, what is left of it becomes one file.
+//! sealings there are; once the time of what is left is over, it becomes one file.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -39,7 +39,7 @@ const FULL_BYTES: u64 = 32 << 20;
 /// that a little that comes late does not rewrite a lot.
 const LARGEST_BY_REST: u64 = 4;
 
-/// How long after a partition's end its files are merged into one: what is late by less is in.
+/// How long after the end of what files are about they are merged: what is late by less is in.
 const CLOSED_AFTER: std::time::Duration = std::time::Duration::from_secs(600);
 
 /// Which merges are due.
@@ -295,15 +295,29 @@ fn choose(manifest: &Manifest, due: Due) -> Option<Vec<FileEntry>> {
             partitions.entry((file.table, partition)).or_default().push(file);
         }
     }
-    partitions.into_iter().find_map(|((table, partition), files)| {
-        let is_over = match due {
+    partitions.into_values().find_map(|files| {
+        let is_over = |file: &&FileEntry| match due {
             Due::Everything => true,
-            Due::By(now) => ends(table, partition)
-                .is_some_and(|end| end.start().shifted(nanoseconds(CLOSED_AFTER)) <= now),
+            Due::By(now) => is_over(file, now),
         };
-        let chosen = of_full_level(&files).or_else(|| of_ended(files, is_over, due))?;
+        let ended = || files.iter().copied().filter(is_over).collect();
+        let chosen = of_full_level(&files).or_else(|| of_ended(ended(), due))?;
         Some(chosen.into_iter().cloned().collect())
     })
+}
+
+/// Whether the time that a file is about is over. Rollups need not wait for the end of their
+/// partition: each sealing makes a file of them with rows of nearly all stacks of the fleet, and a
+/// question about an hour read 60 rows of each.
+fn is_over(file: &FileEntry, now: Timestamp) -> bool {
+    /// A minute is merged with the nine beside it.
+    const ROLLUPS_END_EVERY: u32 = Tier::TenMinutes.seconds();
+    let end = match file.table {
+        TableName::Counting(_, tier) if tier > Tier::Second => end_of(file)
+            .map(|end| end.0.div_ceil(ROLLUPS_END_EVERY).saturating_mul(ROLLUPS_END_EVERY)),
+        _ => partition(file).and_then(|partition| ends(file.table, partition)),
+    };
+    end.is_some_and(|end| Second(end).start().shifted(nanoseconds(CLOSED_AFTER)) <= now)
 }
 
 /// The oldest files of the lowest level that has enough of them.
@@ -314,11 +328,11 @@ fn of_full_level<'a>(files: &[&'a FileEntry]) -> Option<Vec<&'a FileEntry>> {
     Some(full.into_iter().take(INPUTS_MAX).collect())
 }
 
-/// The files of a partition whose time is over, but for those that are much larger than the rest.
-fn of_ended(mut files: Vec<&FileEntry>, is_over: bool, due: Due) -> Option<Vec<&FileEntry>> {
+/// Those of files of a partition whose time is over, but for those that are much larger than the rest.
+fn of_ended(mut files: Vec<&FileEntry>, due: Due) -> Option<Vec<&FileEntry>> {
     files.sort_by_key(|file| (file.bytes, file.id));
     files.truncate(INPUTS_MAX);
-    while is_over && files.len() >= 2 {
+    while files.len() >= 2 {
         let (largest, rest) = files.split_last().expect("there are two");
         let rest: u64 = rest.iter().map(|file| file.bytes).sum();
         if due == Due::Everything || largest.bytes <= rest * LARGEST_BY_REST {
@@ -340,13 +354,13 @@ pub(super) fn partition(file: &FileEntry) -> Option<u32> {
 }
 
 /// When a partition's time is over; `None` for tables of ids, which grow for ever.
-fn ends(table: TableName, partition: u32) -> Option<Second> {
+fn ends(table: TableName, partition: u32) -> Option<u32> {
     let seconds = match table {
         TableName::Counting(_, tier) => tier.periods_in_file() * tier.seconds(),
         table if table.is_by_day() => TASKS_FILE_SECONDS,
         _ => return None,
     };
-    Some(Second(partition.saturating_add(1).saturating_mul(seconds)))
+    Some(partition.saturating_add(1).saturating_mul(seconds))
 }
 
 /// Where a file stands in time, as the second after its last one; `None` for tables without time.

@@ -261,7 +261,7 @@ impl Tables {
         ids.into_iter().for_each(|id| open.close(id));
     }
 
-    /// Puts a file in its place. It belongs to the store once a version names it.
+    /// Puts a file in its place. It belongs to the store, and outlasts a crash, once a version names it.
     pub(super) fn put(
         &self,
         table: TableName,
@@ -280,7 +280,7 @@ impl Tables {
             to,
             level,
         };
-        self.objects.put_new(&path(table, id), content)?;
+        self.objects.put_unsynced(&path(table, id), content)?;
         Ok(entry)
     }
 
@@ -293,10 +293,13 @@ impl Tables {
         swap: &mut Swap<'_>,
     ) -> Result<Option<Arc<Manifest>>, StoreError> {
         let mut versions = lock(&self.versions);
-        let mut manifest = Manifest::clone(&self.manifest());
+        let before = self.manifest();
+        let mut manifest = Manifest::clone(&before);
         if !edit(&mut manifest) {
             return Ok(None);
         }
+        let new = manifest.files.iter().filter(|file| before.file(file.id).is_none());
+        self.objects.sync(&new.map(FileEntry::path).collect::<Vec<_>>())?;
         manifest.version = versions.take_next();
         manifest.made_at_ns = self.clock.now().unix_ns();
         manifest.next_id = self.next_id.load(Ordering::Relaxed);

@@ -44,21 +44,29 @@ pub(super) fn formed_by_function(frames: Frames<'_>, mut rows: Vec<ProfileNode>)
     let ranks = ranks(frames, &rows);
     let rows = merged(&rows, &ranks);
     let rows = match cut_runtime(frames, &rows) {
-        Some(cut) => merged(&cut, &ranks),
+        Some(Cut { rows, .. }) => merged(&rows, &ranks),
         None => rows,
     };
     profile_of(frames, rows)
 }
 
-/// The rows without those between a thread's root and its first function, not yet in form; `None`
-/// if there are none.
-pub(super) fn cut_runtime(frames: Frames<'_>, rows: &[ProfileNode]) -> Option<Vec<ProfileNode>> {
+/// Rows without those of the runtime.
+pub(super) struct Cut {
+    /// Not yet in form.
+    pub(super) rows: Vec<ProfileNode>,
+    /// By row before: which it is now; the root if it was taken out.
+    pub(super) of_row: Vec<NodeId>,
+}
+
+/// The rows without those between a thread's root and its first function; `None` if there are none.
+pub(super) fn cut_runtime(frames: Frames<'_>, rows: &[ProfileNode]) -> Option<Cut> {
     let is_last = |frame: &Frame<StringId>| frames.text(frame.function).contains(LAST_OF_RUNTIME);
     let is_last: Vec<bool> = frames.frames.iter().map(is_last).collect();
     if !rows.iter().any(|row| is_last[row.frame.0 as usize]) {
         return None;
     }
     let mut cut = Vec::with_capacity(rows.len());
+    let mut of_row = Vec::with_capacity(rows.len());
     // By node: what is above its children in the new tree, the task or phase above it, and whether it
     // is below such a frame, for only the outermost is the thread's: what the program itself started
     // stays.
@@ -67,20 +75,22 @@ pub(super) fn cut_runtime(frames: Frames<'_>, rows: &[ProfileNode]) -> Option<Ve
         let (above, top, below) = kept[row.parent.index()];
         let last = is_last[row.frame.0 as usize];
         kept.push(if last && !below && row.own.is_zero() {
+            of_row.push(NodeId::ROOT);
             (top, top, true)
         } else {
             cut.push(ProfileNode { parent: above, ..*row });
             let id = node_id(cut.len());
+            of_row.push(id);
             let is_phase = frames.frames[row.frame.0 as usize].kind == FrameKind::Phase;
             let is_top = row.parent == NodeId::ROOT || (is_phase && above == top);
             (id, if is_top { id } else { top }, below || last)
         });
     }
-    Some(cut)
+    Some(Cut { rows: cut, of_row })
 }
 
 /// The functions of frames, each once, and which is each frame's.
-fn functions(frames: &[Frame<StringId>]) -> (Vec<Frame<StringId>>, Vec<FrameId>) {
+pub(super) fn functions(frames: &[Frame<StringId>]) -> (Vec<Frame<StringId>>, Vec<FrameId>) {
     let mut functions = Vec::new();
     let mut known = FxHashMap::default();
     let of_frame = frames.iter().map(|frame| {
@@ -96,7 +106,7 @@ fn functions(frames: &[Frame<StringId>]) -> (Vec<Frame<StringId>>, Vec<FrameId>)
 }
 
 /// By frame: its place in the order of the frames that rows with weight need.
-fn ranks(frames: Frames<'_>, rows: &[ProfileNode]) -> Vec<u32> {
+pub(super) fn ranks(frames: Frames<'_>, rows: &[ProfileNode]) -> Vec<u32> {
     let mut is_used = vec![false; frames.frames.len()];
     for row in rows {
         is_used[row.frame.0 as usize] = true;
@@ -119,7 +129,15 @@ fn ranks(frames: Frames<'_>, rows: &[ProfileNode]) -> Vec<u32> {
 /// Rows of equal frames below one parent as one, depth first, siblings by rank, without those that
 /// have no weight below them.
 fn merged(rows: &[ProfileNode], ranks: &[u32]) -> Vec<ProfileNode> {
-    let children = Children::of(rows, ranks);
+    merged_noting(rows, Children::of(rows, ranks, false), |_, _| {})
+}
+
+/// The same of these children; `note` is told of each row which node it became part of.
+pub(super) fn merged_noting(
+    rows: &[ProfileNode],
+    children: Children,
+    mut note: impl FnMut(NodeId, NodeId),
+) -> Vec<ProfileNode> {
     let row = |id: u32| &rows[id as usize - 1];
     let rank = |id: u32| children.ranks[id as usize];
     let mut nodes = Vec::with_capacity(children.order.len());
@@ -143,6 +161,7 @@ fn merged(rows: &[ProfileNode], ranks: &[u32]) -> Vec<ProfileNode> {
         let ProfileNode { frame, mut own, .. } = *row(members[start]);
         members[start + 1..stop].iter().for_each(|id| own += row(*id).own);
         nodes.push(ProfileNode { parent, frame, own });
+        members[start..stop].iter().for_each(|id| note(NodeId(*id), node_id(nodes.len())));
         let from = members.len();
         for index in start..stop {
             members.extend_from_slice(children.below(NodeId(members[index])));
@@ -156,7 +175,7 @@ fn merged(rows: &[ProfileNode], ranks: &[u32]) -> Vec<ProfileNode> {
 }
 
 /// Ids of the rows with weight, in themselves or below, by parent and rank.
-struct Children {
+pub(super) struct Children {
     order: Vec<u32>,
     /// The children of a parent stand at starts[parent]..starts[parent + 1].
     starts: Vec<u32>,
@@ -165,8 +184,9 @@ struct Children {
 }
 
 impl Children {
-    fn of(rows: &[ProfileNode], ranks: &[u32]) -> Children {
-        let mut needed = vec![false; rows.len() + 1];
+    /// With `all`, also of those without.
+    pub(super) fn of(rows: &[ProfileNode], ranks: &[u32], all: bool) -> Children {
+        let mut needed = vec![all; rows.len() + 1];
         for (index, row) in rows.iter().enumerate().rev() {
             let id = index + 1;
             needed[id] |= !row.own.is_zero();
@@ -213,8 +233,11 @@ fn counted(
 }
 
 /// Gives rows in form the table of their frames, numbered in order of first use.
-fn profile_of(frames: Frames<'_>, mut nodes: Vec<ProfileNode>) -> Profile {
-    let mut symbols = crate::SymbolTable::with_room(frames.frames.len(), frames.strings.len());
+pub(super) fn profile_of(frames: Frames<'_>, mut nodes: Vec<ProfileNode>) -> Profile {
+    // A few nodes of a large tree need few of its frames, of which most share their file.
+    let frames_max = frames.frames.len().min(nodes.len());
+    let strings_max = frames.strings.len().min(2 * frames_max);
+    let mut symbols = crate::SymbolTable::with_room(frames_max, strings_max);
     let mut strings: Vec<Option<StringId>> = vec![None; frames.strings.len()];
     let mut ids: Vec<Option<FrameId>> = vec![None; frames.frames.len()];
     for node in &mut nodes {

@@ -269,3 +269,41 @@ proptest! {
         prop_assert_eq!(diff.nodes().iter().map(|n| n.after).sum::<Weight>(), b.total());
     }
 }
+
+/// Trees with lines, unresolved addresses, phases, and threads' roots of the runtime, equal siblings too.
+fn rows() -> impl Strategy<Value = Vec<(u32, u8, u64)>> {
+    prop::collection::vec((any::<u32>(), 0..12u8, 0..3u64), 0..60)
+}
+
+proptest! {
+    #[test]
+    fn a_profile_of_a_shape_is_that_of_its_rows(rows in rows(), by_function in any::<bool>()) {
+        let mut symbols = SymbolTable::new();
+        let frames: Vec<FrameId> = (0..12)
+            .map(|frame| match frame {
+                0 => symbols.intern(&Frame::task("t")),
+                1 => symbols.intern(&Frame::phase("p")),
+                2 => symbols.intern(&Frame::function("std::__rust_begin_short_backtrace", "", 0)),
+                frame => symbols.intern(&Frame::function(["f", "g", "a"][frame % 3], "", frame as u32)),
+            })
+            .collect();
+        let frame = |frame: u8| frames[usize::from(frame)];
+        let rows: Vec<ProfileNode> = (0u32..).zip(&rows).map(|(place, (parent, of, cpu))| {
+            let mut own = Weight::ZERO;
+            own.count(State::Cpu, *cpu);
+            ProfileNode { parent: NodeId(parent % (place + 1)), frame: frame(*of), own }
+        }).collect();
+        let table = symbols.frames_by_number();
+        let expected = Profile::from_rows(table.strings, table.frames, rows.clone(), by_function);
+        let tree: Vec<_> = rows.iter().map(|row| (row.parent, row.frame)).collect();
+        let shape = Shape::of(table.strings.to_vec(), table.frames.to_vec(), &tree, by_function);
+        let weights = (1u32..).zip(&rows).filter(|(_, row)| !row.own.is_zero());
+        let weights = weights.map(|(id, row)| Some((shape.node(NodeId(id))?, row.own)));
+        // Time of the runtime itself has no place in a shape.
+        if let Some(weights) = weights.collect::<Option<Vec<_>>>() {
+            prop_assert_eq!(shape.profile(&weights), expected);
+        } else {
+            prop_assert!(by_function);
+        }
+    }
+}

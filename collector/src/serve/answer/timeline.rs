@@ -9,34 +9,34 @@ use crate::query::{Series, TimelineAnswer, TimelineQuery};
 
 /// Answer of `/api/v1/timeline`.
 #[derive(Serialize)]
-pub(crate) struct TimelineBody {
+pub(crate) struct TimelineBody<'a> {
     range: RangeBody,
     filter: FilterBody,
     first_ns: i64,
     step_ns: u64,
     steps: u64,
-    series: Vec<SeriesBody>,
+    series: Vec<SeriesBody<'a>>,
     others: usize,
     #[serde(flatten)]
     sampling: SamplingBody,
     data: Option<RangeBody>,
-    damaged: Vec<String>,
+    damaged: &'a [String],
 }
 
 #[derive(Serialize)]
-struct SeriesBody {
+struct SeriesBody<'a> {
     kind: &'static str,
-    name: String,
+    name: &'a str,
     totals: WeightBody,
     #[serde(flatten)]
-    steps: StepsBody,
+    steps: StepsBody<'a>,
 }
 
 /// A list of nanoseconds by step for each state, and for the sum of the waits. The kinds of waiting
 /// that are 0 throughout are left out.
-struct StepsBody(Vec<Weight>);
+struct StepsBody<'a>(&'a [Weight]);
 
-impl Serialize for StepsBody {
+impl Serialize for StepsBody<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let list = |of: &dyn Fn(&Weight) -> u64| self.0.iter().map(of).collect::<Vec<u64>>();
         let mut body = serializer.serialize_map(None)?;
@@ -51,8 +51,8 @@ impl Serialize for StepsBody {
     }
 }
 
-impl From<&Series> for SeriesBody {
-    fn from(series: &Series) -> Self {
+impl<'a> From<&'a Series> for SeriesBody<'a> {
+    fn from(series: &'a Series) -> Self {
         SeriesBody {
             kind: match series.kind {
                 Some(FrameKind::Task) => "task",
@@ -62,15 +62,15 @@ impl From<&Series> for SeriesBody {
                 Some(_) => "overflow",
                 None => "other",
             },
-            name: series.name.clone(),
+            name: &series.name,
             totals: WeightBody(series.weights.iter().copied().sum()),
-            steps: StepsBody(series.weights.clone()),
+            steps: StepsBody(&series.weights),
         }
     }
 }
 
-impl TimelineBody {
-    pub(crate) fn new(query: &TimelineQuery, answer: &TimelineAnswer) -> TimelineBody {
+impl<'a> TimelineBody<'a> {
+    pub(crate) fn new(query: &TimelineQuery, answer: &'a TimelineAnswer) -> TimelineBody<'a> {
         TimelineBody {
             range: answer.facts.range.into(),
             filter: (&query.filter).into(),
@@ -81,7 +81,7 @@ impl TimelineBody {
             others: answer.others,
             sampling: (&answer.facts.sampling).into(),
             data: answer.facts.data.map(RangeBody::from),
-            damaged: answer.facts.damaged.clone(),
+            damaged: &answer.facts.damaged,
         }
     }
 }

@@ -8,9 +8,10 @@ mod memory;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use clap::ValueEnum as _;
 use simulation::pattern::Busyness;
 use simulation::process::{Running, Serve, folder_bytes};
 use simulation::{Api, Timed};
@@ -48,6 +49,9 @@ pub(crate) struct Options {
     /// Times that each question is asked, after two that do not count.
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u16).range(1..=1_000))]
     rounds: u16,
+    /// Only this part.
+    #[arg(long, value_enum)]
+    part: Option<Part>,
     /// Of all contents.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -55,6 +59,30 @@ pub(crate) struct Options {
     /// real weights are measured times.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=9))]
     noise: u64,
+}
+
+/// What is measured, each with a collector of its own.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    /// The synthetic hour.
+    Hour,
+    /// The stretched capture of the demo.
+    Stretched,
+    /// The hour that the origin merged.
+    Merged,
+    /// The ledger.
+    Ledger,
+}
+
+impl Part {
+    fn measure(self, bench: &Bench<'_>, runtime: &tokio::runtime::Runtime) -> Result<Vec<String>> {
+        match self {
+            Part::Hour => hour(bench, runtime),
+            Part::Stretched => stretched(bench, runtime),
+            Part::Merged => merged(bench, runtime),
+            Part::Ledger => ledger(bench, runtime),
+        }
+    }
 }
 
 /// Measures and prints.
@@ -66,11 +94,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let _entered = runtime.enter();
     let mut rows = Vec::new();
-    for part in [hour, stretched, merged, ledger] {
-        let bench = Bench::new(options)?;
-        let part = part(&bench, &runtime)?;
-        part.iter().for_each(|row| eprintln!("{row}"));
-        rows.extend(part);
+    let parts = Part::value_variants().iter();
+    for part in parts.filter(|part| options.part.is_none_or(|only| only == **part)) {
+        let begin = Instant::now();
+        let part_rows = part.measure(&Bench::new(options)?, &runtime)?;
+        part_rows.iter().for_each(|row| eprintln!("{row}"));
+        eprintln!("{:.0} s", begin.elapsed().as_secs_f64());
+        rows.extend(part_rows);
     }
     println!("\n{}\n\n| what | target | measured |\n|---|---|---|", machine::describe(&load));
     rows.iter().for_each(|row| println!("{row}"));

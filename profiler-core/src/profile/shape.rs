@@ -1,0 +1,156 @@
+//! The shape of a tree: what all profiles of it share, so that each costs no more than its own nodes.
+
+use std::sync::Arc;
+
+use super::form::{self, Children, Cut, Frames};
+use super::{Profile, ProfileNode};
+use crate::{Frame, FrameId, NodeId, StringId, Weight};
+
+/// A tree in a profile's form, without weights: siblings by frame, equal ones as one. Profiles of
+/// parts of it are made without comparing a text, which takes most of the time otherwise.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    strings: Vec<Arc<str>>,
+    frames: Vec<Frame<StringId>>,
+    /// Parent and frame; node `NodeId(n)` stands at `n - 1`.
+    nodes: Vec<(NodeId, FrameId)>,
+    /// By row that it was made from: the node that it is part of; the root if it was taken out.
+    of_row: Vec<NodeId>,
+}
+
+impl Shape {
+    /// The shape of the tree of `rows`, as [`Profile::from_rows`] has them: parent and frame.
+    ///
+    /// # Panics
+    /// If a row names a node, a frame or a text that is not there.
+    #[must_use]
+    pub fn of(
+        strings: Vec<Arc<str>>,
+        mut frames: Vec<Frame<StringId>>,
+        rows: &[(NodeId, FrameId)],
+        by_function: bool,
+    ) -> Shape {
+        let row = |(parent, frame): &(NodeId, FrameId)| ProfileNode {
+            parent: *parent,
+            frame: *frame,
+            own: Weight::ZERO,
+        };
+        let mut rows: Vec<ProfileNode> = rows.iter().map(row).collect();
+        if by_function {
+            let (functions, of_frame) = form::functions(&frames);
+            rows.iter_mut().for_each(|row| row.frame = of_frame[row.frame.0 as usize]);
+            frames = functions;
+        }
+        let numbered = Frames { strings: &strings, frames: &frames };
+        let ranks = form::ranks(numbered, &rows);
+        let (mut nodes, mut of_row) = merged(&rows, &ranks);
+        if by_function
+            && let Some(Cut { rows, of_row: of_node }) = form::cut_runtime(numbered, &nodes)
+        {
+            let (cut, of_cut) = merged(&rows, &ranks);
+            for node in &mut of_row {
+                let place = of_node[node.index() - 1].index().checked_sub(1);
+                *node = place.map_or(NodeId::ROOT, |place| of_cut[place]);
+            }
+            nodes = cut;
+        }
+        let nodes = nodes.iter().map(|node| (node.parent, node.frame)).collect();
+        Shape { strings, frames, nodes, of_row }
+    }
+
+    /// The node that a row became part of; `None` if it is one of the runtime's, which has a node only
+    /// where it has time of its own.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    #[must_use]
+    pub fn node(&self, row: NodeId) -> Option<NodeId> {
+        let node = self.of_row[row.index() - 1];
+        (node != NodeId::ROOT).then_some(node)
+    }
+
+    /// The profile of these weights, by node of this shape. A node may come several times.
+    ///
+    /// # Panics
+    /// If there is no such node.
+    #[must_use]
+    pub fn profile(&self, weights: &[(NodeId, Weight)]) -> Profile {
+        let weights = || weights.iter().filter(|(_, weight)| !weight.is_zero());
+        let mut needed = Marks::new(self.nodes.len());
+        for (node, _) in weights() {
+            let mut at = *node;
+            while at != NodeId::ROOT && needed.mark(at) {
+                at = self.nodes[at.index() - 1].0;
+            }
+        }
+        let needed = needed.ranked();
+        let node = |id: NodeId| {
+            let (parent, frame) = self.nodes[id.index() - 1];
+            ProfileNode { parent: needed.place(parent), frame, own: Weight::ZERO }
+        };
+        let mut nodes: Vec<ProfileNode> = needed.ids().map(node).collect();
+        for (node, weight) in weights() {
+            nodes[needed.place(*node).index() - 1].own += *weight;
+        }
+        form::profile_of(Frames { strings: &self.strings, frames: &self.frames }, nodes)
+    }
+}
+
+/// All rows in form, and which node each became part of.
+fn merged(rows: &[ProfileNode], ranks: &[u32]) -> (Vec<ProfileNode>, Vec<NodeId>) {
+    let mut of_row = vec![NodeId::ROOT; rows.len()];
+    let children = Children::of(rows, ranks, true);
+    let nodes = form::merged_noting(rows, children, |row, node| of_row[row.index() - 1] = node);
+    (nodes, of_row)
+}
+
+/// A set of nodes, as bits.
+struct Marks(Vec<u64>);
+
+const WORD: u32 = u64::BITS;
+
+impl Marks {
+    fn new(nodes: usize) -> Marks {
+        Marks(vec![0; nodes / WORD as usize + 1])
+    }
+
+    /// Whether it was not marked before.
+    fn mark(&mut self, node: NodeId) -> bool {
+        let word = &mut self.0[(node.0 / WORD) as usize];
+        let before = std::mem::replace(word, *word | 1 << (node.0 % WORD));
+        before != *word
+    }
+
+    fn ranked(self) -> Ranked {
+        let mut count = 0;
+        let before = self.0.iter().map(|word| {
+            count += word.count_ones();
+            count - word.count_ones()
+        });
+        Ranked { before: before.collect(), marks: self }
+    }
+}
+
+/// The same, each with its place among them.
+struct Ranked {
+    marks: Marks,
+    /// By word: how many stand before it.
+    before: Vec<u32>,
+}
+
+impl Ranked {
+    /// From 1, in rising order; the root's is 0, for it is never marked.
+    fn place(&self, node: NodeId) -> NodeId {
+        let (word, bit) = ((node.0 / WORD) as usize, node.0 % WORD);
+        let upto = self.marks.0[word] & (u64::MAX >> (WORD - 1 - bit));
+        NodeId(if node == NodeId::ROOT { 0 } else { self.before[word] + upto.count_ones() })
+    }
+
+    fn ids(&self) -> impl Iterator<Item = NodeId> + '_ {
+        (0u32..).step_by(WORD as usize).zip(&self.marks.0).flat_map(|(start, word)| {
+            let rest = std::iter::successors(Some(*word), |bits| Some(bits & (bits - 1)));
+            let bits = rest.take_while(|bits| *bits != 0);
+            bits.map(move |bits| NodeId(start + bits.trailing_zeros()))
+        })
+    }
+}
