@@ -1,7 +1,8 @@
 //! Shapes of the fleet's tree, kept from one question to the next.
 //!
-//! The tree only grows, so a shape stays right for the nodes that it was made of. A question that
-//! meets younger ones makes it anew, if that costs about as much as its answer does anyhow.
+//! The tree only grows, so a shape stays right for the nodes that it was made of. It is made anew for a
+//! question that meets younger ones, if the tree has not grown since such a question before and this
+//! costs about as much as the answer does anyhow: so a tree that grows all the time costs nothing more.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, RwLock};
@@ -20,9 +21,17 @@ const WORTH_ONE_IN: usize = 8;
 /// Whether phases are shown, and whether lines are merged.
 type FormOfAnswer = (bool, bool);
 
-/// The shapes that are kept, the last used first.
+/// The shapes that are kept.
 #[derive(Debug, Default)]
-pub(crate) struct Shapes(Mutex<VecDeque<Arc<TreeShape>>>);
+pub(crate) struct Shapes(Mutex<Kept>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    /// The last used first.
+    shapes: VecDeque<Arc<TreeShape>>,
+    /// Nodes of the tree when a question found no shape.
+    missed_at: u32,
+}
 
 #[derive(Debug)]
 struct TreeShape {
@@ -66,10 +75,10 @@ impl Shapes {
 
     /// The shape of that form, if it is of all the nodes.
     fn find(&self, form: FormOfAnswer, touched: &IdSet) -> Option<Arc<TreeShape>> {
-        let mut kept = lock(&self.0);
-        let at = kept.iter().position(|shape| shape.form == form)?;
-        let shape = kept.remove(at)?;
-        kept.push_front(shape.clone());
+        let shapes = &mut lock(&self.0).shapes;
+        let at = shapes.iter().position(|shape| shape.form == form)?;
+        let shape = shapes.remove(at)?;
+        shapes.push_front(shape.clone());
         let nodes = u32::try_from(shape.node_of.len()).unwrap_or(u32::MAX);
         touched.last_below(u32::MAX).is_none_or(|last| last < nodes).then_some(shape)
     }
@@ -82,17 +91,93 @@ impl Shapes {
     ) -> Option<Arc<TreeShape>> {
         let nodes = read(tree).node_count();
         let is_worth = touched.count().saturating_mul(WORTH_ONE_IN) >= nodes as usize;
-        if !is_worth || nodes as usize > SHAPE_NODES_MAX {
+        let rests = std::mem::replace(&mut lock(&self.0).missed_at, nodes) == nodes;
+        if !rests || !is_worth || nodes as usize > SHAPE_NODES_MAX {
             return None;
         }
         let excerpt = Excerpt::of(tree, (0..nodes).collect());
         let top_of = [vec![NodeId::ROOT], excerpt.tops()].concat();
         let (shape, node_of) = excerpt.shape(form);
         let made = Arc::new(TreeShape { form, shape, node_of, top_of });
-        let mut kept = lock(&self.0);
-        kept.retain(|shape| shape.form != form);
-        kept.push_front(made.clone());
-        kept.truncate(SHAPES_MAX);
+        let shapes = &mut lock(&self.0).shapes;
+        shapes.retain(|shape| shape.form != form);
+        shapes.push_front(made.clone());
+        shapes.truncate(SHAPES_MAX);
         Some(made)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use profiler_core::{Filter, Frame, FrameId, State, ThreadKind};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::query::Phases;
+
+    /// Tasks, no task, the agent, phases, threads, lines of two functions, and a thread's root of the runtime.
+    fn frames(tree: &mut Tree) -> Vec<FrameId> {
+        let begin = "std::sys::__rust_begin_short_backtrace";
+        let first = [Frame::task("a"), Frame::task("b"), Frame::no_task(), Frame::agent()];
+        let below = [Frame::phase("p"), Frame::thread("x", 1), Frame::function(begin, "", 0)];
+        let lines = (0..6).map(|line| Frame::function(["f", "g"][line % 2], "", line as u32));
+        let all = first.into_iter().chain(below).chain(lines);
+        all.map(|frame| tree.symbols.intern(&frame)).collect()
+    }
+
+    fn grow(tree: &mut Tree, rows: &[(u32, usize)]) {
+        let before = (tree.symbols.string_count(), tree.symbols.frame_count(), tree.node_count());
+        let frames = frames(tree);
+        for (parent, frame) in rows {
+            let parent = NodeId(parent % tree.node_count());
+            let frame = frames[if parent == NodeId::ROOT { frame % 4 } else { 4 + frame % 9 }];
+            tree.trie.insert(parent, frame).unwrap();
+        }
+        tree.note_new(before.0, before.1, before.2);
+    }
+
+    fn rows() -> impl Strategy<Value = Vec<(u32, usize)>> {
+        prop::collection::vec((any::<u32>(), 0..36usize), 1..40)
+    }
+
+    proptest! {
+        /// Before and after the tree grew, whoever asked before.
+        #[test]
+        fn a_shape_answers_as_an_excerpt_does(
+            growths in prop::collection::vec((rows(), 1..4u64, any::<bool>(), any::<bool>()), 1..4),
+        ) {
+            let tree = RwLock::new(Tree::new(1_000, 1 << 20));
+            let shapes = Shapes::default();
+            for (rows, every, phases_shown, by_function) in growths {
+                grow(&mut tree.write().unwrap(), &rows);
+                let form = (phases_shown, by_function);
+                for (tasks, threads) in
+                    [(vec![], ThreadKind::Program), (vec!["a".to_owned()], ThreadKind::All)]
+                {
+                    let filter = Filter { tasks, threads, ..Filter::default() };
+                    let nodes = read(&tree).node_count();
+                    let touched: IdSet = (1..nodes).filter(|id| u64::from(*id) % every == 0).collect();
+                    let own = |node: NodeId| {
+                        let mut weight = Weight::ZERO;
+                        if u64::from(node.0) % every == 0 {
+                            weight.count(State::Lock, u64::from(node.0) % 3);
+                        }
+                        weight
+                    };
+                    let tops = read(&tree).tops_kept(&filter);
+                    let excerpt = Excerpt::of(&tree, touched.clone());
+                    let expected = excerpt.profile((&filter, &Phases::All), own, form);
+                    let ask = || shapes.profile(&tree, form, (&touched, &tops), own);
+                    match [ask(), ask()] {
+                        [before, Some(profile)] => {
+                            prop_assert!(before.is_none_or(|before| before == profile));
+                            prop_assert_eq!(profile, expected);
+                        }
+                        _ => prop_assert!(by_function || touched.count() == 0),
+                    }
+                }
+                prop_assert!(lock(&shapes.0).shapes.len() <= SHAPES_MAX);
+            }
+        }
     }
 }

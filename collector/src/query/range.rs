@@ -6,8 +6,11 @@ use std::sync::Arc;
 use profiler_core::{TimeRange, Timestamp};
 
 use super::QueryError;
+use super::error::echo;
 use super::params::{Params, RangeText, unknown};
+use super::time::{SPAN_ALLOWED, parse_span_ns};
 use crate::collector::Collector;
+use crate::limits::TIMELINE_STEPS_MAX;
 use crate::records::RunRow;
 use crate::sync::read;
 
@@ -39,6 +42,22 @@ pub(crate) fn asked_runs(
     match given && !runs.is_empty() {
         true => Err(QueryError::RunAndRange),
         false => runs.into_iter().map(|run| find_run(run, collector)).collect(),
+    }
+}
+
+/// A step that a question gives, of which its span must have few: `count` says how many.
+pub(crate) fn parse_step_ns(text: &str, count: impl Fn(u64) -> u64) -> Result<u64, QueryError> {
+    let step_ns = parse_span_ns(text).filter(|step_ns| *step_ns > 0);
+    let step_ns = step_ns.ok_or_else(|| QueryError::Form {
+        name: "step",
+        value: echo(text),
+        allowed: SPAN_ALLOWED.to_vec(),
+    })?;
+    match count(step_ns) {
+        steps if steps > TIMELINE_STEPS_MAX => {
+            Err(QueryError::Steps { step: echo(text), steps, limit: TIMELINE_STEPS_MAX })
+        }
+        _ => Ok(step_ns),
     }
 }
 

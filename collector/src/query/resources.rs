@@ -6,14 +6,12 @@ use std::sync::Arc;
 use profiler_core::{Resource, TimeRange, Timestamp};
 
 use super::QueryError;
-use super::error::echo;
 use super::params::{Params, choose, known_workers};
-use super::range::{RANGE_NAMES, asked_range, asked_runs};
+use super::range::{RANGE_NAMES, asked_range, asked_runs, parse_step_ns};
 use super::stored::{Cancel, Stored};
 use super::tasks::seconds_touched;
-use super::time::{SPAN_ALLOWED, parse_span_ns};
 use crate::collector::Collector;
-use crate::limits::{RESOURCE_POINTS_DEFAULT, RESOURCE_POINTS_MAX, TIMELINE_STEPS_MAX};
+use crate::limits::{RESOURCE_POINTS_DEFAULT, RESOURCE_POINTS_MAX};
 use crate::records::SampleRow;
 use crate::store::{Coverage, Plan, RowScan, TableName};
 use crate::sync::{lock, read};
@@ -66,7 +64,10 @@ impl ResourceQuery {
                 .expect("not empty"),
             workers: known_workers(&params, collector)?,
             measures: chosen.collect::<Result<_, _>>()?,
-            step_ns: step_ns(params.one("step")?, longest)?,
+            step_ns: match params.one("step")? {
+                Some(text) => parse_step_ns(text, |step_ns| longest.div_ceil(step_ns))?,
+                None => chosen_step_ns(longest),
+            },
             align: params.choice("align", &[("false", false), ("true", true)])?,
             spans,
         })
@@ -85,24 +86,10 @@ fn span_of_run(run: &crate::records::RunRow, now: Timestamp) -> (Option<String>,
     (Some(format!("{}@{}", run.run.name, run.id())), run.range(now))
 }
 
-fn step_ns(text: Option<&str>, length_ns: u64) -> Result<u64, QueryError> {
-    let Some(text) = text else {
-        let steps = STEPS_MS.into_iter().map(|milliseconds| milliseconds * 1_000_000);
-        let fits = |step: &u64| length_ns / step < RESOURCE_POINTS_DEFAULT;
-        return Ok(steps.clone().find(fits).unwrap_or(length_ns / RESOURCE_POINTS_DEFAULT + 1));
-    };
-    let step_ns = parse_span_ns(text).filter(|step_ns| *step_ns > 0);
-    let step_ns = step_ns.ok_or_else(|| QueryError::Form {
-        name: "step",
-        value: echo(text),
-        allowed: SPAN_ALLOWED.to_vec(),
-    })?;
-    match length_ns.div_ceil(step_ns) {
-        steps if steps > TIMELINE_STEPS_MAX => {
-            Err(QueryError::Steps { step: echo(text), steps, limit: TIMELINE_STEPS_MAX })
-        }
-        _ => Ok(step_ns),
-    }
+fn chosen_step_ns(length_ns: u64) -> u64 {
+    let steps = STEPS_MS.into_iter().map(|milliseconds| milliseconds * 1_000_000);
+    let fits = |step: &u64| length_ns / step < RESOURCE_POINTS_DEFAULT;
+    steps.clone().find(fits).unwrap_or(length_ns / RESOURCE_POINTS_DEFAULT + 1)
 }
 
 /// One measure of one worker.

@@ -210,34 +210,14 @@ impl Collector {
         let tops = self.tops_named(filter);
         let tasks: Vec<NodeId> = tops.iter().map(|top| top.node).collect();
         for counting in [Counting::Durations, Counting::DurationSums] {
-            let asked = Asked { tasks: Some(&tasks), workers: None, columns: counting.columns() };
-            // Rows of a task stand together.
             let mut sums: Vec<Option<NameTotal>> = vec![None; tops.len()];
-            stored.scan(
-                |_| counting,
-                asked,
-                |batch, rows| {
-                    rows.each(|index| {
-                        let outcome = Outcome::ALL.get(usize::from(batch.kind[index]));
-                        let top = tasks.binary_search(&NodeId(batch.task[index]));
-                        let (Some(outcome), Ok(top)) = (outcome, top) else { return };
-                        if !filter.keeps_outcome(*outcome) {
-                            return;
-                        }
-                        let sum = sums[top].get_or_insert_default();
-                        match counting {
-                            Counting::Durations => {
-                                sum.count_in_bucket(
-                                    *outcome,
-                                    batch.node[index],
-                                    batch.values[index],
-                                );
-                            }
-                            _ => sum.add_to_total(*outcome, batch.values[index]),
-                        }
-                    });
-                },
-            )?;
+            scan_outcomes(stored, counting, (&tasks, filter), |top, outcome, bucket, value| {
+                let sum = sums[top].get_or_insert_default();
+                match counting {
+                    Counting::Durations => sum.count_in_bucket(outcome, bucket, value),
+                    _ => sum.add_to_total(outcome, value),
+                }
+            })?;
             for (top, sum) in tops.iter().zip(sums) {
                 if let Some(sum) = sum {
                     totals.of(&top.name).absorb(sum);
@@ -269,25 +249,15 @@ impl Collector {
         let tasks: Vec<NodeId> = tops.iter().map(|top| top.node).collect();
         let mut nodes: Vec<PhaseNodes> = vec![PhaseNodes::default(); tops.len()];
         for counting in [Counting::Phases, Counting::PhaseSums] {
-            let asked = Asked { tasks: Some(&tasks), workers: None, columns: counting.columns() };
-            stored.scan(
-                |_| counting,
-                asked,
-                |batch, rows| {
-                    rows.each(|index| {
-                        let outcome = Outcome::ALL.get(usize::from(batch.kind[index]));
-                        let top = tasks.binary_search(&NodeId(batch.task[index]));
-                        let (Some(outcome), Ok(top)) = (outcome, top) else { return };
-                        if *outcome != Outcome::Lost && filter.keeps_outcome(*outcome) {
-                            let total = nodes[top].entry(batch.node[index]).or_default();
-                            match counting {
-                                Counting::Phases => total.add(batch.values[index], 0),
-                                _ => total.add(0, batch.values[index]),
-                            }
-                        }
-                    });
-                },
-            )?;
+            scan_outcomes(stored, counting, (&tasks, filter), |top, outcome, node, value| {
+                if outcome != Outcome::Lost {
+                    let total = nodes[top].entry(node).or_default();
+                    match counting {
+                        Counting::Phases => total.add(value, 0),
+                        _ => total.add(0, value),
+                    }
+                }
+            })?;
         }
         let mut thinned = 0u64;
         for (top, nodes) in tops.iter().zip(nodes).filter(|(_, nodes)| !nodes.is_empty()) {
@@ -307,6 +277,33 @@ impl Collector {
         }
         Ok(thinned)
     }
+}
+
+/// Shows the rows of `tasks` with an outcome that is asked for: the task's place among them, the outcome,
+/// the node or bucket, if the table has one, and the value.
+fn scan_outcomes(
+    stored: &mut Stored<'_>,
+    counting: Counting,
+    (tasks, filter): (&[NodeId], &TaskFilter),
+    mut visit: impl FnMut(usize, Outcome, u32, u64),
+) -> Result<(), QueryError> {
+    let asked = Asked { tasks: Some(tasks), workers: None, columns: counting.columns() };
+    stored.scan(
+        |_| counting,
+        asked,
+        |batch, rows| {
+            rows.each(|index| {
+                let outcome = Outcome::ALL.get(usize::from(batch.kind[index]));
+                let top = tasks.binary_search(&NodeId(batch.task[index]));
+                if let (Some(outcome), Ok(top)) = (outcome, top)
+                    && filter.keeps_outcome(*outcome)
+                {
+                    let node = batch.node.get(index).copied().unwrap_or(0);
+                    visit(top, *outcome, node, batch.values[index]);
+                }
+            });
+        },
+    )
 }
 
 /// Whether tasks of which there is no row ended in those seconds.

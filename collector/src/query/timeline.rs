@@ -8,13 +8,11 @@ use profiler_core::{
 };
 
 use super::QueryError;
-use super::error::echo;
 use super::params::{Filters, Params};
 use super::phases::Phases;
 use super::profile::Facts;
-use super::range::{RANGE_NAMES, asked_range};
+use super::range::{RANGE_NAMES, asked_range, parse_step_ns};
 use super::stored::{Asked, Cancel, Stored};
-use super::time::{SPAN_ALLOWED, parse_span_ns};
 use crate::collector::Collector;
 use crate::hot::{StoredWindow, View};
 use crate::limits::{TIMELINE_SERIES_MAX, TIMELINE_STEPS_MAX};
@@ -47,26 +45,11 @@ impl TimelineQuery {
         let params = Params::new(pairs, &names)?;
         let (range, _) = asked_range(&params, collector, now)?;
         let step_ns = match params.one("step")? {
-            Some(text) => given_step_ns(text, range)?,
+            Some(text) => parse_step_ns(text, |step_ns| Steps::new(range, step_ns).count)?,
             None => chosen_step_ns(range),
         };
         let phases = Phases::parse(&params, collector)?;
         Ok(TimelineQuery { range, step_ns, filter: Filters::parse(&params, collector)?, phases })
-    }
-}
-
-fn given_step_ns(text: &str, range: TimeRange) -> Result<u64, QueryError> {
-    let step_ns = parse_span_ns(text).filter(|step_ns| *step_ns > 0);
-    let step_ns = step_ns.ok_or_else(|| QueryError::Form {
-        name: "step",
-        value: echo(text),
-        allowed: SPAN_ALLOWED.to_vec(),
-    })?;
-    match Steps::new(range, step_ns).count {
-        steps if steps > TIMELINE_STEPS_MAX => {
-            Err(QueryError::Steps { step: echo(text), steps, limit: TIMELINE_STEPS_MAX })
-        }
-        _ => Ok(step_ns),
     }
 }
 

@@ -371,3 +371,60 @@ pub(super) fn end_of(file: &FileEntry) -> Option<Second> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tier::Period;
+    use super::*;
+
+    /// Files as (table, first and last second, megabytes), by id from 1; which are merged `after` so
+    /// many seconds.
+    fn check(files: &[(TableName, std::ops::Range<u32>, u64)], after: i64, expected: &[u64]) {
+        let files = (1..).zip(files).map(|(id, (table, seconds, megabytes))| {
+            let of = |second: u32| match table {
+                TableName::Counting(_, tier) => Period(second / tier.seconds()),
+                _ => Period(second),
+            };
+            let (from, to) = (of(seconds.start), Period(of(seconds.end - 1).0 + 1));
+            let (bytes, rows, crc32, level) = (megabytes << 20, 1, 0, 0);
+            FileEntry { table: *table, id, bytes, rows, crc32, from, to, level }
+        });
+        let manifest = Manifest { files: files.collect(), ..Manifest::default() };
+        let chosen = choose(&manifest, Due::By(Timestamp::from_unix_ns(after * 1_000_000_000)));
+        let ids: Vec<u64> = chosen.iter().flatten().map(|file| file.id).collect();
+        assert_eq!(ids, expected, "{after}");
+    }
+
+    #[test]
+    fn files_are_merged_once_what_they_are_about_is_over() {
+        const HOUR: u32 = 3_600;
+        let of = |tier| TableName::Counting(Counting::SamplesAll, tier);
+        let hours = of(Tier::Hour);
+        let two = [(hours, 0..60, 1), (hours, 60..120, 1)];
+        check(&two, 4_199, &[]);
+        check(&two, 4_200, &[1, 2]);
+        // The next hour goes on.
+        check(
+            &[(hours, 0..60, 1), (hours, 60..120, 1), (hours, HOUR..HOUR + 9, 1)],
+            4_200,
+            &[1, 2],
+        );
+        // So little is not worth to write so much again.
+        check(&[(hours, 0..60, 9), (hours, 60..120, 2)], 9_000, &[]);
+        // Minutes with those beside them; days when they are over; seconds with their hour.
+        let minutes = of(Tier::Minute);
+        let two = [(minutes, 0..60, 1), (minutes, 60..120, 1)];
+        check(&two, 1_199, &[]);
+        check(&two, 1_200, &[1, 2]);
+        let days = of(Tier::Day);
+        let two = [(days, 0..60, 1), (days, HOUR..2 * HOUR, 1)];
+        check(&two, 24 * 3_600 + 599, &[]);
+        check(&two, 24 * 3_600 + 600, &[1, 2]);
+        let seconds = TableName::Counting(Counting::Samples, Tier::Second);
+        check(&[(seconds, 0..60, 1), (seconds, 60..120, 1)], 4_199, &[]);
+        check(&[(seconds, 0..60, 1), (seconds, 60..120, 1)], 4_200, &[1, 2]);
+        check(&[(seconds, 0..60, 1), (seconds, HOUR..HOUR + 60, 1)], 90_000, &[]);
+        // Tables of ids grow for ever.
+        check(&[(TableName::Nodes, 1..60, 1), (TableName::Nodes, 60..120, 1)], 90_000, &[]);
+    }
+}

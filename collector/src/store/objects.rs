@@ -381,6 +381,24 @@ mod tests {
     }
 
     #[test]
+    fn one_of_many_that_cannot_be_made_to_last_is_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let objects = Objects::local(directory.path()).unwrap();
+        let mut paths: Vec<String> = (0..40).map(|file| format!("a/{}/{file}", file % 3)).collect();
+        for path in &paths {
+            objects.put_unsynced(path, Bytes::from_static(b"1")).unwrap();
+        }
+        objects.sync(&paths).unwrap();
+        for place in [0, 20, 40] {
+            paths.insert(place, "a/1/gone".into());
+            let error = objects.sync(&paths).unwrap_err().to_string();
+            assert!(error.contains("a/1/gone"), "{error}");
+            paths.remove(place);
+        }
+        objects.sync(&[]).unwrap();
+    }
+
+    #[test]
     fn calls_may_wait_on_a_runtimes_own_blocking_threads() {
         let directory = tempfile::tempdir().unwrap();
         let objects = Objects::local(directory.path()).unwrap();

@@ -21,8 +21,10 @@ use super::manifest::Manifest;
 use super::objects::Objects;
 use super::retention::Retention;
 use super::seal::Sealing;
+use super::segment::Written;
 use super::table::TableName;
 use super::tables::Tables;
+use super::tier::Period;
 use crate::ledger::TaskRow;
 use crate::tree::Tree;
 
@@ -145,6 +147,31 @@ fn a_crash_at_any_point_leaves_the_store_as_it_was_before_or_after_a_version() {
         }
     }
     assert!(versions.len() > 12, "{versions:?}");
+}
+
+#[test]
+fn a_version_that_names_what_may_not_last_is_not_published() {
+    let directory = tempfile::tempdir().unwrap();
+    let objects = Objects::local(directory.path()).unwrap();
+    let (tables, _) = Tables::open(objects.clone()).unwrap();
+    let before = tables.manifest();
+    let (from, to) = (Period(1), Period(2));
+    let written = Written { content: "rows".into(), rows: 1, from, to };
+    let entry = tables.put(TableName::Nodes, 0, written).unwrap();
+    let content = objects.get(&entry.path()).unwrap();
+    let publish = || {
+        let edit = |manifest: &mut Manifest| {
+            manifest.files.push(entry.clone());
+            true
+        };
+        tables.publish(edit, &mut |_| {})
+    };
+    objects.delete(&entry.path()).unwrap();
+    assert!(publish().unwrap_err().to_string().contains(&entry.path()));
+    assert_eq!(tables.manifest(), before);
+    objects.put_unsynced(&entry.path(), content).unwrap();
+    publish().unwrap();
+    assert_eq!(tables.manifest().files, [entry]);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use tonic::transport::{Channel, Endpoint};
 
 use crate::agent::{Agent, lock};
@@ -167,7 +167,13 @@ pub enum Count {
     Acks(u64),
     /// So many flushes handed to streams from now on.
     Sends(u64),
+    /// So many flushes held from now on, acked or found held by a stream after the one that sent them:
+    /// a collector that turns late data away until it has sealed ends streams whose acks are under way.
+    Held(u64),
 }
+
+/// How often a count is looked at that nothing springs for.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// A fleet at work; it ends when it is dropped.
 #[derive(Debug)]
@@ -269,6 +275,7 @@ impl Fleet {
         let (trap, counter, more) = match count {
             Count::Acks(more) => (acks, &counts.acked, more),
             Count::Sends(more) => (sends, &counts.sent, more),
+            Count::Held(more) => return self.reach_held(more, patience).await,
         };
         let goal = counter.load(Relaxed) + more;
         trap.at.store(goal, Relaxed);
@@ -285,6 +292,20 @@ impl Fleet {
         };
         trap.at.store(u64::MAX, Relaxed);
         result
+    }
+
+    async fn reach_held(&self, more: u64, patience: Duration) -> Result<(), FleetError> {
+        let counts = &self.shared.counts;
+        let held = || counts.acked.load(Relaxed) + counts.held_unacked.load(Relaxed);
+        let (goal, until) = (held() + more, Instant::now() + patience);
+        while held() < goal {
+            self.check()?;
+            if Instant::now() >= until {
+                return Err(self.stuck("flushes to be held", patience));
+            }
+            let _ = timeout(LOOK_EVERY, self.shared.changed.notified()).await;
+        }
+        Ok(())
     }
 
     /// Lets the agents get rid of what they have, until all are attached and nothing is open.

@@ -15,8 +15,8 @@ use simulation::program::{Program, Shape};
 use simulation::random::Random;
 use simulation::record::Detail;
 
-/// Longest wait for a feed to be acked.
-const PATIENCE: Duration = Duration::from_secs(1_800);
+/// Longest wait for a feed to be held.
+const PATIENCE: Duration = Duration::from_secs(300);
 /// Few enough that an agent's own ids stay in order, many enough that syncs are shared.
 const IN_FLIGHT: usize = 16;
 
@@ -82,7 +82,7 @@ impl Feed<'_> {
         fleet.point_at(running.address);
         let flushes = flushes_max * self.workers as u64;
         fleet
-            .reach(Count::Acks(flushes), PATIENCE)
+            .reach(Count::Held(flushes), PATIENCE)
             .await
             .with_context(|| format!("the collector's log ends:\n{}", running.process.log()))?;
         let pairs = fleet.counts().pairs.load(Relaxed);

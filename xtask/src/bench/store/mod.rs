@@ -5,6 +5,7 @@ mod demo;
 mod feed;
 mod memory;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
@@ -146,22 +147,21 @@ impl Bench<'_> {
         Ok((fed, memory_bytes))
     }
 
-    /// Bytes of a table's folder.
-    fn table_bytes(&self, table: &str) -> u64 {
-        folder_bytes(&self.data.join("tables").join(table)).unwrap_or(0)
-    }
-
-    /// All tables with their bytes, for the reader.
-    fn tables(&self) -> String {
-        let entries = fs::read_dir(self.data.join("tables")).into_iter().flatten().flatten();
-        let mut tables: Vec<String> = entries
-            .map(|entry| {
-                let name = entry.file_name().to_string_lossy().into_owned();
-                format!("{name} {:.2} MB", self.table_bytes(&name) as f64 / 1e6)
-            })
-            .collect();
-        tables.sort();
-        if tables.is_empty() { "no tables".into() } else { tables.join(", ") }
+    /// Bytes of each table's files in the newest version: beside these, the folder holds for a while what
+    /// they were merged from.
+    fn tables(&self) -> Result<BTreeMap<String, u64>> {
+        let versions = fs::read_dir(self.data.join("manifest"))?.flatten();
+        let newest =
+            versions.map(|entry| entry.path()).max().context("a store without versions")?;
+        let newest: serde_json::Value = serde_json::from_slice(&fs::read(newest)?)?;
+        let files = newest["body"]["files"].as_array().context("a version without files")?;
+        let mut tables = BTreeMap::new();
+        for file in files {
+            let (table, bytes) = (file["table"].as_str(), file["bytes"].as_u64());
+            let table = table.context("a file of no table")?.to_owned();
+            *tables.entry(table).or_default() += bytes.context("a file without bytes")?;
+        }
+        Ok(tables)
     }
 
     /// A row for each question: how long it takes warm, and what the collector works for it.
@@ -199,6 +199,13 @@ impl Bench<'_> {
             took.as_secs_f64(),
         ))
     }
+}
+
+/// All tables with their bytes, for the reader.
+fn in_words(tables: &BTreeMap<String, u64>) -> String {
+    let tables = tables.iter();
+    let tables = tables.map(|(table, bytes)| format!("{table} {:.2} MB", *bytes as f64 / 1e6));
+    tables.collect::<Vec<_>>().join(", ")
 }
 
 /// What a question took.
@@ -266,9 +273,11 @@ fn hour(bench: &Bench<'_>, runtime: &tokio::runtime::Runtime) -> Result<Vec<Stri
         },
     };
     let (fed, memory_bytes) = bench.feed(runtime, feed)?;
+    let compaction = bench.compact()?;
+    let tables = bench.tables()?;
     let per_row = |bytes: u64| bytes as f64 / fed.pairs as f64;
-    let samples = bench.table_bytes("samples_1s");
-    let names = bench.table_bytes("frames") + bench.table_bytes("nodes");
+    let bytes = |table: &str| tables.get(table).copied().unwrap_or(0);
+    let (samples, names) = (bytes("samples_1s"), bytes("frames") + bytes("nodes"));
     let mut rows = vec![
         format!(
             "| bytes a sample row, 1 s tier, with its share of the dictionaries | ≤ 2.0 | {:.2}; \
@@ -278,7 +287,7 @@ fn hour(bench: &Bench<'_>, runtime: &tokio::runtime::Runtime) -> Result<Vec<Stri
             fed.pairs as f64 / 1e6,
             feed.workers,
             fed.nodes,
-            bench.tables()
+            in_words(&tables)
         ),
         format!(
             "| taking that in | – | {:.1} s, {:.2} M pairs a second; memory {:.0} MB |",
@@ -286,6 +295,7 @@ fn hour(bench: &Bench<'_>, runtime: &tokio::runtime::Runtime) -> Result<Vec<Stri
             fed.pairs as f64 / fed.took.as_secs_f64() / 1e6,
             memory_bytes as f64 / 1e6
         ),
+        compaction,
     ];
     let range = format!("from={}&to={}", fed.from, fed.to);
     rows.extend(bench.ask(&[
@@ -331,6 +341,7 @@ fn stretched(bench: &Bench<'_>, runtime: &tokio::runtime::Runtime) -> Result<Vec
         year.flushes,
         year.pairs as f64 / 1e6
     )];
+    rows.push(bench.compact()?);
     let (month, year) = [month, year].map(|fed| format!("from={}&to={}", fed.from, fed.to)).into();
     let task = capture.task().context("the demo ran no task")?;
     rows.extend(bench.ask(&[
@@ -340,7 +351,6 @@ fn stretched(bench: &Bench<'_>, runtime: &tokio::runtime::Runtime) -> Result<Vec
         ("timeline of 30 d", "–", format!("timeline?{month}")),
         ("timeline of 1 y", "–", format!("timeline?{year}")),
     ])?);
-    rows.push(bench.compact()?);
     Ok(rows)
 }
 
@@ -362,12 +372,12 @@ fn merged(bench: &Bench<'_>, runtime: &tokio::runtime::Runtime) -> Result<Vec<St
     let range = format!("from={}&to={}", fed.from, fed.to);
     let workers: String =
         (0..feed.workers).map(|index| format!("&worker=merged-{index}")).collect();
-    let mut rows = bench.ask(&[
+    let mut rows = vec![bench.compact()?];
+    rows.extend(bench.ask(&[
         ("1 h × 1 s × 100 workers, as anybody asks", ORIGIN, format!("profile?{range}")),
         ("the same, each worker by name", ORIGIN, format!("profile?{range}{workers}")),
         ("the same, second by second", ORIGIN, format!("timeline?{range}&step=1s")),
-    ])?;
-    rows.push(bench.compact()?);
+    ])?);
     Ok(rows)
 }
 
@@ -397,14 +407,17 @@ fn ledger(bench: &Bench<'_>, runtime: &tokio::runtime::Runtime) -> Result<Vec<St
     };
     let (fed, memory_bytes) = bench.feed(runtime, feed)?;
     let ended = (fed.flushes - WORKERS as u64) * SLOTS as u64;
+    let compaction = bench.compact()?;
+    let tables = bench.tables()?;
     let mut rows = vec![format!(
         "| bytes a task | ≤ 25 | {:.1} of {:.2} M ({:.1} s; memory {:.0} MB; {}) |",
-        bench.table_bytes("tasks") as f64 / ended as f64,
+        tables.get("tasks").copied().unwrap_or(0) as f64 / ended as f64,
         ended as f64 / 1e6,
         fed.took.as_secs_f64(),
         memory_bytes as f64 / 1e6,
-        bench.tables()
+        in_words(&tables)
     )];
+    rows.push(compaction);
     let range = format!("from={}&to={}", fed.from, fed.to);
     let last_hour = format!("from={}&to={}", fed.to - 3_600, fed.to);
     rows.extend(bench.ask(&[
@@ -412,6 +425,5 @@ fn ledger(bench: &Bench<'_>, runtime: &tokio::runtime::Runtime) -> Result<Vec<St
         ("percentiles by name, 1 h", "≤ 5 ms", format!("tasks?summary=true&{last_hour}")),
         ("newest 100 tasks of 1 h", "–", format!("tasks?{last_hour}&limit=100")),
     ])?);
-    rows.push(bench.compact()?);
     Ok(rows)
 }
