@@ -1,15 +1,19 @@
 // What the page costs its reader's processor: node bench.mjs http://127.0.0.1:4747
 //
 // Times are those of the page's main thread on a processor, as the kernel counts them, so that a
-// busy machine does not change them. Prints a line for each figure.
+// busy machine does not change them. Answers are made beforehand and come by plain HTTP. While it is
+// measured, nothing is injected into the page but a look at whether it is ready, each quarter second.
 
 import fs from 'node:fs';
-import { Checks, open, start } from './harness.mjs';
-import { answerWith, hostile, manyNodes, manyTasks, nodesOf } from './made.mjs';
+import { Checks, open, proxy, start } from './harness.mjs';
+import { hostile, made, manyNodes, manyTasks, nodesOf, nothing } from './made.mjs';
 import { servePeers } from './peers.mjs';
 
 const [, , target] = process.argv;
-const browser = await start();
+/** How often each load is measured; the median is told. */
+const ROUNDS = Number(process.env.EMBERLINE_ROUNDS ?? 5);
+// A renderer that the browser keeps for the next page would be counted with this one's.
+const browser = await start({ args: ['--disable-features=SpareRendererForSitePerProcess'] });
 const session = await browser.newBrowserCDPSession();
 const RANGE = `from=${new Date(Date.now() - 300_000).toISOString()}&to=${new Date().toISOString()}`;
 /** A page has settled when it used less than this in each of two stretches of this length. */
@@ -17,50 +21,91 @@ const QUIET_MS = 3;
 const STRETCH_MS = 300;
 /** How long one may take to settle. */
 const SETTLE_MS_MAX = 120_000;
+/** How often it is looked whether a page is ready. */
+const LOOK_MS = 250;
 
-/** Milliseconds on a processor of the main thread of the one page that is open. */
-async function mainThread() {
+/** Milliseconds on a processor of threads of the one page that is open: its main thread, and its workers. */
+async function threads() {
   const { processInfo } = await session.send('SystemInfo.getProcessInfo');
-  const times = processInfo.filter(({ type }) => type === 'renderer').map(({ id }) => {
-    try {
-      return Number(fs.readFileSync(`/proc/${id}/task/${id}/schedstat`, 'utf8').split(' ')[0]) / 1e6;
-    } catch {
-      return 0;
+  const times = { main: 0, workers: 0 };
+  for (const { id } of processInfo.filter(({ type }) => type === 'renderer')) {
+    for (const thread of read(() => fs.readdirSync(`/proc/${id}/task`), [])) {
+      const isMain = Number(thread) === id;
+      // Threads may end while they are looked at.
+      if (!isMain && !read(() => fs.readFileSync(`/proc/${id}/task/${thread}/comm`, 'utf8'), '').startsWith('DedicatedWorker')) continue;
+      const ms = Number(read(() => fs.readFileSync(`/proc/${id}/task/${thread}/schedstat`, 'utf8'), '0').split(' ')[0]) / 1e6;
+      times[isMain ? 'main' : 'workers'] += ms;
     }
-  });
-  return times.reduce((sum, ms) => sum + ms, 0);
+  }
+  return times;
 }
 
+function read(from, otherwise) {
+  try {
+    return from();
+  } catch {
+    return otherwise;
+  }
+}
+
+const later = (ms) => new Promise((done) => setTimeout(done, ms));
+
 async function measured(work) {
-  const before = await mainThread();
+  const before = await threads();
   await work();
-  return (await mainThread()) - before;
+  const after = await threads();
+  return { main: after.main - before.main, workers: Math.max(0, after.workers - before.workers) };
 }
 
 /** Waits until nothing is being drawn any more: who draws in slices is measured to the end. */
 async function quiet() {
   const begun = Date.now();
   for (let calm = 0; calm < 2 && Date.now() - begun < SETTLE_MS_MAX; ) {
-    const ms = await measured(() => new Promise((done) => setTimeout(done, STRETCH_MS)));
-    calm = ms < QUIET_MS ? calm + 1 : 0;
+    const { main } = await measured(() => later(STRETCH_MS));
+    calm = main < QUIET_MS ? calm + 1 : 0;
   }
 }
 
-const say = (what, ms) => console.log(`${what}: ${ms.toFixed(1)} ms`);
-/** A frame was shown after what was done before. */
-const frame = (page) => page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done()))));
+const median = (values) => [...values].sort((a, b) => a - b)[Math.floor(values.length / 2)];
+const ms = (values) => `${median(values).toFixed(1)} ms (${Math.min(...values).toFixed(1)}–${Math.max(...values).toFixed(1)})`;
+const say = (what, values, more = '') => console.log(`${what}: ${ms([values].flat())}${more}`);
 
-async function load(made, path, ready) {
-  const page = await open(browser, new Checks());
-  await answerWith(page, made);
-  await page.goto(target.replace(/\/?$/, '/') + 'licenses');
-  await page.waitForSelector('pre');
-  const ms = await measured(async () => {
-    await page.goto(`${target.replace(/\/?$/, '/')}${path}?${RANGE}`);
-    await page.waitForSelector(ready);
+/** A page at `url`, and what it took until `ready` was there and all was drawn. */
+async function load(url, blank, ready) {
+  const page = await open(browser, new Checks(), { expected: /GL Driver Message/ });
+  const view = await page.context().newCDPSession(page);
+  await page.goto(blank);
+  await quiet();
+  const begun = Date.now();
+  const took = await measured(async () => {
+    await page.goto(url, { waitUntil: 'commit' });
+    for (;;) {
+      await later(LOOK_MS);
+      const { result } = await view.send('Runtime.evaluate', { expression: `document.querySelector(${JSON.stringify(ready)}) !== null` });
+      if (result.value === true || Date.now() - begun > SETTLE_MS_MAX) break;
+    }
     await quiet();
   });
-  return { page, ms };
+  return { page, view, took };
+}
+
+/** The page of `path` with these answers, loaded `ROUNDS` times; the last one stays open. */
+async function loads(what, answers, path, ready) {
+  const served = await proxy(target, '/', made(answers));
+  const all = [];
+  let opened;
+  for (let round = 0; round < ROUNDS; round++) {
+    await opened?.page.context().close();
+    opened = await load(`${served.url}${path}?${RANGE}`, `${served.url}livez`, ready);
+    all.push(opened.took);
+  }
+  const workers = median(all.map((one) => one.workers));
+  say(`${what}: load`, all.map((one) => one.main), workers > 0 ? `, and ${workers.toFixed(0)} ms beside it in a worker` : '');
+  const close = async () => {
+    await opened.page.context().close();
+    served.close();
+  };
+  return { ...opened, main: median(all.map((one) => one.main)), close };
 }
 
 /** Of `count` events, each in a frame of its own, what one costs. */
@@ -75,47 +120,76 @@ async function each(page, count, selector, type) {
       await new Promise(requestAnimationFrame);
     }
   }, { count, selector, type });
-  return (await measured(act)) / count;
+  // What is compiled on the way is no frame's.
+  await act();
+  const rounds = [];
+  for (let round = 0; round < 3; round++) rounds.push((await measured(act)).main / count);
+  return rounds;
 }
 
-{
-  const { page, ms } = await load(hostile(['load']), 'licenses', 'pre');
-  say('a page of text: load', ms);
-  await page.context().close();
+/** From clicks that zoom in, one row deeper each time, to the frames that show it, as the browser itself
+ * times events: by the clock, in steps of 8 ms. */
+async function clicks(page) {
+  await page.evaluate(() => {
+    window.shownAfter = [];
+    new PerformanceObserver((list) => list.getEntries().forEach((entry) => { if (entry.name === 'click') window.shownAfter.push(entry.duration); })).observe({ type: 'event', durationThreshold: 16 });
+  });
+  const box = await page.locator('.flame').boundingBox();
+  const cpu = [];
+  for (let row = 1; row <= 6; row++) {
+    const { main } = await measured(async () => {
+      await page.mouse.click(box.x + 30, box.y + 19 * row + 8);
+      await later(400);
+    });
+    cpu.push(main);
+  }
+  // Those under the threshold of 16 ms are not told.
+  const told = await page.evaluate(() => window.shownAfter);
+  return { cpu, shown: [...told, ...Array(Math.max(0, cpu.length - told.length)).fill(16)] };
 }
-const NODES = [1000, 100_000, 1_000_000];
-const loads = new Map();
-for (const count of NODES) {
-  const { page, ms } = await load({ ...hostile(['load']), profile: manyNodes(count) }, 'profile', '.flame canvas[data-rects]');
-  loads.set(count, ms);
-  say(`${count} nodes: load`, ms);
-  say(`${count} nodes: a frame of zooming`, await each(page, 60, '.flame', 'wheel'));
-  say(`${count} nodes: a frame of hovering`, await each(page, 60, '.flame', 'move'));
-  say(`${count} nodes: a search`, await measured(async () => {
-    await page.fill('.search input', 'function_12');
-    await page.waitForSelector('.search output');
+
+/** Typing a word: until what it finds is shown and the address has it. */
+async function search(view) {
+  const type = (text) => view.send('Runtime.evaluate', { expression: `{ const field = document.querySelector('.search input'); field.value = ${JSON.stringify(text)}; field.dispatchEvent(new Event('input', { bubbles: true })); }` });
+  const all = [];
+  for (let round = 0; round < ROUNDS; round++) {
+    all.push((await measured(async () => { await type(`function_1${round}`); await quiet(); })).main);
+    await type('');
     await quiet();
-  }));
-  console.log(`${count} nodes: ${await page.getAttribute('.flame canvas', 'data-rects')} rectangles, ${await page.evaluate(() => document.querySelectorAll('*').length)} DOM nodes`);
-  await page.context().close();
+  }
+  return all;
+}
+
+const domNodes = (page) => page.evaluate(() => document.querySelectorAll('*').length);
+
+await (await loads('a page of one word, for comparison', nothing(), 'livez', 'body')).close();
+await (await loads('a page without samples', nothing(), 'profile', '.empty h2')).close();
+const NODES = [1000, 100_000, 1_000_000];
+const ours = new Map();
+for (const count of NODES) {
+  const words = `${count} nodes`;
+  const { page, view, main, close } = await loads(words, { ...hostile(['load']), profile: manyNodes(count) }, 'profile', '.flame canvas[data-rects]');
+  ours.set(count, main);
+  console.log(`${words}: ${await page.getAttribute('.flame canvas', 'data-rects')} rectangles, ${await domNodes(page)} DOM nodes`);
+  say(`${words}: a frame of zooming`, await each(page, 60, '.flame', 'wheel'));
+  say(`${words}: a frame of hovering`, await each(page, 60, '.flame', 'move'));
+  await page.keyboard.press('0');
+  say(`${words}: a search`, await search(view));
+  const { cpu, shown } = await clicks(page);
+  say(`${words}: a click, on a processor`, cpu);
+  say(`${words}: from a click to its frame`, shown);
+  await close();
 }
 for (const count of [5000, 100_000]) {
-  const { page, ms } = await load({ ...hostile(['load']), tasks: manyTasks(count) }, 'tasks', '.stream canvas[data-rects]');
-  say(`${count} tasks: load`, ms);
+  const { page, close } = await loads(`${count} tasks`, { ...hostile(['load']), tasks: manyTasks(count) }, 'tasks', '.stream canvas[data-rects]');
   say(`${count} tasks: a frame of zooming`, await each(page, 60, '.stream', 'wheel'));
-  await page.context().close();
+  await close();
 }
 for (const count of [1000, 100_000]) {
-  const { peers, close } = await servePeers(nodesOf(count));
+  const { peers, blank, close } = await servePeers(nodesOf(count));
   for (const { name, url, ready } of peers) {
-    const page = await open(browser, new Checks(), { expected: /GL Driver Message/ });
-    page.setDefaultTimeout(SETTLE_MS_MAX);
-    const ms = await measured(async () => {
-      await page.goto(url);
-      await page.waitForSelector(ready);
-      await quiet();
-    });
-    console.log(`${count} nodes: load in ${name}: ${ms.toFixed(0)} ms, ${(ms / loads.get(count)).toFixed(1)} times ours, ${await page.evaluate(() => document.querySelectorAll('*').length)} DOM nodes`);
+    const { page, took } = await load(url, blank, ready);
+    console.log(`${count} nodes: load in ${name}: ${took.main.toFixed(0)} ms, ${(took.main / ours.get(count)).toFixed(1)} times ours, ${await domNodes(page)} DOM nodes`);
     await page.context().close();
   }
   close();

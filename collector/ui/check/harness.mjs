@@ -30,10 +30,10 @@ export class Checks {
 }
 
 /** Starts the browser that the environment names, or Debian's. */
-export async function start() {
+export async function start({ args = [] } = {}) {
   const executablePath = process.env.EMBERLINE_CHROMIUM ?? '/usr/bin/chromium';
   // What runs as root has no sandbox of its own; the page is ours.
-  return chromium.launch({ executablePath, args: ['--no-sandbox'] });
+  return chromium.launch({ executablePath, args: ['--no-sandbox', ...args] });
 }
 
 /** A page on which every error of the console and every refusal of the policy is a failure. */
@@ -81,11 +81,17 @@ export async function checkAccess(page, checks, what) {
   checks.expect(serious.length === 0, `${what}: no serious finding of axe`, told.join('\n  '));
 }
 
-/** Serves `target` below `base`, as a proxy would; everything else is not found. */
-export async function proxy(target, base) {
+/** Serves `target` below `base`, as a proxy would; everything else is not found. What `made` answers itself
+ * is not asked of the target. */
+export async function proxy(target, base, made = () => undefined) {
   const server = http.createServer((request, response) => {
     if (!request.url.startsWith(base)) {
       response.writeHead(404).end();
+      return;
+    }
+    const answer = made(new URL(request.url, 'http://made'));
+    if (answer !== undefined) {
+      response.writeHead(200, { 'content-type': answer.contentType }).end(answer.body);
       return;
     }
     const to = http.request(target.replace(/\/$/, '') + request.url.slice(base.length - 1), { method: request.method, headers: request.headers }, (answer) => {

@@ -173,18 +173,24 @@ export function nothing() {
   return { ...made, profile: { ...made.profile, ...empty, workers: [] }, timeline: { ...made.timeline, ...empty } };
 }
 
-/** Lets a page ask these answers instead of the collector. One may be a function of what is asked. */
-export async function answerWith(page, made) {
-  const texts = Object.fromEntries(Object.entries(made).map(([name, value]) => [name, typeof value === 'function' ? value : JSON.stringify(value)]));
-  await page.context().route('**/api/v1/**', (route) => {
-    const url = new URL(route.request().url());
+/** Which of these answers a question gets; nothing for what is none. One may be a function of what is asked. */
+export function made(answers) {
+  const texts = Object.fromEntries(Object.entries(answers).map(([name, value]) => [name, typeof value === 'function' ? value : JSON.stringify(value)]));
+  return (url) => {
+    if (!url.pathname.includes('/api/v1/')) return undefined;
     const name = url.pathname.split('/').pop();
     // A stream that says once that there is something, and ends; the page then asks by itself.
-    if (name === 'live') return route.fulfill({ contentType: 'text/event-stream', body: `retry: 600000\nevent: news\ndata: {"now_ns":${now()},"data_to_ns":null,"flushes":1}\n\n` });
+    if (name === 'live') return { contentType: 'text/event-stream', body: `retry: 600000\nevent: news\ndata: {"now_ns":${now()},"data_to_ns":null,"flushes":1}\n\n` };
     const summary = name === 'transfers' ? 'transferSums' : 'summary';
     const body = texts[url.searchParams.has('summary') ? summary : name];
-    return route.fulfill({ contentType: 'application/json', body: typeof body === 'function' ? JSON.stringify(body(url)) : body });
-  });
+    return { contentType: 'application/json', body: typeof body === 'function' ? JSON.stringify(body(url)) : body };
+  };
+}
+
+/** Lets a page ask these answers instead of the collector. */
+export async function answerWith(page, answers) {
+  const answer = made(answers);
+  await page.context().route('**/api/v1/**', (route) => route.fulfill(answer(new URL(route.request().url()))));
 }
 
 /** `count` tasks on 100 threads of 10 workers, one after the other. */

@@ -356,7 +356,7 @@ async function ranges() {
   const page = await open(browser, checks);
   await page.goto(at('profile'));
   await page.waitForSelector('.timeline canvas');
-  const box = await page.locator('.timeline .u-over').boundingBox();
+  const box = await page.locator('.timeline .plot').boundingBox();
   await page.mouse.move(box.x + box.width - 200, box.y + 20);
   await page.mouse.down();
   await page.mouse.move(box.x + box.width - 60, box.y + 30, { steps: 5 });

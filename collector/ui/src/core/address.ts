@@ -97,6 +97,8 @@ export function changed(params: URLSearchParams, changes: Changes): URLSearchPar
 
 /** Changes the current page's parameters. */
 export function change(changes: Changes, replace = false): void {
+  // Another range is no run's any more.
+  if (('from' in changes || 'to' in changes) && !('run' in changes)) changes = { ...changes, run: null };
   const url = new URL(location.href);
   go(url.pathname.slice(BASE.pathname.length), changed(current().params, changes), replace);
 }

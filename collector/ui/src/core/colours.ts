@@ -23,27 +23,38 @@ export function variable(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
-const plain = new Map<string, string>();
-const probe = new OffscreenCanvas(1, 1).getContext('2d', { willReadFrequently: true });
+/** A colour of OKLCH (hue in degrees) as `#c0ffee`, the form that a canvas reads fastest. Made by hand,
+ * for to paint each and to read it back costs more. The numbers are those that define the space. */
+export function oklch(lightness: number, chroma: number, hue: number): string {
+  const angle = (hue * Math.PI) / 180;
+  const [a, b] = [chroma * Math.cos(angle), chroma * Math.sin(angle)];
+  const l = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3;
+  const m = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3;
+  const s = (lightness - 0.0894841775 * a - 1.291485548 * b) ** 3;
+  const rgb = [
+    4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s,
+    -1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * s,
+    -0.0041960863 * l - 0.7034186147 * m + 1.707614701 * s,
+  ];
+  return `#${rgb.map(byteOf).join('')}`;
+}
 
-/** A colour in the form that a canvas reads fastest: the same one is set thousands of times. */
-export function asHex(text: string): string {
-  let hex = plain.get(text);
-  if (hex === undefined) {
-    if (!probe) return text;
-    probe.fillStyle = text;
-    probe.fillRect(0, 0, 1, 1);
-    const [red, green, blue] = probe.getImageData(0, 0, 1, 1).data;
-    hex = `#${((red << 16) | (green << 8) | blue).toString(16).padStart(6, '0')}`;
-    plain.set(text, hex);
-  }
-  return hex;
+/** A linear part of a colour as two digits of sRGB. */
+function byteOf(linear: number): string {
+  const part = linear <= 0.0031308 ? 12.92 * linear : 1.055 * linear ** (1 / 2.4) - 0.055;
+  return Math.round(255 * Math.max(0, Math.min(1, part))).toString(16).padStart(2, '0');
+}
+
+/** A colour such as `#c0ffee` as the bytes of a pixel. */
+export function pixelOf(hex: string): number {
+  const rgb = Number.parseInt(hex.slice(1), 16);
+  return ((255 << 24) | ((rgb & 255) << 16) | (rgb & 0xff00) | (rgb >> 16)) >>> 0;
 }
 
 function colour(index: number, chroma: number): string {
   const step = Math.floor(index / HUES.length) % 3;
   const lightness = isDark() ? 0.56 - step * 0.07 : 0.76 - step * 0.08;
-  return asHex(`oklch(${lightness} ${chroma} ${HUES[index % HUES.length]})`);
+  return oklch(lightness, chroma, HUES[index % HUES.length]);
 }
 
 /** Which of the colours each task has. Kept, so that a new task does not change the others'. */
@@ -70,27 +81,32 @@ function placeOf(name: string): number {
 export function taskColour(name: string): string {
   if (name.endsWith(' others]')) return isDark() ? '#8a857e' : '#d8d2ca';
   if (name.startsWith('[')) return isDark() ? '#4f4c49' : '#b3ada5';
-  const theme = isDark();
-  if (theme !== knownTheme) {
-    known.clear();
-    knownTheme = theme;
-  }
-  let found = known.get(name);
-  if (found === undefined) known.set(name, (found = colour(placeOf(name), 0.13)));
-  return found;
+  return themed(`task ${name}`, () => colour(placeOf(name), 0.13));
 }
 
 /** Colours that were asked for in the theme of now. */
 const known = new Map<string, string>();
 let knownTheme = isDark();
 
+/** A colour that is made once for each theme. */
+function themed(name: string, make: () => string): string {
+  const theme = isDark();
+  if (theme !== knownTheme) {
+    known.clear();
+    knownTheme = theme;
+  }
+  let found = known.get(name);
+  if (found === undefined) known.set(name, (found = make()));
+  return found;
+}
+
 /** A crate's colour, in full and pale (for what a search did not match). */
 export function crateColour(name: string): { full: string; pale: string } {
   const hue = hash(name) % 360;
   const shift = (hash(`${name}/`) % 5) * 0.012;
   return isDark()
-    ? { full: asHex(`oklch(${0.44 + shift} 0.085 ${hue})`), pale: asHex(`oklch(0.28 0.015 ${hue})`) }
-    : { full: asHex(`oklch(${0.8 + shift} 0.085 ${hue})`), pale: asHex(`oklch(0.94 0.012 ${hue})`) };
+    ? { full: oklch(0.44 + shift, 0.085, hue), pale: oklch(0.28, 0.015, hue) }
+    : { full: oklch(0.8 + shift, 0.085, hue), pale: oklch(0.94, 0.012, hue) };
 }
 
 const STATE_HUES: Record<State, [number, number]> = {
@@ -100,7 +116,7 @@ const STATE_HUES: Record<State, [number, number]> = {
 
 export function stateColour(state: State): string {
   const [hue, chroma] = STATE_HUES[state];
-  return asHex(`oklch(${isDark() ? 0.52 : 0.8} ${chroma} ${hue})`);
+  return oklch(isDark() ? 0.52 : 0.8, chroma, hue);
 }
 
 /** Phases of tasks, as the field knows them: what waits is gray, transfers are red, the disk is orange. */
@@ -113,7 +129,7 @@ export function phaseColour(name: string): string {
   const [hue, chroma] = PHASE_HUES[name] ?? [hash(name) % 360, 0.1];
   // What goes out is a little darker than what comes in.
   const shift = name === 'serialize' || name === 'disk-write' ? -0.1 : 0;
-  return asHex(`oklch(${(isDark() ? 0.52 : 0.8) + shift} ${chroma} ${hue})`);
+  return themed(`phase ${name}`, () => oklch((isDark() ? 0.52 : 0.8) + shift, chroma, hue));
 }
 
 /** How many shades a change has in each direction. */
@@ -126,5 +142,5 @@ export function changeColour(before: number, after: number): string {
   const shade = Math.round(change * CHANGE_SHADES) / CHANGE_SHADES;
   const size = Math.sqrt(Math.abs(shade));
   const light = isDark() ? 0.36 + 0.2 * size : 0.92 - 0.16 * size;
-  return asHex(`oklch(${light} ${0.14 * size} ${shade > 0 ? 50 : 250})`);
+  return themed(`change ${shade}`, () => oklch(light, 0.14 * size, shade > 0 ? 50 : 250));
 }

@@ -105,3 +105,11 @@ export function bytes(value: number): string {
   for (let size = Math.abs(value); size >= 999.5 && unit < units.length - 1; size /= 1000) unit++;
   return unit === 0 ? `${count(value)} B` : `${digits(value / 1000 ** unit)} ${units[unit]}`;
 }
+
+/** Steps of time axes. */
+const STEPS_MS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 3e4, 6e4, 3e5, 6e5, 18e5, 36e5, 216e5, 864e5, 6048e5, 2592e6];
+
+/** The least step of a time axis that is at least as long. */
+export function timeStepMs(leastMs: number): number {
+  return STEPS_MS.find((ms) => ms >= leastMs) ?? leastMs;
+}

@@ -3,7 +3,7 @@
 
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { onTheme } from '../core/colours';
-import { Fingers } from '../core/fingers';
+import { usePan } from '../core/pan';
 import { nodeAt, Painter, ROW_PX, type Colouring, type View } from './draw';
 import { NO_FUNCTION, type Functions, type Layout } from './layout';
 import { ACTIONS, NodeMenu, type Action } from './NodeMenu';
@@ -30,8 +30,8 @@ interface Properties {
   onAction(action: Action, fn: number): void;
 }
 
-/** How far the pointer moves before a press is a drag and no click. */
-const DRAG_PX = 4;
+/** Less is not zoomed into, in nanoseconds. */
+const SHOWN_NS_MIN = 1000;
 
 export function FlameGraph(properties: Properties) {
   const { layout, functions, rootLabel, zoom, upward, colouring, found } = properties;
@@ -46,8 +46,6 @@ export function FlameGraph(properties: Properties) {
   // Of the picked node.
   const [menu, setMenu] = useState<{ px: number; py: number } | null>(null);
   const pickedPath = useRef('');
-  const drag = useRef<{ px: number; from: number; to: number; moved: boolean } | null>(null);
-  const fingers = useRef(new Fingers());
   const rows = layout.rowStarts.length - 1;
   const painter = useMemo(() => new Painter(functions, rootLabel), [functions, rootLabel, theme]);
   const from = free?.from ?? layout.x[zoom];
@@ -111,45 +109,19 @@ export function FlameGraph(properties: Properties) {
     return { node: nodeAt(layout, view, size.width, px, py), px: event.clientX, py: event.clientY };
   }
 
-  function moved(event: PointerEvent) {
-    const start = drag.current;
-    const pinch = fingers.current.moved(event);
-    if (start && (pinch || Math.abs(event.clientX - start.px) > DRAG_PX)) start.moved = true;
-    if (pinch) zoomAt(pinch.clientX, pinch.factor);
-    if (fingers.current.both) return;
-    if (start?.moved && start.to - start.from < layout.total[0]) {
-      const shift = ((start.px - event.clientX) / size.width) * (start.to - start.from);
-      setFree(inside(start.from + shift, start.to + shift));
-      setHover(null);
-      return;
-    }
-    const next = at(event);
-    setHover(next.node < 0 ? null : next);
-  }
-
   function inside(from: number, to: number) {
     const length = Math.min(to - from, layout.total[0]);
     const start = Math.max(0, Math.min(from, layout.total[0] - length));
     return { from: start, to: start + length };
   }
 
-  function wheel(event: WheelEvent) {
-    if (!event.ctrlKey && !event.metaKey) return;
-    event.preventDefault();
-    zoomAt(event.clientX, Math.exp(event.deltaY * 0.002));
-  }
-
-  function zoomAt(clientX: number, factor: number) {
-    const box = canvas.current!.getBoundingClientRect();
-    const centre = view.from + ((clientX - box.left) / size.width) * (view.to - view.from);
-    const length = Math.max(1000, (view.to - view.from) * factor);
-    setFree(inside(centre - (centre - view.from) * (length / (view.to - view.from)), centre + (view.to - centre) * (length / (view.to - view.from))));
-  }
-  // Preact listens passively to wheels, which could not be kept from zooming the whole page.
-  useEffect(() => {
-    const element = scroller.current!;
-    element.addEventListener('wheel', wheel, { passive: false });
-    return () => element.removeEventListener('wheel', wheel);
+  const pan = usePan({
+    box: scroller, leftPx: 0, widthPx: size.width, shown: view, lengthMin: SHOWN_NS_MIN, isMovable: view.to - view.from < layout.total[0],
+    onMove: ({ from, to }) => setFree(inside(from, to)),
+    onHover: (event) => {
+      const next = event && at(event);
+      setHover(next === null || next.node < 0 ? null : next);
+    },
   });
 
   function key(event: KeyboardEvent) {
@@ -192,13 +164,9 @@ export function FlameGraph(properties: Properties) {
         ref={scroller} class="flame" tabIndex={0} role="application" aria-label={`${properties.label}. Arrow keys move, Enter zooms, Escape goes up.`}
         style={{ height: `${rows * ROW_PX}px` }}
         onScroll={(event) => { setTop(event.currentTarget.scrollTop); setHover(null); }}
-        onPointerMove={moved}
-        onPointerLeave={(event) => { fingers.current.up(event); setHover(null); drag.current = null; }}
-        onPointerDown={(event) => { fingers.current.down(event); drag.current = { px: event.clientX, from: view.from, to: view.to, moved: false }; }}
-        onPointerUp={(event) => { fingers.current.up(event); setTimeout(() => { drag.current = null; }); }}
-        onPointerCancel={(event) => { fingers.current.up(event); drag.current = null; }}
+        {...pan.handlers}
         onClick={(event) => {
-          if (drag.current?.moved) return;
+          if (pan.wasDrag()) return;
           const { node } = at(event);
           if (node >= 0) { pick(node); properties.onZoom(node); }
         }}

@@ -3,6 +3,7 @@
 import { Problem } from '../core/api';
 import type { Compared, Scale } from './compare';
 import type { Loaded, Outside } from './load';
+import { unpacked } from './parcel';
 import type { Reply, Request } from './worker';
 
 interface Asked {
@@ -19,7 +20,7 @@ function start(): Worker {
   started.onmessage = ({ data }: MessageEvent<Reply>) => {
     const asker = asked.get(data.id);
     asked.delete(data.id);
-    if ('loaded' in data) asker?.done(data.loaded);
+    if ('loaded' in data) asker?.done({ ...data.loaded, functions: unpacked(data.loaded.functions) } as Loaded | Compared);
     else asker?.failed(new Problem(data.problem.kind, data.problem.message, data.problem.nearest));
   };
   // It could not be loaded: most likely the collector was replaced or is away.

@@ -1,7 +1,7 @@
 // Draws a layout on a canvas. What it costs is bounded by pixels: nodes narrower than half a pixel
 // are joined to runs, which are found by galloping and not node by node.
 
-import { changeColour, crateColour, isDark, phaseColour, stateColour, taskColour, variable } from '../core/colours';
+import { changeColour, crateColour, isDark, phaseColour, pixelOf, stateColour, taskColour, variable } from '../core/colours';
 import { shown, shortFile, withoutGenerics } from '../core/names';
 import { STATES } from '../core/states';
 import { phasesOf } from './change';
@@ -30,48 +30,54 @@ export interface View {
   found: Uint8Array | undefined;
 }
 
+/** Colours as pixels. */
 interface Paint {
-  full: string;
-  pale: string;
+  full: number;
+  pale: number;
 }
 
 /** Colours and labels of functions, made once for a profile and theme. */
 export class Painter {
   private readonly paints: Paint[];
   private readonly labels: (string | undefined)[];
-  private readonly states: string[];
+  private readonly states: number[];
   private readonly ground: string;
   private readonly text: string;
-  private readonly run: string;
-  private readonly match: string;
-  private readonly rootFill: string;
-  private readonly phasePaints: (string | undefined)[];
+  private readonly run: number;
+  private readonly match: number;
+  private readonly rootFill: number;
+  private readonly phasePaints: (number | undefined)[];
   /** The phase of each node of the layout that was drawn last. */
   private phases: { of: Layout; fn: Uint32Array } | undefined;
+  private picture = new OffscreenCanvas(1, 1);
 
   constructor(
     private readonly functions: Functions,
     private readonly rootLabel: string,
   ) {
-    const pale = isDark() ? '#2c2a28' : '#efebe6';
+    const pale = pixelOf(isDark() ? '#2c2a28' : '#efebe6');
+    const other = { full: pixelOf(isDark() ? '#4a4744' : '#cfc9c1'), pale };
     const crates = new Map<string, Paint>();
     this.paints = functions.names.map((name, fn) => {
       const kind = functions.kinds[fn];
-      if (kind === 'task') return { full: taskColour(name), pale };
-      if (kind === 'phase') return { full: phaseColour(name), pale };
-      if (kind !== 'function' && kind !== 'unresolved') return { full: isDark() ? '#4a4744' : '#cfc9c1', pale };
+      if (kind === 'task') return { full: pixelOf(taskColour(name)), pale };
+      if (kind === 'phase') return { full: pixelOf(phaseColour(name)), pale };
+      if (kind !== 'function' && kind !== 'unresolved') return other;
       let paint = crates.get(functions.crates[fn]);
-      if (!paint) crates.set(functions.crates[fn], (paint = crateColour(functions.crates[fn])));
+      if (!paint) {
+        const colour = crateColour(functions.crates[fn]);
+        crates.set(functions.crates[fn], (paint = { full: pixelOf(colour.full), pale: pixelOf(colour.pale) }));
+      }
       return paint;
     });
     this.labels = Array<string | undefined>(functions.names.length);
-    this.states = STATES.map(stateColour);
-    this.phasePaints = functions.kinds.map((kind, fn) => (kind === 'phase' ? phaseColour(functions.names[fn]) : undefined));
+    this.states = STATES.map((state) => pixelOf(stateColour(state)));
+    this.phasePaints = functions.kinds.map((kind, fn) => (kind === 'phase' ? pixelOf(phaseColour(functions.names[fn])) : undefined));
     this.ground = variable('--panel');
     this.text = variable('--rect-text');
-    this.run = isDark() ? '#4d4a46' : '#cdc6bd';
-    this.match = variable('--match');
-    this.rootFill = isDark() ? '#3a3734' : '#e2dcd4';
+    this.run = pixelOf(isDark() ? '#4d4a46' : '#cdc6bd');
+    this.match = pixelOf(isDark() ? '#b98a00' : '#ffd23f');
+    this.rootFill = pixelOf(isDark() ? '#3a3734' : '#e2dcd4');
   }
 
   /** A function's label: short, and with its file where the name alone says nothing. */
@@ -79,69 +85,73 @@ export class Painter {
     return (this.labels[fn] ??= labelOf(this.functions, fn));
   }
 
-  /** Draws; answers how many rectangles that took. */
+  /** Draws; answers how many rectangles that took. They are made as a picture with a line for each row,
+   * which is then drawn as high as rows are: thousands of rectangles given to the canvas one by one took
+   * three times as long, half of it when the browser took them over. */
   draw(canvas: HTMLCanvasElement, layout: Layout, view: View): number {
     const context = canvas.getContext('2d', { alpha: false });
-    if (!context) return 0;
-    const scale = canvas.width / Math.max(1, canvas.clientWidth);
-    const width = canvas.clientWidth;
-    const height = canvas.clientHeight;
+    if (!context || canvas.width === 0) return 0;
+    const [width, height] = [canvas.clientWidth, canvas.clientHeight];
+    const scale = canvas.width / Math.max(1, width);
     context.setTransform(scale, 0, 0, scale, 0, 0);
     context.fillStyle = this.ground;
     context.fillRect(0, 0, width, height);
-    context.font = `${FONT_PX}px ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace`;
-    context.textBaseline = 'middle';
-    context.direction = 'ltr';
-    const letter = context.measureText('M').width;
     const rows = layout.rowStarts.length - 1;
     const first = Math.max(0, Math.floor(view.top / ROW_PX));
     const last = Math.min(rows, Math.ceil((view.top + height) / ROW_PX));
+    if (last <= first) return 0;
+    const picture = new ImageData(canvas.width, last - first);
+    const pixels = new Uint32Array(picture.data.buffer);
+    const labels: Label[] = [];
     let rects = 0;
     for (let line = first; line < last; line++) {
       const row = view.upward ? rows - 1 - line : line;
-      rects += this.drawRow({ context, layout, view, row, y: line * ROW_PX - view.top, width, letter, scale, fill: '' });
+      rects += this.drawRow({ pixels, start: (line - first) * canvas.width, columns: canvas.width, layout, view, row, scale, y: line * ROW_PX - view.top, labels });
     }
+    if (this.picture.width !== picture.width) this.picture.width = picture.width;
+    if (this.picture.height !== picture.height) this.picture.height = picture.height;
+    this.picture.getContext('2d')!.putImageData(picture, 0, 0);
+    context.imageSmoothingEnabled = false;
+    context.drawImage(this.picture, 0, first * ROW_PX - view.top, width, (last - first) * ROW_PX);
+    for (let line = first; line < last; line++) context.fillRect(0, (line + 1) * ROW_PX - 1 - view.top, width, 1);
+    this.write(context, labels);
     return rects;
   }
 
   private drawRow(at: RowAt): number {
-    const { context, layout, view, row, y, width } = at;
+    const { pixels, start, columns, layout, view, row } = at;
     const { x, total, rowNodes } = layout;
-    const perNs = width / (view.to - view.from);
-    const narrow = 0.5 / at.scale;
-    const pixel = 1 / at.scale;
+    const perNs = columns / (view.to - view.from);
     const stop = layout.rowStarts[row + 1];
     let i = firstEndingAfter(layout, layout.rowStarts[row], stop, view.from);
     let rects = 0;
     // The run that is open: pixels side by side are one rectangle.
     let [runFrom, runTo] = [0, -1];
     const closeRun = () => {
-      if (runTo < runFrom) return;
-      if (at.fill !== this.run) context.fillStyle = at.fill = this.run;
-      context.fillRect(runFrom, y, Math.max(runTo - runFrom, narrow), ROW_PX - 1);
+      if (runTo <= runFrom) return;
+      pixels.fill(this.run, start + runFrom, start + Math.min(columns, runTo));
       rects++;
       runTo = -1;
     };
     while (i < stop) {
       const node = rowNodes[i];
       const left = (x[node] - view.from) * perNs;
-      if (left >= width) break;
-      if (total[node] * perNs >= narrow) {
+      if (left >= columns) break;
+      if (total[node] * perNs >= NARROW) {
         closeRun();
-        this.drawNode(at, node, Math.max(0, left), Math.min(width, left + total[node] * perNs));
+        this.drawNode(at, node, Math.max(0, left), Math.min(columns, left + total[node] * perNs));
         rects++;
         i++;
         continue;
       }
       // All nodes that end within this pixel are one rectangle.
-      const next = firstEndingAfter(layout, i + 1, stop, view.from + (Math.max(0, left) + pixel) / perNs);
-      const end = rowNodes[next - 1];
-      const right = Math.max((x[end] + total[end] - view.from) * perNs, left + narrow);
-      if (left - runTo > pixel) {
+      const from = Math.max(0, Math.floor(left));
+      const next = firstEndingAfter(layout, i + 1, stop, view.from + (from + 1) / perNs);
+      if (from > runTo) {
         closeRun();
-        runFrom = Math.max(0, left);
+        runFrom = from;
       }
-      runTo = right;
+      runTo = from + 1;
       i = next;
     }
     closeRun();
@@ -149,12 +159,12 @@ export class Painter {
   }
 
   /** The colour of a node where that is not its function's. */
-  private fill(layout: Layout, node: number, colouring: Colouring): string | undefined {
+  private fill(layout: Layout, node: number, colouring: Colouring): number | undefined {
     if (colouring === 'crate') return undefined;
     if (colouring === 'state') return this.states[heaviestState(layout, node)];
     if (colouring === 'diff') {
       const at = node * STATE_COUNT;
-      return changeColour(layout.states[at + BEFORE], layout.states[at + AFTER]);
+      return pixelOf(changeColour(layout.states[at + BEFORE], layout.states[at + AFTER]));
     }
     if (this.phases?.of !== layout) this.phases = { of: layout, fn: phasesOf(layout, this.functions.kinds) };
     const phase = this.phases.fn[node];
@@ -162,7 +172,7 @@ export class Painter {
   }
 
   private drawNode(at: RowAt, node: number, left: number, right: number): void {
-    const { context, layout, view, y, letter } = at;
+    const { pixels, start, columns, layout, view, scale, y, labels } = at;
     const fn = layout.fn[node];
     const isFound = view.found !== undefined && fn !== NO_FUNCTION && view.found[fn] === 1;
     const isPale = view.found !== undefined && !isFound;
@@ -171,31 +181,53 @@ export class Painter {
       : !paint ? this.rootFill
       : isPale ? paint.pale
       : this.fill(layout, node, view.colouring) ?? paint.full;
-    // To set a colour costs, even the same again.
-    if (fill !== at.fill) context.fillStyle = at.fill = fill;
-    const wide = right - left > 3;
-    context.fillRect(left, y, wide ? right - left - 0.6 : right - left, ROW_PX - 1);
-    if (right - left < TEXT_PX_MIN) return;
-    const room = Math.floor((right - left - 8) / letter);
-    const label = fn === NO_FUNCTION ? this.rootLabel : this.label(fn);
-    context.fillStyle = at.fill = this.text;
-    if (isPale) context.globalAlpha = 0.55;
-    context.fillText(label.length <= room ? label : `${label.slice(0, Math.max(1, room - 1))}…`, left + 4, y + ROW_PX / 2);
+    const first = Math.min(columns - 1, Math.round(left));
+    const last = Math.max(first + 1, Math.round(right));
+    // Wide ones leave a pixel to their neighbours.
+    pixels.fill(fill, start + first, start + (last - first > 3 ? last - 1 : last));
+    if (right - left >= TEXT_PX_MIN * scale) labels.push({ fn, x: left / scale, y, width: (right - left) / scale, isPale });
+  }
+
+  private write(context: CanvasRenderingContext2D, labels: Label[]): void {
+    context.font = `${FONT_PX}px ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace`;
+    context.textBaseline = 'middle';
+    context.direction = 'ltr';
+    context.fillStyle = this.text;
+    const letter = context.measureText('M').width;
+    for (const { fn, x, y, width, isPale } of labels) {
+      const room = Math.floor((width - 8) / letter);
+      const label = fn === NO_FUNCTION ? this.rootLabel : this.label(fn);
+      context.globalAlpha = isPale ? 0.55 : 1;
+      context.fillText(label.length <= room ? label : `${label.slice(0, Math.max(1, room - 1))}…`, x + 4, y + ROW_PX / 2);
+    }
     context.globalAlpha = 1;
   }
 }
 
+/** Nodes that are narrower, in pixels of the screen, are joined to runs. */
+const NARROW = 0.5;
+
 interface RowAt {
-  context: CanvasRenderingContext2D;
+  pixels: Uint32Array;
+  /** Where the row's pixels begin, and how many there are. */
+  start: number;
+  columns: number;
   layout: Layout;
   view: View;
   row: number;
+  /** Pixels of the screen for each of the page's. */
+  scale: number;
+  /** The row's upper edge on the canvas. */
+  y: number;
+  labels: Label[];
+}
+
+interface Label {
+  fn: number;
+  x: number;
   y: number;
   width: number;
-  letter: number;
-  scale: number;
-  /** The colour that is set, as far as it is known. */
-  fill: string;
+  isPale: boolean;
 }
 
 export function labelOf(functions: Functions, fn: number): string {

@@ -2,7 +2,6 @@
 
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { apiUrl, change, rangeOf, useAddress } from '../core/address';
-import { ask, type RunsAnswer, type SummaryAnswer, type WorkersAnswer } from '../core/api';
 import { changeColour } from '../core/colours';
 import { useKeys } from '../core/keys';
 import { asked, nowMs, paused, useAnswer } from '../core/live';
@@ -17,6 +16,7 @@ import type { Action } from '../flame/NodeMenu';
 import type { NodeTip } from '../flame/NodeTip';
 import { findPath, pathName } from '../flame/path';
 import { search } from '../flame/search';
+import { useFleet } from '../parts/Menus';
 import { Empty, Loading, NoData, Refused } from '../parts/Notes';
 import { SidePicker, type Side } from '../parts/Sides';
 
@@ -26,7 +26,6 @@ const ROWS = 12;
 const CHANGE_MIN = WHOLE * 5e-5;
 /** Comparisons cost twice, and what changed does not change by the second. */
 const EVERY_MS = 5000;
-const MENU_EVERY_MS = 15_000;
 
 /** The same length of time right before. */
 function rangeBefore(range: Range): Range {
@@ -41,6 +40,7 @@ function sideOf(params: URLSearchParams, prefix: string, range: Range): Side {
   return {
     from: params.get(`${prefix}from`) ?? range.from, to: params.get(`${prefix}to`) ?? range.to, run: params.get(`${prefix}run`),
     tasks: params.getAll(`${prefix}task`), workers: params.getAll(`${prefix}worker`),
+    labels: params.getAll(`${prefix}label`), phases: params.getAll(`${prefix}phase`),
   };
 }
 
@@ -48,7 +48,7 @@ function questionOf(side: Side, states: string[]): URLSearchParams {
   const { from, to } = asked(side);
   const range: [string, string][] = side.run === null ? [['from', from], ['to', to]] : [['run', side.run]];
   const many = (name: string, values: string[]) => values.map((value): [string, string] => [name, value]);
-  return new URLSearchParams([['format', 'columns'], ...range, ...many('task', side.tasks), ...many('worker', side.workers), ...many('state', states)]);
+  return new URLSearchParams([['format', 'columns'], ...range, ...many('task', side.tasks), ...many('worker', side.workers), ...many('label', side.labels), ...many('phase', side.phases), ...many('state', states)]);
 }
 
 export function ComparePage() {
@@ -56,9 +56,9 @@ export function ComparePage() {
   const pausedAt = paused.use();
   const after = sideOf(params, '', rangeOf(params));
   // What is not said of the other side is as on this one, but for what is compared: then.
-  const hasOwn = [...params.keys()].some((name) => /^b\.(task|worker|run|from|to)$/.test(name));
+  const hasOwn = [...params.keys()].some((name) => /^b\.(task|worker|label|phase|run|from|to)$/.test(name));
   const before = sideOf(params, 'b.', hasOwn && !params.has('b.from') ? rangeOf(params) : rangeBefore(rangeOf(params)));
-  if (!hasOwn) Object.assign(before, { tasks: after.tasks, workers: after.workers });
+  if (!hasOwn) Object.assign(before, { tasks: after.tasks, workers: after.workers, labels: after.labels, phases: after.phases });
   const live = pausedAt === null && [before, after].some((side) => side.run === null && isLive(side));
   const states = params.getAll('state');
   const scale: Scale = params.get('scale') === 'time' ? 'time' : 'share';
@@ -68,16 +68,13 @@ export function ComparePage() {
     const [one, other] = [before, after].map((side) => apiUrl('profile', questionOf(side, states)));
     return askComparison(one, other, { outside, scale }, signal);
   }, live, EVERY_MS);
-  const names = useAnswer<SummaryAnswer>('names', (signal) => ask(apiUrl('tasks', new URLSearchParams({ summary: 'true' })), signal), true, MENU_EVERY_MS);
-  const fleet = useAnswer<WorkersAnswer>('workers', (signal) => ask(apiUrl('workers'), signal), true, MENU_EVERY_MS);
-  const runs = useAnswer<RunsAnswer>('runs', (signal) => ask(apiUrl('runs'), signal), false);
-  const menus = { names: names.value, fleet: fleet.value, runs: runs.value };
+  const fleet = useFleet();
   const { value, problem } = answer;
   return (
     <>
       <div class="sides">
-        <SidePicker words="Before" prefix="b." side={before} {...menus} />
-        <SidePicker words="After" prefix="" side={after} {...menus} />
+        <SidePicker words="Before" prefix="b." side={before} fleet={fleet} />
+        <SidePicker words="After" prefix="" side={after} fleet={fleet} />
       </div>
       {problem?.kind === 'question' ? <Refused problem={problem} />
         : !value ? <Loading problem={problem} />

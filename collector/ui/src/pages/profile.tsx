@@ -1,5 +1,6 @@
 // Where the time went: a timeline to choose from, and one profile seen in several ways.
 
+import { useMemo } from 'preact/hooks';
 import { apiUrl, change, rangeOf, useAddress } from '../core/address';
 import { ask, type TimelineAnswer } from '../core/api';
 import { asked, noteNow, nowMs, paused, useAnswer } from '../core/live';
@@ -45,6 +46,8 @@ export function ProfilePage() {
 
   const isWhole = live && fromMs === timeMs(context.from, now);
   const band: [number, number] | undefined = isWhole ? undefined : [fromMs / 1000, toMs / 1000];
+  // What else is asked for comes and goes without drawing the profile again.
+  const views = useMemo(() => profile.value && <Views loaded={profile.value} isOld={profile.waiting} />, [profile.value, profile.waiting]);
   if (profile.problem?.kind === 'question') return <Refused problem={profile.problem} />;
   return (
     <>
@@ -57,7 +60,7 @@ export function ProfilePage() {
       )}
       {!profile.value ? <Loading problem={profile.problem} />
         : profile.value.about.data === null ? <NoData />
-        : <Views loaded={profile.value} isOld={profile.waiting} />}
+        : views}
     </>
   );
 }

@@ -2,11 +2,10 @@
 
 import { apiUrl, change, rangeOf, useAddress } from '../core/address';
 import { ask, type SummaryAnswer, type TasksAnswer, type TimelineAnswer } from '../core/api';
-import { taskColour } from '../core/colours';
 import { asked, noteNow, nowMs, paused, useAnswer } from '../core/live';
-import { shown } from '../core/names';
 import { count, isLive, pinned, rangeWords, timeMs } from '../core/time';
 import { Empty, Loading, Refused } from '../parts/Notes';
+import { LabelMenu, RunMenu, TaskMenu, useFleet, WorkerMenu } from '../parts/Menus';
 import { Select } from '../parts/Select';
 import { TaskNames } from '../parts/TaskNames';
 import { TaskRows } from '../parts/TaskRows';
@@ -24,7 +23,7 @@ export function TasksPage() {
   const pausedAt = paused.use();
   const range = rangeOf(params);
   const live = isLive(range);
-  const filters: [string, string][] = ['task', 'worker', 'outcome'].flatMap((name) => params.getAll(name).map((value): [string, string] => [name, value]));
+  const filters: [string, string][] = ['task', 'worker', 'label', 'outcome'].flatMap((name) => params.getAll(name).map((value): [string, string] => [name, value]));
   const key = `${range.from} ${range.to} ${JSON.stringify(filters)} ${live && pausedAt}`;
   const question = (more: [string, string][], own = filters) => {
     const { from, to } = asked(range);
@@ -40,7 +39,7 @@ export function TasksPage() {
   const isMany = rows.value?.truncated === true;
   const busy = useAnswer<TimelineAnswer | undefined>(`${key} ${isMany}`, async (signal) => (isMany ? ask(apiUrl('timeline', question([], lines)), signal) : undefined), live && isMany, 3000);
   const summary = useAnswer<SummaryAnswer>(key, (signal) => ask(apiUrl('tasks', question([['summary', 'true']])), signal), live);
-  const known = useAnswer<SummaryAnswer>('names', (signal) => ask(apiUrl('tasks', new URLSearchParams({ summary: 'true' })), signal), true, 15_000);
+  const fleet = useFleet();
 
   const problem = rows.problem ?? summary.problem;
   if (problem?.kind === 'question') return <Refused problem={problem} />;
@@ -51,15 +50,17 @@ export function TasksPage() {
   return (
     <>
       <div class="filters">
-        <Select what="tasks" chosen={params.getAll('task')} onChange={(task) => change({ task })} choices={(known.value?.names ?? []).map(({ name }) => ({ value: name, colour: taskColour(name) }))} />
+        <TaskMenu fleet={fleet} chosen={params.getAll('task')} onChange={(task) => change({ task })} />
+        <WorkerMenu fleet={fleet} chosen={params.getAll('worker')} onChange={(worker) => change({ worker })} />
+        <LabelMenu fleet={fleet} chosen={params.getAll('label')} onChange={(label) => change({ label })} />
+        <RunMenu fleet={fleet} chosen={params.get('run')} />
         <Select what="outcomes" chosen={params.getAll('outcome')} onChange={(outcome) => change({ outcome })} choices={OUTCOMES.map((value) => ({ value }))} />
-        {params.has('worker') && <button onClick={() => change({ worker: null })}>only <bdi>{params.getAll('worker').map((name) => shown(name, 30)).join(', ')}</bdi> ✕</button>}
         <span class="soft">{count(rows.value.total)} tasks in {rangeWords(range, now)}{rows.value.thinned > 0 && `; rows of ${count(rows.value.thinned)} older ones are gone, sums are not`}</span>
       </div>
       {rows.value.total === 0 ? (
         <Empty title="No task in this range">
           <p>A task is in it if it ran at any time between its ends.</p>
-          <button onClick={() => change({ task: null, outcome: null, worker: null, from: '-15m', to: null })}>Show all of the last 15 min</button>
+          <button onClick={() => change({ task: null, outcome: null, worker: null, label: null, from: '-15m', to: null })}>Show all of the last 15 min</button>
         </Empty>
       ) : (
         <>

@@ -17,7 +17,7 @@ export function Refused({ problem }: { problem: Problem }) {
     <Empty title="This cannot be shown">
       <p><bdi>{shown(problem.message, 600)}</bdi></p>
       {filter && problem.nearest.map((name) => <button key={name} onClick={() => change({ [filter]: name })}><bdi>{shown(name)}</bdi></button>)}
-      <button onClick={() => change({ task: null, worker: null, state: null, threads: null, from: null, to: null })}>Show everything of the last 5 min</button>
+      <button onClick={() => change({ task: null, worker: null, label: null, phase: null, state: null, threads: null, from: null, to: null })}>Show everything of the last 5 min</button>
     </Empty>
   );
 }

@@ -5,6 +5,8 @@ import { shown } from '../core/names';
 
 export interface Choice {
   value: string;
+  /** What is read in its place. */
+  words?: string;
   /** A few words beside it, such as its share. */
   note?: string;
   colour?: string;
@@ -41,7 +43,7 @@ export function Select({ what, choices, chosen, onChange }: Properties) {
   // What is chosen stays listed, even when nothing of it was seen in this range.
   const all = [...choices, ...chosen.filter((value) => !choices.some((choice) => choice.value === value)).map((value): Choice => ({ value }))];
   const wanted = text.toLowerCase();
-  const fitting = all.filter((choice) => choice.value.toLowerCase().includes(wanted));
+  const fitting = all.filter((choice) => (choice.words ?? choice.value).toLowerCase().includes(wanted));
   const listed = fitting.slice(0, LISTED_MAX);
   const toggle = (value: string) =>
     onChange(chosen.includes(value) ? chosen.filter((one) => one !== value) : [...chosen, value]);
@@ -58,7 +60,7 @@ export function Select({ what, choices, chosen, onChange }: Properties) {
     event.preventDefault();
   }
 
-  const summary = chosen.length === 0 ? 'all' : chosen.length === 1 ? shown(chosen[0], 24) : `${chosen.length} chosen`;
+  const summary = chosen.length === 0 ? 'all' : chosen.length === 1 ? shown(all.find(({ value }) => value === chosen[0])?.words ?? chosen[0], 24) : `${chosen.length} chosen`;
   return (
     <div class="select" ref={box}>
       <button ref={button} aria-haspopup="listbox" aria-expanded={open} class={chosen.length > 0 ? 'set' : ''} onClick={() => setOpen(!open)}>
@@ -76,7 +78,7 @@ export function Select({ what, choices, chosen, onChange }: Properties) {
               <li key={choice.value} id={`${what}-${index}`} role="option" aria-selected={chosen.includes(choice.value)} class={index === at ? 'at' : ''} onClick={() => toggle(choice.value)}>
                 <span class="check">{chosen.includes(choice.value) ? '✓' : ''}</span>
                 {choice.colour && <i class="dot" style={{ background: choice.colour }} />}
-                <bdi>{shown(choice.value, 60)}</bdi><small>{choice.note}</small>
+                <bdi>{shown(choice.words ?? choice.value, 60)}</bdi><small>{choice.note}</small>
               </li>
             ))}
           </ul>

@@ -1,12 +1,11 @@
 // How much time the tasks took, step by step, one above the other; a drag selects a range.
 
-import { useEffect, useRef, useState } from 'preact/hooks';
-import uPlot from 'uplot';
-import 'uplot/dist/uPlot.min.css';
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
 import type { Series, TimelineAnswer } from '../core/api';
-import { onTheme, taskColour, variable } from '../core/colours';
+import { onTheme, taskColour } from '../core/colours';
 import { shown } from '../core/names';
 import { clock, digits } from '../core/time';
+import { drawTimeline, LEFT_PX, RIGHT_PX, type Layer } from './timeline-draw';
 
 export type Measure = 'cpu' | 'total';
 
@@ -25,12 +24,6 @@ interface Properties {
 const LAYERS_MAX = 8;
 /** An empty stretch before the first data that is longer is left out. */
 const STEPS_BEFORE_MAX = 20;
-
-export interface Layer {
-  name: string;
-  /** Threads, by step. */
-  values: Float64Array;
-}
 
 /** The heaviest series by a measure, and one for the rest. */
 export function layersOf(answer: TimelineAnswer, measure: Measure, onlyTasks: boolean): Layer[] {
@@ -66,95 +59,74 @@ function shownTimes(answer: TimelineAnswer): [number, number] {
   return [at(first < STEPS_BEFORE_MAX ? 0 : first - 2), at(answer.steps)];
 }
 
-/** Columns as uPlot takes them: times, then the sums of layers, the highest first. */
-function columns(answer: TimelineAnswer, layers: Layer[]): uPlot.AlignedData {
-  const first = answer.first_ns / 1e9;
-  const step = answer.step_ns / 1e9;
-  const times = Float64Array.from({ length: answer.steps }, (_, i) => first + i * step);
-  const sum = new Float64Array(answer.steps);
-  // A step that is still being filled would look like a fall.
-  const [, full] = seen(answer);
-  const stacked = layers.map((layer) => {
-    layer.values.forEach((value, i) => (sum[i] += value));
-    return Array.from(sum, (value, i) => (i < full ? value : null));
-  });
-  return [times, ...stacked.reverse()] as uPlot.AlignedData;
-}
+/** A press that moves less selects nothing. */
+const DRAG_PX = 4;
 
 export function Timeline({ answer, measure, onlyTasks = false, height, band, onSelect }: Properties) {
   const box = useRef<HTMLDivElement>(null);
-  const plot = useRef<uPlot | null>(null);
-  const bands = useRef(band);
-  const select = useRef(onSelect);
+  const canvas = useRef<HTMLCanvasElement>(null);
   const [theme, setTheme] = useState(0);
+  const [width, setWidth] = useState(0);
   const [at, setAt] = useState<number | null>(null);
-  const newest = useRef(answer);
-  newest.current = answer;
-  bands.current = band;
-  select.current = onSelect;
-  const layers = layersOf(answer, measure, onlyTasks);
-  // Names may hold anything, so they are joined as JSON.
-  const names = JSON.stringify(layers.map((layer) => layer.name));
+  // Where a press began and where it is, in pixels from the box's left edge.
+  const [brush, setBrush] = useState<[number, number] | null>(null);
+  const layers = useMemo(() => layersOf(answer, measure, onlyTasks), [answer, measure, onlyTasks]);
+  const [from, to] = shownTimes(answer);
+  const [begin, filled] = seen(answer);
   useEffect(() => onTheme(() => setTheme((count) => count + 1)), []);
   useEffect(() => {
     const element = box.current!;
-    const ink = variable('--soft');
-    const grid = { stroke: variable('--line'), width: 1 };
-    const axis = { stroke: ink, grid, ticks: { show: false }, font: '11px system-ui, sans-serif' };
-    const drawn = new uPlot(
-      {
-        width: element.clientWidth,
-        height,
-        padding: [8, 8, 0, 0],
-        legend: { show: false },
-        cursor: { drag: { x: true, y: false, setScale: false, dist: 4 }, points: { show: false } },
-        scales: { x: { time: true, range: () => shownTimes(newest.current) }, y: { range: (_u, _min, max) => [0, Math.max(1, max * 1.08)] } },
-        axes: [
-          { ...axis, values: (_u, splits) => splits.map((s) => clock(s * 1000)), space: 90, size: 26 },
-          { ...axis, values: (_u, splits) => splits.map(digits), size: 46, space: 26 },
-        ],
-        series: [
-          {},
-          ...(JSON.parse(names) as string[]).reverse().map((name) => ({
-            label: name, stroke: taskColour(name), fill: taskColour(name), width: 1, points: { show: false },
-            paths: uPlot.paths.stepped!({ align: 1 }),
-          })),
-        ],
-        hooks: {
-          setCursor: [(u) => setAt(u.cursor.idx ?? null)],
-          setSelect: [
-            (u) => {
-              if (u.select.width < 4) return;
-              const [from, to] = [u.posToVal(u.select.left, 'x'), u.posToVal(u.select.left + u.select.width, 'x')];
-              u.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
-              // The grain is a second: a part of one would hold the samples of none.
-              select.current(Math.floor(from), Math.max(Math.floor(from) + 1, Math.ceil(to)));
-            },
-          ],
-          draw: [(u) => drawBand(u, bands.current)],
-        },
-      },
-      columns(answer, layers),
-      element,
-    );
-    plot.current = drawn;
-    const observer = new ResizeObserver(() => drawn.setSize({ width: element.clientWidth, height }));
+    const observer = new ResizeObserver(() => setWidth(element.clientWidth));
     observer.observe(element);
-    return () => {
-      observer.disconnect();
-      drawn.destroy();
-      plot.current = null;
-    };
-  }, [names, theme, height]);
-  useEffect(() => plot.current?.setData(columns(answer, layers)), [answer, measure, onlyTasks]);
-  useEffect(() => plot.current?.redraw(false), [band?.[0], band?.[1]]);
+    return () => observer.disconnect();
+  }, []);
+  useLayoutEffect(() => {
+    const element = canvas.current!;
+    const scale = devicePixelRatio || 1;
+    element.width = Math.round(width * scale);
+    element.height = Math.round(height * scale);
+    if (width > 0) drawTimeline(element, { layers, first: answer.first_ns / 1e9, step: answer.step_ns / 1e9, filled, from, to, band });
+  }, [layers, width, height, theme, from, to, band?.[0], band?.[1]]);
 
-  const [first, full] = seen(answer);
-  const total = (layer: Layer) => layer.values.reduce((sum, value) => sum + value, 0) / Math.max(1, full - first);
+  const plotPx = Math.max(1, width - LEFT_PX - RIGHT_PX);
+  const timeAt = (px: number) => from + ((px - LEFT_PX) / plotPx) * (to - from);
+  const pxOf = (event: PointerEvent) => Math.max(LEFT_PX, Math.min(width - RIGHT_PX, event.clientX - box.current!.getBoundingClientRect().left));
+  const stepAt = (px: number) => Math.floor((timeAt(px) * 1e9 - answer.first_ns) / answer.step_ns);
+
+  function moved(event: PointerEvent) {
+    const px = pxOf(event);
+    const step = stepAt(px);
+    setAt(step >= 0 && step < answer.steps ? step : null);
+    if (brush) setBrush([brush[0], px]);
+  }
+
+  function released(event: PointerEvent) {
+    setBrush(null);
+    const px = pxOf(event);
+    if (!brush || Math.abs(px - brush[0]) < DRAG_PX) return;
+    const [first, last] = [brush[0], px].sort((a, b) => a - b).map(timeAt);
+    // The grain is a second: a part of one would hold the samples of none.
+    onSelect(Math.floor(first), Math.max(Math.floor(first) + 1, Math.ceil(last)));
+  }
+
+  const total = (layer: Layer) => layer.values.reduce((sum, value) => sum + value, 0) / Math.max(1, filled - begin);
   const value = (layer: Layer) => (at === null ? total(layer) : layer.values[at] ?? 0);
+  const atPx = at === null ? 0 : LEFT_PX + (((answer.first_ns + (at + 0.5) * answer.step_ns) / 1e9 - from) / (to - from)) * plotPx;
   return (
     <figure class="timeline" aria-label="Time by task, step by step">
-      <div ref={box} class="plot" aria-hidden="true" />
+      <div
+        ref={box} class="plot brushed" aria-hidden="true" style={{ height: `${height}px` }}
+        onPointerDown={(event) => {
+          if (event.button !== 0) return;
+          event.currentTarget.setPointerCapture(event.pointerId);
+          setBrush([pxOf(event), pxOf(event)]);
+        }}
+        onPointerMove={moved} onPointerUp={released} onPointerCancel={() => setBrush(null)} onPointerLeave={() => setAt(null)}
+      >
+        <canvas ref={canvas} />
+        {at !== null && !brush && atPx >= LEFT_PX && <i class="cursor" style={{ left: `${atPx}px` }} />}
+        {brush && <i class="brush" style={{ left: `${Math.min(...brush)}px`, width: `${Math.abs(brush[1] - brush[0])}px` }} />}
+      </div>
       <figcaption class="legend">
         <span class="when">{at === null ? `mean of ${measure === 'cpu' ? 'busy processors' : 'threads'}` : clock((answer.first_ns + at * answer.step_ns) / 1e6)}</span>
         {layers.map((layer) => (
@@ -163,23 +135,4 @@ export function Timeline({ answer, measure, onlyTasks = false, height, band, onS
       </figcaption>
     </figure>
   );
-}
-
-/** Shades what is outside the page's range. */
-function drawBand(u: uPlot, band: [number, number] | undefined): void {
-  if (!band) return;
-  const { left, top, width, height } = u.bbox;
-  const clamp = (x: number) => Math.min(left + width, Math.max(left, x));
-  const from = clamp(u.valToPos(band[0], 'x', true));
-  const to = clamp(u.valToPos(band[1], 'x', true));
-  const context = u.ctx;
-  context.save();
-  context.fillStyle = variable('--shade');
-  context.fillRect(left, top, from - left, height);
-  context.fillRect(to, top, left + width - to, height);
-  context.fillStyle = variable('--ember');
-  const edge = 2 * devicePixelRatio;
-  if (from > left) context.fillRect(from, top, edge, height);
-  if (to < left + width) context.fillRect(to - edge, top, edge, height);
-  context.restore();
 }

@@ -4,9 +4,9 @@ import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/ho
 import { along, go } from '../core/address';
 import type { Task, TaskName, TasksAnswer } from '../core/api';
 import { onTheme, phaseColour, taskColour } from '../core/colours';
-import { Fingers } from '../core/fingers';
 import { nowMs } from '../core/live';
 import { shown } from '../core/names';
+import { usePan } from '../core/pan';
 import { bytes, clock, count, duration, pinned } from '../core/time';
 import { AXIS_PX, drawStream, GUTTER_NARROW_PX, GUTTER_PX, type StreamView } from './draw';
 import { firstEndingAfter, lanesOf } from './lanes';
@@ -23,7 +23,6 @@ interface Properties {
 
 const LANE_PX = 17;
 const LANE_PX_MIN = 4;
-const DRAG_PX = 4;
 /** How near the pointer must be to a task that is narrower. */
 const NEAR_PX = 3;
 /** Tasks that are read to those who cannot see the lanes. */
@@ -48,8 +47,6 @@ export function TaskStream({ answer, fromMs, toMs, heightMax, names }: Propertie
   const [top, setTop] = useState(0);
   const [hover, setHover] = useState<{ task: number; px: number; py: number } | null>(null);
   const [free, setFree] = useState<{ from: number; to: number } | null>(null);
-  const drag = useRef<{ px: number; from: number; to: number; moved: boolean } | null>(null);
-  const fingers = useRef(new Fingers());
   const phases = useMemo(() => [...new Set(tasks.flatMap((task) => task.phases?.map(({ name }) => name) ?? []))].filter((name) => name !== 'execute').sort().slice(0, PHASES_TOLD), [tasks]);
   const lanes = useMemo(() => lanesOf(tasks, answer.range.to_ns), [tasks]);
   const lanePx = Math.max(LANE_PX_MIN, Math.min(LANE_PX, Math.floor((heightMax - AXIS_PX) / Math.max(1, lanes.lanes.length))));
@@ -88,45 +85,19 @@ export function TaskStream({ answer, fromMs, toMs, heightMax, names }: Propertie
     return i < lane.starts.length && lane.starts[i] <= time + NEAR_PX * perPx ? lane.tasks[i] : -1;
   }
 
-  function moved(event: PointerEvent) {
-    const start = drag.current;
-    const pinch = fingers.current.moved(event);
-    if (start && (pinch || Math.abs(event.clientX - start.px) > DRAG_PX)) start.moved = true;
-    if (pinch) zoom(pinch.factor, shareAt(pinch.clientX));
-    if (fingers.current.both) return;
-    if (start?.moved) {
-      const shift = ((start.px - event.clientX) / (size.width - gutterPx)) * (start.to - start.from);
-      setFree({ from: start.from + shift, to: start.to + shift });
-      setHover(null);
-      return;
-    }
-    const task = at(event);
-    setHover(task < 0 ? null : { task, px: event.clientX, py: event.clientY });
-  }
-
-  const shareAt = (clientX: number) => Math.max(0, Math.min(1, (clientX - scroller.current!.getBoundingClientRect().left - gutterPx) / (size.width - gutterPx)));
-
-  function zoom(factor: number, share: number) {
-    const length = Math.max(1, (to - from) * factor);
-    const centre = lanes.baseMs + from + share * (to - from);
-    setFree({ from: centre - share * length, to: centre + (1 - share) * length });
-  }
-
-  useEffect(() => {
-    const element = scroller.current!;
-    const wheel = (event: WheelEvent) => {
-      if (!event.ctrlKey && !event.metaKey) return;
-      event.preventDefault();
-      zoom(Math.exp(event.deltaY * 0.002), shareAt(event.clientX));
-    };
-    element.addEventListener('wheel', wheel, { passive: false });
-    return () => element.removeEventListener('wheel', wheel);
+  const pan = usePan({
+    box: scroller, leftPx: gutterPx, widthPx: size.width - gutterPx, shown: { from: lanes.baseMs + from, to: lanes.baseMs + to }, lengthMin: 1, isMovable: true,
+    onMove: setFree,
+    onHover: (event) => {
+      const task = event ? at(event) : -1;
+      setHover(task < 0 ? null : { task, px: event!.clientX, py: event!.clientY });
+    },
   });
 
   function key(event: KeyboardEvent) {
     const shift = { ArrowLeft: -0.2, ArrowRight: 0.2 }[event.key];
-    if (event.key === '+' || event.key === '=') zoom(0.5, 0.5);
-    else if (event.key === '-') zoom(2, 0.5);
+    if (event.key === '+' || event.key === '=') pan.zoom(0.5, 0.5);
+    else if (event.key === '-') pan.zoom(2, 0.5);
     else if (event.key === '0' || event.key === 'Escape') setFree(null);
     else if (shift) setFree({ from: lanes.baseMs + from + shift * (to - from), to: lanes.baseMs + to + shift * (to - from) });
     else return;
@@ -137,8 +108,8 @@ export function TaskStream({ answer, fromMs, toMs, heightMax, names }: Propertie
   return (
     <div class="stream-box">
       <div class="stream-tools">
-        <button aria-label="zoom in" onClick={() => zoom(0.5, 0.5)}>+</button>
-        <button aria-label="zoom out" onClick={() => zoom(2, 0.5)}>−</button>
+        <button aria-label="zoom in" onClick={() => pan.zoom(0.5, 0.5)}>+</button>
+        <button aria-label="zoom out" onClick={() => pan.zoom(2, 0.5)}>−</button>
         {free && <button onClick={() => setFree(null)}>whole range</button>}
         <small class="soft">
           {count(tasks.length)}{answer.truncated && <> newest of {count(answer.total)}</>} tasks
@@ -149,13 +120,9 @@ export function TaskStream({ answer, fromMs, toMs, heightMax, names }: Propertie
         ref={scroller} class="stream" tabIndex={0} role="application" aria-label="Tasks by thread over time. Arrow keys move, plus and minus zoom."
         style={{ height: `${Math.min(whole, heightMax)}px`, cursor: hover ? 'pointer' : 'default' }}
         onScroll={(event) => { setTop(event.currentTarget.scrollTop); setHover(null); }}
-        onPointerMove={moved}
-        onPointerDown={(event) => { fingers.current.down(event); drag.current = { px: event.clientX, from: lanes.baseMs + from, to: lanes.baseMs + to, moved: false }; }}
-        onPointerUp={(event) => { fingers.current.up(event); setTimeout(() => { drag.current = null; }); }}
-        onPointerCancel={(event) => { fingers.current.up(event); drag.current = null; }}
-        onPointerLeave={(event) => { fingers.current.up(event); drag.current = null; setHover(null); }}
+        {...pan.handlers}
         onClick={(event) => {
-          const task = drag.current?.moved ? -1 : at(event);
+          const task = pan.wasDrag() ? -1 : at(event);
           if (task >= 0) go('profile', profileOf(tasks[task]));
         }}
         onKeyDown={key}

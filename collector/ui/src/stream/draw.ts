@@ -2,9 +2,9 @@
 // it is drawn how busy the lane was.
 
 import type { Task } from '../core/api';
-import { asHex, isDark, phaseColour, taskColour, variable } from '../core/colours';
+import { isDark, oklch, phaseColour, pixelOf, taskColour, variable } from '../core/colours';
 import { shown } from '../core/names';
-import { clock } from '../core/time';
+import { clock, timeStepMs } from '../core/time';
 import { firstEndingAfter, type Lane, type Lanes } from './lanes';
 
 export const AXIS_PX = 22;
@@ -139,15 +139,9 @@ function busyUntil(lane: Lane, ms: number, from: number): number {
   return lane.busy[i] + (i < lane.starts.length ? Math.max(0, ms - lane.starts[i]) : 0);
 }
 
-/** A colour such as `#c0ffee` as the bytes of a pixel. */
-function pixelOf(hex: string): number {
-  const rgb = Number.parseInt(hex.slice(1), 16);
-  return ((255 << 24) | ((rgb & 255) << 16) | (rgb & 0xff00) | (rgb >> 16)) >>> 0;
-}
-
 function shades(): string[] {
   const [light, step] = isDark() ? [0.32, 0.055] : [0.92, -0.05];
-  return Array.from({ length: SHADES }, (_, i) => asHex(`oklch(${light + i * step} ${0.02 + i * 0.014} 50)`));
+  return Array.from({ length: SHADES }, (_, i) => oklch(light + i * step, 0.02 + i * 0.014, 50));
 }
 
 interface Box {
@@ -233,14 +227,11 @@ function drawNames(context: CanvasRenderingContext2D, lanes: Lane[], view: Strea
   }
 }
 
-/** Steps of the time axis. */
-const STEPS_MS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 3e4, 6e4, 3e5, 6e5, 18e5, 36e5, 216e5, 864e5];
-
 function drawAxis(context: CanvasRenderingContext2D, baseMs: number, view: StreamView, { width, inks }: { width: number; inks: Inks }): void {
   context.fillStyle = inks.ground;
   context.fillRect(0, 0, width, AXIS_PX);
   const perMs = (width - view.gutterPx) / (view.to - view.from);
-  const step = STEPS_MS.find((ms) => ms * perMs >= 96) ?? 864e5;
+  const step = timeStepMs(96 / perMs);
   const first = Math.ceil((baseMs + view.from) / step) * step;
   for (let ms = first; ms <= baseMs + view.to; ms += step) {
     const x = view.gutterPx + (ms - baseMs - view.from) * perMs;

@@ -1,7 +1,9 @@
 // The answer before any question: which functions take the most time themselves, and how far the
 // profile can be trusted.
 
+import { useMemo } from 'preact/hooks';
 import { change, useAddress } from '../../core/address';
+import { heaviest } from '../../core/heaviest';
 import { middleCut, shown } from '../../core/names';
 import { count, duration, percent } from '../../core/time';
 import { labelOf } from '../../flame/draw';
@@ -18,7 +20,7 @@ interface Properties {
 export function Costliest({ loaded, onFunction }: Properties) {
   const { params } = useAddress();
   const { layout, functions, fnSelf, about } = loaded;
-  const order = Array.from(fnSelf.keys()).filter((fn) => fnSelf[fn] > 0).sort((a, b) => fnSelf[b] - fnSelf[a]).slice(0, SHOWN);
+  const order = useMemo(() => heaviest(fnSelf, SHOWN, (fn) => fnSelf[fn] > 0), [fnSelf]);
   const tasks = params.getAll('task');
   return (
     <div class="costliest">

@@ -1,25 +1,17 @@
-// Which tasks, workers, states and threads the profile is of.
+// Which tasks, workers, phases, states and threads the profile is of.
 
 import { change, useAddress } from '../../core/address';
-import { apiUrl } from '../../core/address';
-import { ask, type SummaryAnswer, type TimelineAnswer, type WorkersAnswer } from '../../core/api';
-import { stateColour, taskColour } from '../../core/colours';
-import { useAnswer } from '../../core/live';
+import type { TimelineAnswer } from '../../core/api';
+import { stateColour } from '../../core/colours';
 import { STATES, STATE_WORDS } from '../../core/states';
-import { duration, percent } from '../../core/time';
+import { percent } from '../../core/time';
 import type { Loaded } from '../../flame/load';
-import { Select } from '../../parts/Select';
-
-/** Menus need not be as fresh as what they choose from. */
-const MENU_EVERY_MS = 15_000;
+import { LabelMenu, PhaseMenu, RunMenu, TaskMenu, useFleet, WorkerMenu } from '../../parts/Menus';
 
 export function Filters({ loaded, timeline }: { loaded?: Loaded; timeline?: TimelineAnswer }) {
   const { params } = useAddress();
-  const names = useAnswer<SummaryAnswer>('names', (signal) => ask(apiUrl('tasks', new URLSearchParams({ summary: 'true' })), signal), true, MENU_EVERY_MS);
-  const workers = useAnswer<WorkersAnswer>('workers', (signal) => ask(apiUrl('workers'), signal), true, MENU_EVERY_MS);
-  const weights = new Map(timeline?.series.map((series) => [series.name, series.totals.total_ns]));
-  const taskNames = new Set([...(names.value?.names.map((task) => task.name) ?? []), ...(timeline?.series.filter(({ kind }) => kind === 'task').map(({ name }) => name) ?? [])]);
-  const tasks = [...taskNames].sort((a, b) => (weights.get(b) ?? 0) - (weights.get(a) ?? 0));
+  const fleet = useFleet();
+  const weights = new Map(timeline?.series.filter(({ kind }) => kind === 'task').map((series) => [series.name, series.totals.total_ns]));
   const chosenStates = params.getAll('state');
   const all = loaded?.layout.total[0] ?? 0;
   const toggleState = (state: string) => {
@@ -28,14 +20,11 @@ export function Filters({ loaded, timeline }: { loaded?: Loaded; timeline?: Time
   };
   return (
     <div class="filters">
-      <Select
-        what="tasks" chosen={params.getAll('task')} onChange={(task) => change({ task, zoom: null })}
-        choices={tasks.map((name) => ({ value: name, colour: taskColour(name), note: weights.has(name) ? duration(weights.get(name)!) : '' }))}
-      />
-      <Select
-        what="workers" chosen={params.getAll('worker')} onChange={(worker) => change({ worker })}
-        choices={(workers.value?.workers ?? []).map(({ worker, epochs }) => ({ value: worker, note: epochs[epochs.length - 1]?.host }))}
-      />
+      <TaskMenu fleet={fleet} notes={weights} chosen={params.getAll('task')} onChange={(task) => change({ task, zoom: null })} />
+      <WorkerMenu fleet={fleet} chosen={params.getAll('worker')} onChange={(worker) => change({ worker })} />
+      <LabelMenu fleet={fleet} chosen={params.getAll('label')} onChange={(label) => change({ label })} />
+      <PhaseMenu fleet={fleet} chosen={params.getAll('phase')} onChange={(phase) => change({ phase, zoom: null })} />
+      <RunMenu fleet={fleet} chosen={params.get('run')} />
       <span class="chips" role="group" aria-label="States of threads">
         {STATES.map((state, s) => (
           <button

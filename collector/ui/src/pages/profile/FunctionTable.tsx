@@ -2,6 +2,7 @@
 
 import { useMemo, useState } from 'preact/hooks';
 import { change, useAddress } from '../../core/address';
+import { heaviest } from '../../core/heaviest';
 import { shown, shortFile } from '../../core/names';
 import { count, duration, percent } from '../../core/time';
 import { labelOf } from '../../flame/draw';
@@ -24,13 +25,13 @@ export function FunctionTable({ loaded, found, plain = false, onFunction }: Prop
   const { functions, fnSelf, fnTotal, layout } = loaded;
   const column = (plain ? 'self' : params.get('sort') ?? 'self') as Column;
   const [rows, setRows] = useState(ROWS);
-  const order = useMemo(() => {
-    const all = Array.from(fnSelf.keys()).filter((fn) => !found || found[fn] === 1);
-    if (column === 'name') return all.sort((a, b) => (functions.names[a] < functions.names[b] ? -1 : 1));
-    const values = column === 'total' ? fnTotal : fnSelf;
-    return all.sort((a, b) => values[b] - values[a]);
-  }, [loaded, found, column]);
-  const shownRows = order.slice(0, plain ? PLAIN_ROWS : rows);
+  const fitting = useMemo(() => (found ? found.reduce((sum, one) => sum + one, 0) : fnSelf.length), [fnSelf, found]);
+  const limit = plain ? PLAIN_ROWS : rows;
+  const shownRows = useMemo(() => {
+    const isKept = (fn: number) => !found || found[fn] === 1;
+    if (column !== 'name') return heaviest(column === 'total' ? fnTotal : fnSelf, limit, isKept);
+    return Array.from(fnSelf.keys()).filter(isKept).sort((a, b) => (functions.names[a] < functions.names[b] ? -1 : 1)).slice(0, limit);
+  }, [fnSelf, found, column, limit]);
   const whole = layout.total[0];
   const head = (name: Column, words: string) => (
     <th class={name === 'name' ? '' : 'number'} aria-sort={column === name ? (name === 'name' ? 'ascending' : 'descending') : undefined}>
@@ -53,8 +54,8 @@ export function FunctionTable({ loaded, found, plain = false, onFunction }: Prop
           ))}
         </tbody>
       </table>
-      {!plain && order.length > rows && <button onClick={() => setRows(rows + ROWS)}>Show {ROWS} more of {count(order.length)}</button>}
-      {order.length === 0 && <p class="soft">No function matches.</p>}
+      {!plain && fitting > rows && <button onClick={() => setRows(rows + ROWS)}>Show {ROWS} more of {count(fitting)}</button>}
+      {fitting === 0 && <p class="soft">No function matches.</p>}
     </div>
   );
 }

@@ -18,7 +18,7 @@ import { addChange, Changes, changesOf, NO_CHANGES } from './Changes';
 import { Costliest } from './Costliest';
 import { FunctionTable } from './FunctionTable';
 import { Legend } from './Legend';
-import { filtersOf, type Pairs } from './question';
+import { FILTERS, filtersOf, type Pairs } from './question';
 import { SandwichView } from './SandwichView';
 import { TreeView } from './TreeView';
 
@@ -179,13 +179,13 @@ function Breadcrumb({ loaded, zoom, onZoom }: { loaded: Loaded; zoom: number; on
 
 function NoSamples({ loaded }: { loaded: Loaded }) {
   const { params } = useAddress();
-  const filtered = ['task', 'worker', 'state', 'threads'].some((name) => params.has(name));
+  const filtered = FILTERS.some((name) => params.has(name));
   const { data } = loaded.about;
   return (
     <Empty title="No samples here">
       <p>{filtered ? 'Nothing in this range fits all filters.' : 'Nothing was sampled in this range.'} There is data of {data ? duration(data.to_ns - data.from_ns) : 'no time'} in all.</p>
       {loaded.outsideNs > 0 && <button onClick={() => change({ outside: '1' })}>Show the {duration(loaded.outsideNs)} outside tasks</button>}
-      {filtered && <button onClick={() => change({ task: null, worker: null, state: null, threads: null })}>Drop the filters</button>}
+      {filtered && <button onClick={() => change(Object.fromEntries(FILTERS.map((name) => [name, null])))}>Drop the filters</button>}
       {data && <button onClick={() => change({ from: null, to: null })}>Show the last 5 min</button>}
       {data && <button onClick={() => change({ from: String(Math.floor(data.from_ns / 1e9)), to: String(Math.ceil(data.to_ns / 1e9)) })}>Show all data</button>}
     </Empty>

@@ -7,7 +7,7 @@ import { askProfile } from '../../flame/ask';
 import type { Loaded } from '../../flame/load';
 
 /** Parameters of the address that filter samples. */
-const FILTERS = ['task', 'worker', 'state', 'threads', 'label', 'phase'];
+export const FILTERS = ['task', 'worker', 'state', 'threads', 'label', 'phase'];
 
 export type Pairs = [string, string][];
 
