@@ -84,7 +84,7 @@ pub(super) struct Reader {
     /// One for each question that is answered.
     pub(super) turns: Arc<Semaphore>,
     /// One for each question that is answered or waits for its turn.
-    places: Arc<Semaphore>,
+    pub(super) places: Arc<Semaphore>,
     /// One for each question to running agents.
     pub(super) live: Arc<Semaphore>,
     /// Held while a run is marked.
@@ -92,9 +92,9 @@ pub(super) struct Reader {
 }
 
 /// The routes of the HTTP API.
-pub(crate) fn router(collector: Arc<Collector>, stopping: &watch::Receiver<bool>) -> Router {
-    let pulse = pulse::routes(collector.clone(), stopping.clone());
-    routes_of(Reader::new(collector), pulse)
+pub(super) fn router(reader: Reader, stopping: &watch::Receiver<bool>) -> Router {
+    let pulse = pulse::routes(reader.collector.clone(), stopping.clone());
+    routes_of(reader, pulse)
 }
 
 fn routes_of(reader: Reader, pulse: Router<Reader>) -> Router {

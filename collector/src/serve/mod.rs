@@ -29,6 +29,7 @@ use profiler_core::limits::MESSAGE_BYTES_MAX;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+use self::http::Reader;
 use self::ingest::Ingest;
 use self::server::ingest_server::IngestServer;
 use crate::Limits;
@@ -191,7 +192,7 @@ impl Server {
             }
         });
         let told = self.collector.clone();
-        let serving = axum::serve(listener, router(&self.collector, &stopping))
+        let serving = axum::serve(listener, router(Reader::new(self.collector.clone()), &stopping))
             .with_graceful_shutdown(async move {
                 shutdown.await;
                 told.events.close();
@@ -217,11 +218,11 @@ impl Server {
 }
 
 /// All routes: the gRPC service, and the HTTP API with its own answer to what does not exist.
-fn router(collector: &Arc<Collector>, stopping: &watch::Receiver<bool>) -> Router {
-    let ingest = Ingest::new(collector.clone(), stopping.clone());
+fn router(reader: Reader, stopping: &watch::Receiver<bool>) -> Router {
+    let ingest = Ingest::new(reader.collector.clone(), stopping.clone());
     let ingest = IngestServer::new(ingest).max_decoding_message_size(MESSAGE_BYTES_MAX);
     let grpc = tonic::service::Routes::new(ingest).into_axum_router().reset_fallback();
-    let router = grpc.merge(http::router(collector.clone(), stopping));
+    let router = grpc.merge(http::router(reader, stopping));
     #[cfg(feature = "page")]
     let router = router.merge(page::router());
     router

@@ -9,14 +9,18 @@ use axum::extract::Query;
 use profiler_core::State;
 use profiler_core::wire::v1::agent_message::Kind;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 
 use super::super::answer;
 use super::super::http::Reader;
+use super::super::router;
+use super::client::{Client, get};
 use super::{attached, serve};
+use crate::clock::Clock;
 use crate::collector::{Collector, Settings};
 use crate::limits::{PAGES_MAX, QUERIES_MAX, QUERIES_WAITING_MAX};
-use crate::testing::at;
+use crate::testing::{TestWorker, at};
 
 /// A page that listens.
 struct Page(BufReader<TcpStream>);
@@ -122,4 +126,43 @@ async fn of_a_hundred_questions_of_fifty_pages_few_are_answered_at_once() {
     }
     assert_eq!(answered, places);
     assert!((1..=QUERIES_MAX).contains(&MOST.load(SeqCst)), "{MOST:?}");
+}
+
+/// Fifty pages ask for profiles, none gets a turn, and an agent's flushes are acknowledged all the same:
+/// what is counted is who waits, not how long.
+#[tokio::test]
+async fn fifty_pages_that_wait_for_their_turns_keep_no_agent_waiting() {
+    let clock = Clock::from_fn(|| at(60));
+    let reader = Reader::new(Arc::new(Collector::new(Settings { clock, ..Settings::default() })));
+    let (_stop, stopping) = watch::channel(false);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let routes = router(reader.clone(), &stopping);
+    let served = tokio::spawn(async move { axum::serve(listener, routes).await });
+    let turns = reader.turns.clone().acquire_many_owned(QUERIES_MAX as u32).await.unwrap();
+    let ask = || tokio::spawn(get(address, "/api/v1/profile?from=1000000"));
+    let pages: Vec<_> = (0..50).map(|_| ask()).collect();
+    let free = QUERIES_MAX + QUERIES_WAITING_MAX - pages.len();
+    while reader.places.available_permits() > free {
+        tokio::task::yield_now().await;
+    }
+    let mut worker = TestWorker::new("w", 1);
+    let mut client = Client::attach(address, worker.hello()).await;
+    for seq in 1..=10 {
+        worker.count("load;main", State::Cpu, 1);
+        let flush = worker.flush(29 + seq, vec![]);
+        if let Some(dictionary) = worker.dictionary() {
+            client.tell(Kind::Dictionary(dictionary)).await;
+        }
+        assert_eq!(client.ask(Kind::Flush(flush)).await, format!("ack {seq}"));
+    }
+    assert_eq!(reader.places.available_permits(), free);
+    assert!(pages.iter().all(|page| !page.is_finished()));
+    drop(turns);
+    for page in pages {
+        let answer = page.await.unwrap();
+        assert_eq!(answer.status, 200);
+        assert!(answer.body.contains(r#""total_ns":10}"#), "{}", answer.body);
+    }
+    served.abort();
 }
