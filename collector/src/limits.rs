@@ -245,6 +245,9 @@ pub const TASK_ROWS_DEFAULT: usize = 10_000;
 /// Most rows of tasks in an answer.
 pub const TASK_ROWS_MAX: usize = 100_000;
 
+/// Most rows of tasks in an answer in columns, where each takes some 25 bytes instead of 500.
+pub const TASK_COLUMNS_MAX: usize = 1_000_000;
+
 /// Most steps of a timeline.
 pub const TIMELINE_STEPS_MAX: u64 = 4_000;
 

@@ -17,7 +17,7 @@ use crate::ledger::{
     EXECUTE, NameTotal, OutcomeCounts, PhaseTotal, Selecting, Selection, Spread, TaskFilter,
     TaskRow, counts_in, overlaps,
 };
-use crate::limits::{TASK_ROWS_DEFAULT, TASK_ROWS_MAX};
+use crate::limits::{TASK_COLUMNS_MAX, TASK_ROWS_DEFAULT, TASK_ROWS_MAX};
 use crate::store::{Counting, Coverage, Plan, Second};
 use crate::sync::read;
 use crate::tree::Top;
@@ -32,6 +32,8 @@ pub(crate) struct TaskQuery {
     pub(crate) filter: TaskFilter,
     pub(crate) limit: usize,
     pub(crate) summary: bool,
+    /// Whether rows are answered in columns.
+    pub(crate) columns: bool,
 }
 
 impl TaskQuery {
@@ -42,7 +44,14 @@ impl TaskQuery {
         workers: Vec<String>,
     ) -> TaskQuery {
         let filter = TaskFilter { names, workers, ..TaskFilter::default() };
-        TaskQuery { given_range: Some(range), range, filter, limit: 1, summary: true }
+        TaskQuery {
+            given_range: Some(range),
+            range,
+            filter,
+            limit: 1,
+            summary: true,
+            columns: false,
+        }
     }
 
     /// The question that the parameters ask at `now`.
@@ -53,16 +62,19 @@ impl TaskQuery {
     ) -> Result<TaskQuery, QueryError> {
         let names = [
             "from", "to", "run", "task", "key", "worker", "label", "outcome", "type", "limit",
-            "summary",
+            "summary", "format",
         ];
         let params = Params::new(pairs, &names)?;
         let (range, given) = asked_range(&params, collector, now)?;
         let outcomes = Outcome::ALL.map(|outcome| (outcome.name(), outcome));
         let outcomes = params.many("outcome")?.into_iter().map(|o| choose("outcome", o, &outcomes));
+        let columns = params.choice("format", &[("json", false), ("columns", true)])?;
+        let limit_max = if columns { TASK_COLUMNS_MAX } else { TASK_ROWS_MAX };
         Ok(TaskQuery {
             given_range: given.then_some(range),
             range,
-            limit: limit(params.one("limit")?)?,
+            limit: limit_to(params.one("limit")?, limit_max)?,
+            columns,
             summary: params.choice("summary", &[("false", false), ("true", true)])?,
             filter: TaskFilter {
                 outcomes: outcomes.collect::<Result<_, _>>()?,
@@ -79,11 +91,15 @@ impl TaskQuery {
 
 /// How many rows a question asks for.
 pub(super) fn limit(text: Option<&str>) -> Result<usize, QueryError> {
+    limit_to(text, TASK_ROWS_MAX)
+}
+
+fn limit_to(text: Option<&str>, most: usize) -> Result<usize, QueryError> {
     let Some(text) = text else {
         return Ok(TASK_ROWS_DEFAULT);
     };
-    let number = text.parse().ok().filter(|number| (1..=TASK_ROWS_MAX).contains(number));
-    number.ok_or_else(|| QueryError::Limit { value: echo(text), limit: TASK_ROWS_MAX })
+    let number = text.parse().ok().filter(|number| (1..=most).contains(number));
+    number.ok_or_else(|| QueryError::Limit { value: echo(text), limit: most })
 }
 
 /// Rows of the ledger.
@@ -126,15 +142,27 @@ impl Collector {
         query: &TaskQuery,
         cancel: &Cancel,
     ) -> Result<TaskAnswer, QueryError> {
-        let TaskQuery { range, filter, limit, .. } = query;
+        let mut selecting = Selecting::new(query.limit);
+        let (thinned, damaged) = self.each_row(query, cancel, |row| selecting.offer(row))?;
+        Ok(TaskAnswer { selection: selecting.done(), thinned, damaged })
+    }
+
+    /// Gives all rows that overlap the range, in no order. Answers how many there are no rows of, and
+    /// which files are missing.
+    pub(super) fn each_row(
+        &self,
+        query: &TaskQuery,
+        cancel: &Cancel,
+        mut each: impl FnMut(&Arc<TaskRow>),
+    ) -> Result<(u64, Vec<String>), QueryError> {
+        let TaskQuery { range, filter, .. } = query;
         let take = |collector: &Collector, _| read(&collector.ledger).snapshot(*range);
         // Rows are told apart to the nanosecond, so nothing ever widens.
         let plan = |_: &Coverage, seconds| Plan { pieces: Vec::new(), seconds };
         let (mut stored, snapshot) = Stored::of((self, cancel), *range, take, plan);
-        let mut selecting = Selecting::new(*limit);
         let mut offer = |row: &Arc<TaskRow>| {
             if overlaps(row, *range) && filter.keeps(row) {
-                selecting.offer(row);
+                each(row);
             }
         };
         snapshot.rows().for_each(&mut offer);
@@ -147,7 +175,7 @@ impl Collector {
             stored.plan_for(seconds);
             thinned += self.add_phases(&mut stored, filter, &mut NameTotals::new(usize::MAX))?;
         }
-        Ok(TaskAnswer { selection: selecting.done(), thinned, damaged: stored.damaged() })
+        Ok((thinned, stored.damaged()))
     }
 
     /// Counts and durations by name, of tasks that ended in the range and of those that run. Without

@@ -261,7 +261,10 @@ async fn timeline(State(reader): State<Reader>, pairs: Pairs) -> Result<Response
 async fn tasks(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
     let answer = reader.answer(pairs, |&Asking { collector, pairs, now, cancel }| {
         let query = TaskQuery::parse(pairs, collector, now)?;
-        if query.summary {
+        if query.columns && !query.summary {
+            let columns = collector.task_columns(&query, cancel, now)?;
+            answer::json(&answer::TaskColumnsBody::new(&query, &columns))
+        } else if query.summary {
             answer::json(&answer::SummaryBody::new(&collector.task_summary(&query, cancel)?))
         } else {
             answer::json(&answer::TasksBody::new(&query, &collector.tasks(&query, cancel)?, now))

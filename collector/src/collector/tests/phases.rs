@@ -159,6 +159,7 @@ fn summary(collector: &Collector, range: Option<TimeRange>) -> (Vec<SummaryRow>,
         filter: TaskFilter::default(),
         limit: 100,
         summary: true,
+        columns: false,
     };
     let rows = collector.tasks(&query, &Cancel::default()).unwrap();
     let answer = collector.task_summary(&query, &Cancel::default()).unwrap();
@@ -274,6 +275,7 @@ fn a_task_keeps_what_was_said_of_it_and_all_its_times_are_corrected_alike() {
         },
         limit: 10,
         summary: false,
+        columns: false,
     };
     let check = || {
         let answer = collector.tasks(&query(&[]), &Cancel::default()).unwrap();

@@ -219,6 +219,7 @@ proptest! {
                 },
                 limit,
                 summary: true,
+                columns: false,
             };
             let rows = collector.tasks(&query, &Cancel::default()).unwrap();
             (collector.task_summary(&query, &Cancel::default()).unwrap().rows, rows.selection)

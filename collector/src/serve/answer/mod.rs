@@ -6,6 +6,7 @@ mod fleet;
 mod live;
 mod profile;
 mod records;
+mod task_columns;
 mod tasks;
 mod timeline;
 
@@ -23,6 +24,7 @@ pub(crate) use self::records::{
     EventsBody, ProgressBody, ResourcesBody, RunBody, RunsBody, SubjectBody, TransferSummaryBody,
     TransfersBody,
 };
+pub(crate) use self::task_columns::TaskColumnsBody;
 pub(crate) use self::tasks::{SummaryBody, TasksBody};
 pub(crate) use self::timeline::TimelineBody;
 use super::error::ErrorAnswer;

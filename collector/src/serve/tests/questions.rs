@@ -112,6 +112,9 @@ async fn a_wrong_time_span_or_number_is_answered_with_what_is_allowed() {
         let error = format!("limit={limit:?} is not a number from 1 to 100000");
         running.check(&format!("/api/v1/tasks?limit={limit}"), 400, &error, Value::Null).await;
     }
+    let error = r#"limit="1000001" is not a number from 1 to 1000000"#;
+    let path = "/api/v1/tasks?limit=1000001&format=columns";
+    running.check(path, 400, error, Value::Null).await;
 }
 
 #[tokio::test]

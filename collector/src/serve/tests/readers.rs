@@ -152,6 +152,85 @@ async fn transferring(running: &Running) -> Client {
     client
 }
 
+/// What rows and columns both tell of a task.
+const OUTLINE: [&str; 9] = [
+    "worker",
+    "epoch",
+    "thread_id",
+    "thread_name",
+    "id",
+    "start_ns",
+    "name",
+    "outcome",
+    "duration_ns",
+];
+
+fn outlines_of_rows(told: &Value) -> Vec<Value> {
+    let outline = |row: &Value| OUTLINE.map(|name| (name.to_owned(), row[name].clone()));
+    let rows = told["tasks"].as_array().unwrap().iter();
+    rows.map(|row| Value::Object(outline(row).into_iter().collect())).collect()
+}
+
+fn outlines_of_columns(told: &Value) -> Vec<Value> {
+    let columns = &told["columns"];
+    let number = |name: &str, at: usize| columns[name][at].as_i64().unwrap();
+    let place = |name: &str, at: usize| usize::try_from(number(name, at)).unwrap();
+    let mut start_ns = told["first_ns"].as_i64().unwrap();
+    let tasks = 0..columns["id"].as_array().unwrap().len();
+    let tasks = tasks.map(|at| {
+        let thread = &told["threads"][place("thread", at)];
+        start_ns -= number("earlier_us", at) * 1_000;
+        json!({
+            "worker": thread["worker"], "epoch": thread["epoch"], "thread_id": thread["id"],
+            "thread_name": thread["name"], "id": columns["id"][at], "start_ns": start_ns,
+            "name": told["names"][place("name", at)],
+            "outcome": told["outcomes"][place("outcome", at)],
+            "duration_ns": number("duration_us", at) * 1_000,
+        })
+    });
+    tasks.collect()
+}
+
+/// The same question in both forms, cut by limits of which some cut and some do not.
+#[tokio::test]
+async fn columns_of_tasks_say_what_their_rows_say() {
+    let running = serve().await;
+    let (mut worker, mut client) = attached(&running, "w").await;
+    let (mut other, mut others) = attached(&running, "other").await;
+    for (worker, client) in [(&mut worker, &mut client), (&mut other, &mut others)] {
+        let stops = [Some(33), None, Some(31), Some(39), Some(35)];
+        let tasks = (3..).zip(stops).map(|(id, stop)| {
+            let name = if id % 2 == 0 { "load" } else { "merge" };
+            worker.task(id, name, (20 + i64::try_from(id).unwrap() % 4, stop))
+        });
+        let tasks = tasks.collect();
+        let flush = worker.flush(40, tasks);
+        let dictionary = worker.dictionary().unwrap();
+        client.tell(agent_message::Kind::Dictionary(dictionary)).await;
+        assert_eq!(client.ask(agent_message::Kind::Flush(flush)).await, "ack 2");
+    }
+    for limit in [1, 3, 8, 1_000] {
+        let path = format!("/api/v1/tasks?{ALL}&limit={limit}");
+        let rows = running.json(&path).await;
+        let columns = running.json(&format!("{path}&format=columns")).await;
+        assert_eq!((&columns["total"], &columns["truncated"]), (&json!(14), &rows["truncated"]));
+        let mut both = [outlines_of_rows(&rows), outlines_of_columns(&columns)];
+        // Of those that start together it is not said which are cut off, and how they stand.
+        let start = |task: &Value| task["start_ns"].as_i64().unwrap();
+        let [expected, found] =
+            both.each_ref().map(|all| all.iter().map(start).collect::<Vec<_>>());
+        assert_eq!(found, expected);
+        if limit == 1_000 {
+            for all in &mut both {
+                all.sort_by_key(|task| {
+                    (start(task), task["worker"].to_string(), task["id"].as_i64())
+                });
+            }
+            assert_eq!(both[1], both[0]);
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_task_has_its_phases_and_what_was_said_of_it() {
     let running = serve().await;

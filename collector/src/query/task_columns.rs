@@ -1,0 +1,148 @@
+//! Rows of the ledger in columns: what lanes of tasks are drawn from, a million at a time.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+use profiler_core::{Epoch, Outcome, Timestamp, WorkerId};
+use rustc_hash::FxHashMap;
+
+use super::QueryError;
+use super::stored::Cancel;
+use super::tasks::TaskQuery;
+use crate::collector::Collector;
+use crate::ledger::TaskRow;
+
+/// Most names, and most threads, that are told apart; the rest shares the first entry.
+const TEXTS_MAX: usize = 100_000;
+
+/// What stands first among names and threads.
+const OVERFLOW: &str = "[overflow]";
+
+/// Tasks in columns.
+#[derive(Debug)]
+pub(crate) struct TaskColumns {
+    pub(crate) names: Vec<Arc<str>>,
+    pub(crate) threads: Vec<TaskThread>,
+    /// Those that started last first.
+    pub(crate) rows: Vec<TaskPoint>,
+    /// How many there are; more than `rows` if the limit cut the oldest off.
+    pub(crate) total: u64,
+    /// As in [`super::TaskAnswer`].
+    pub(crate) thinned: u64,
+    pub(crate) damaged: Vec<String>,
+}
+
+/// A thread that ran tasks.
+#[derive(Clone, Debug)]
+pub(crate) struct TaskThread {
+    pub(crate) worker: WorkerId,
+    pub(crate) epoch: Epoch,
+    pub(crate) id: u32,
+    pub(crate) name: Arc<str>,
+}
+
+/// One task, as little of it as is drawn.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct TaskPoint {
+    /// The newest is the least, so that of several the oldest goes first.
+    start: Reverse<Timestamp>,
+    /// Within its worker's life.
+    pub(crate) id: u64,
+    /// Which of the names, and of the threads.
+    pub(crate) name: u32,
+    pub(crate) thread: u32,
+    /// Until now for one that runs.
+    pub(crate) duration_ns: u64,
+    outcome: u8,
+}
+
+impl TaskPoint {
+    pub(crate) fn start(&self) -> Timestamp {
+        self.start.0
+    }
+
+    /// Where its outcome stands among [`Outcome::ALL`].
+    pub(crate) fn outcome(&self) -> u8 {
+        self.outcome
+    }
+}
+
+/// Numbers for what repeats.
+struct Interning<K, V> {
+    known: FxHashMap<K, u32>,
+    values: Vec<V>,
+}
+
+impl<K: Eq + std::hash::Hash, V> Interning<K, V> {
+    fn new(overflow: V) -> Self {
+        Interning { known: FxHashMap::default(), values: vec![overflow] }
+    }
+
+    fn number(&mut self, key: K, value: impl FnOnce() -> V) -> u32 {
+        if let Some(number) = self.known.get(&key) {
+            return *number;
+        }
+        if self.values.len() >= TEXTS_MAX {
+            return 0;
+        }
+        let number = u32::try_from(self.values.len()).expect("it is below `TEXTS_MAX`");
+        self.values.push(value());
+        self.known.insert(key, number);
+        number
+    }
+}
+
+impl Collector {
+    /// The rows that overlap the range, at most [`TaskQuery::limit`] in 48 bytes each.
+    pub(crate) fn task_columns(
+        &self,
+        query: &TaskQuery,
+        cancel: &Cancel,
+        now: Timestamp,
+    ) -> Result<TaskColumns, QueryError> {
+        let overflow: Arc<str> = OVERFLOW.into();
+        let nowhere = TaskThread {
+            worker: WorkerId(overflow.clone()),
+            epoch: Epoch(0),
+            id: 0,
+            name: overflow.clone(),
+        };
+        let mut names = Interning::new(overflow);
+        let mut threads = Interning::new(nowhere);
+        let mut total = 0;
+        // The oldest is on top.
+        let mut newest = BinaryHeap::new();
+        let (thinned, damaged) = self.each_row(query, cancel, |row: &Arc<TaskRow>| {
+            total += 1;
+            let record = &row.record;
+            let is_full = newest.len() >= query.limit;
+            if is_full && newest.peek().is_some_and(|top: &TaskPoint| top.start() > record.start) {
+                return;
+            }
+            let thread = (row.worker.clone(), row.epoch, record.thread_id);
+            newest.push(TaskPoint {
+                start: Reverse(record.start),
+                id: record.id.0,
+                name: names.number(record.name.clone(), || record.name.clone()),
+                thread: threads.number(thread, || TaskThread {
+                    worker: row.worker.clone(),
+                    epoch: row.epoch,
+                    id: record.thread_id,
+                    name: record.thread_name.clone(),
+                }),
+                duration_ns: row.duration_ns().unwrap_or(now.since_ns(record.start)),
+                outcome: Outcome::ALL
+                    .iter()
+                    .position(|one| *one == record.outcome)
+                    .map_or(0, |at| u8::try_from(at).expect("there are fewer than 256 outcomes")),
+            });
+            if is_full {
+                newest.pop();
+            }
+        })?;
+        let rows = newest.into_sorted_vec();
+        let (names, threads) = (names.values, threads.values);
+        Ok(TaskColumns { names, threads, rows, total, thinned, damaged })
+    }
+}
