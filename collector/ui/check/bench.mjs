@@ -6,7 +6,7 @@
 
 import fs from 'node:fs';
 import { Checks, open, proxy, start } from './harness.mjs';
-import { hostile, made, manyNodes, manyTasks, nodesOf, nothing } from './made.mjs';
+import { hostile, made, manyNodes, manyOutlines, manyTasks, nodesOf, nothing } from './made.mjs';
 import { servePeers } from './peers.mjs';
 
 const [, , target] = process.argv;
@@ -180,9 +180,16 @@ for (const count of NODES) {
   say(`${words}: from a click to its frame`, shown);
   await close();
 }
-for (const count of [5000, 100_000]) {
-  const { page, close } = await loads(`${count} tasks`, { ...hostile(['load']), tasks: manyTasks(count) }, 'tasks', '.stream canvas[data-rects]');
-  say(`${count} tasks: a frame of zooming`, await each(page, 60, '.stream', 'wheel'));
+for (const count of [5000, 100_000, 1_000_000]) {
+  const answers = { ...hostile(['load']), tasks: manyTasks(count, 5000), ...(count > 5000 && { taskColumns: manyOutlines(count) }) };
+  const words = `${count} tasks`;
+  const ready = count > 5000 ? `.stream canvas[data-tasks="${count}"]` : '.stream canvas[data-rects]';
+  const { page, close } = await loads(words, answers, 'tasks', ready);
+  console.log(`${words}: ${await page.getAttribute('.stream canvas', 'data-rects')} rectangles, ${await domNodes(page)} DOM nodes`);
+  say(`${words}: a frame of zooming`, await each(page, 60, '.stream', 'wheel'));
+  await page.click('text=one line a worker');
+  await quiet();
+  say(`${words}: a frame of zooming, one line a worker`, await each(page, 60, '.stream', 'wheel'));
   await close();
 }
 for (const count of [1000, 100_000]) {

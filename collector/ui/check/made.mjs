@@ -181,6 +181,7 @@ export function made(answers) {
     const name = url.pathname.split('/').pop();
     // A stream that says once that there is something, and ends; the page then asks by itself.
     if (name === 'live') return { contentType: 'text/event-stream', body: `retry: 600000\nevent: news\ndata: {"now_ns":${now()},"data_to_ns":null,"flushes":1}\n\n` };
+    if (name === 'tasks' && url.searchParams.get('format') === 'columns') return { contentType: 'application/json', body: texts.taskColumns };
     const summary = name === 'transfers' ? 'transferSums' : 'summary';
     const body = texts[url.searchParams.has('summary') ? summary : name];
     return { contentType: 'application/json', body: typeof body === 'function' ? JSON.stringify(body(url)) : body };
@@ -193,18 +194,54 @@ export async function answerWith(page, answers) {
   await page.context().route('**/api/v1/**', (route) => route.fulfill(answer(new URL(route.request().url()))));
 }
 
-/** `count` tasks on 100 threads of 10 workers, one after the other. */
-export function manyTasks(count) {
+/** `count` tasks on 100 threads of 10 workers, one after the other, the newest first. */
+function tasksOf(count) {
   const until = Array(100).fill(now() - 290 * NS);
   const tasks = Array.from({ length: count }, (_, i) => {
     const thread = i % 100;
     const duration = (((i * 7919) % 1000) / 1000) * ((560 * NS) / (count / 100));
     const start = until[thread];
     until[thread] += duration;
-    return {
-      worker: `worker-${thread % 10}`, epoch: '1', id: i, name: `task-${(i * 31) % 12}`, key: `key-${i}`, thread_id: thread,
-      thread_name: `pool-${thread}`, parent: null, start_ns: start, stop_ns: start + duration * 0.9, duration_ns: duration * 0.9, outcome: 'ok', cause: '',
-    };
+    return { i, thread, name: (i * 31) % 12, start, duration: duration * 0.9 };
   });
-  return { range: range(), total: count, truncated: false, thinned: 0, tasks: tasks.reverse() };
+  return tasks.sort((a, b) => b.start - a.start);
+}
+
+const THREADS = Array.from({ length: 100 }, (_, thread) => ({ worker: `worker-${thread % 10}`, epoch: '1', id: thread, name: `pool-${thread}` }));
+
+/** As rows; of more than `limit` the newest. */
+export function manyTasks(count, limit = count) {
+  const tasks = tasksOf(count).slice(0, limit).map(({ i, thread, name, start, duration }) => ({
+    worker: THREADS[thread].worker, epoch: '1', id: i, name: `task-${name}`, key: `key-${i}`, thread_id: thread,
+    thread_name: THREADS[thread].name, parent: null, start_ns: start, stop_ns: start + duration, duration_ns: duration, outcome: 'ok', cause: '',
+  }));
+  return { range: range(), total: count, truncated: limit < count, thinned: 0, tasks };
+}
+
+/** The same in columns. */
+export function manyOutlines(count) {
+  const tasks = tasksOf(count);
+  const us = (ns) => Math.round(ns / 1000);
+  return {
+    range: range(), total: count, truncated: false, thinned: 0, damaged: [], outcomes: ['running', 'ok', 'erred', 'cancelled', 'panicked', 'lost'],
+    names: Array.from({ length: 12 }, (_, i) => `task-${i}`), threads: THREADS, first_ns: tasks[0].start,
+    columns: {
+      name: tasks.map(({ name }) => name), thread: tasks.map(({ thread }) => thread), id: tasks.map(({ i }) => i),
+      earlier_us: tasks.map(({ start }, at) => (at === 0 ? 0 : us(tasks[0].start - start) - us(tasks[0].start - tasks[at - 1].start))),
+      duration_us: tasks.map(({ duration }) => us(duration)), outcome: tasks.map(() => 1),
+    },
+  };
+}
+
+/** Ten seconds of two threads: a task that is a second each in three phases and then executes, and one that
+ * failed. */
+export function phasedTasks() {
+  const from = Math.floor(Date.now() / 1000) - 60;
+  const answers = hostile(['load']);
+  const phases = ['serialize', 'transfer', 'disk-read'].map((name, i) => ({ name, start_ns: (from + i) * NS, duration_ns: NS, count: 1 }));
+  const task = (thread_id, outcome, more) => ({
+    ...answers.tasks.tasks[0], id: thread_id, name: 'load', thread_id, thread_name: `pool-${thread_id}`, start_ns: from * NS, stop_ns: (from + 10) * NS, duration_ns: 10 * NS, outcome, ...more,
+  });
+  const tasks = [task(1, 'ok', { phases }), task(2, 'erred', { phases: [] })];
+  return { from: String(from), to: String(from + 10), answers: { ...answers, tasks: { ...answers.tasks, total: 2, tasks } } };
 }

@@ -1,8 +1,9 @@
 // Checks the page in a real browser against a collector with a live fleet:
 //   node run.mjs http://127.0.0.1:4747 [folder for screenshots]
 
+import { fleetChecks } from './fleet.mjs';
 import { checkAccess, checkForm, Checks, open as openPage, proxy, settled, start } from './harness.mjs';
-import { answerWith, ATTACKS, hostile, manyNodes, manyTasks, node, nothing, profile, twoProfiles } from './made.mjs';
+import { answerWith, ATTACKS, hostile, manyNodes, manyOutlines, manyTasks, node, nothing, profile, twoProfiles } from './made.mjs';
 
 const [, , target, pictures] = process.argv;
 const PAGES = [
@@ -472,9 +473,9 @@ async function manyNodesStaySmall() {
 
 async function manyTasksStaySmall() {
   const page = await open(browser, checks);
-  await answerWith(page, { ...hostile(['load']), tasks: { ...manyTasks(40_000), truncated: true, total: 1_000_000 } });
+  await answerWith(page, { ...hostile(['load']), tasks: manyTasks(40_000, 5000), taskColumns: { ...manyOutlines(40_000), truncated: true, total: 1_000_000 } });
   await page.goto(at('tasks'));
-  await page.waitForSelector('.stream canvas[data-rects]');
+  await page.waitForSelector('.stream canvas[data-tasks="40000"]');
   const rects = Number(await page.getAttribute('.stream canvas', 'data-rects'));
   // At most so many are drawn one by one; how busy the lanes were is one picture.
   checks.expect(rects > 0 && rects <= 3001, '40,000 tasks are drawn with few rectangles', String(rects));
@@ -487,6 +488,7 @@ async function manyTasksStaySmall() {
 const all = [
   everyPage, fromStatusToTheCostliestFunction, flameGraph, seeingThrough, callTree, comparing, splitByPhase, oneTaskAndOneWorker, transfersMemoryAndEvents,
   searching, filtering, ranges, liveAndPaused, taskStream, hostileNames, nobodyThere, manyNodesStaySmall, manyTasksStaySmall,
+  ...fleetChecks({ browser, checks, open, at, parameter, graph, fleetMsMax: FLEET_MS_MAX }),
 ];
 await fleetIsThere();
 const only = process.env.EMBERLINE_CHECK;

@@ -18,11 +18,6 @@ export function onTheme(changed: () => void): () => void {
   return () => query.removeEventListener('change', changed);
 }
 
-/** A colour of the page's style. */
-export function variable(name: string): string {
-  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-}
-
 /** A colour of OKLCH (hue in degrees) as `#c0ffee`, the form that a canvas reads fastest. Made by hand,
  * for to paint each and to read it back costs more. The numbers are those that define the space. */
 export function oklch(lightness: number, chroma: number, hue: number): string {
@@ -98,6 +93,11 @@ function themed(name: string, make: () => string): string {
   let found = known.get(name);
   if (found === undefined) known.set(name, (found = make()));
   return found;
+}
+
+/** A colour of the page's style. To ask the document each time would make it lay itself out. */
+export function variable(name: string): string {
+  return themed(name, () => getComputedStyle(document.documentElement).getPropertyValue(name).trim());
 }
 
 /** A crate's colour, in full and pale (for what a search did not match). */

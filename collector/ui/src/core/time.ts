@@ -107,7 +107,7 @@ export function bytes(value: number): string {
 }
 
 /** Steps of time axes. */
-const STEPS_MS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 3e4, 6e4, 3e5, 6e5, 18e5, 36e5, 216e5, 864e5, 6048e5, 2592e6];
+const STEPS_MS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 3e4, 6e4, 12e4, 3e5, 6e5, 18e5, 36e5, 72e5, 216e5, 432e5, 864e5, 6048e5, 2592e6];
 
 /** The least step of a time axis that is at least as long. */
 export function timeStepMs(leastMs: number): number {

@@ -1,13 +1,14 @@
-// Asks the worker for a profile.
+// Asks the worker: for profiles, for tasks in columns.
 
 import { Problem } from '../core/api';
 import type { Compared, Scale } from './compare';
 import type { Loaded, Outside } from './load';
 import { unpacked } from './parcel';
-import type { Reply, Request } from './worker';
+import type { Stream } from '../stream/rows';
+import type { Reply, Request, StreamRequest } from './worker';
 
 interface Asked {
-  done(loaded: Loaded | Compared): void;
+  done(answer: Loaded | Compared | Stream): void;
   failed(problem: Problem): void;
 }
 
@@ -21,6 +22,7 @@ function start(): Worker {
     const asker = asked.get(data.id);
     asked.delete(data.id);
     if ('loaded' in data) asker?.done({ ...data.loaded, functions: unpacked(data.loaded.functions) } as Loaded | Compared);
+    else if ('stream' in data) asker?.done(data.stream);
     else asker?.failed(new Problem(data.problem.kind, data.problem.message, data.problem.nearest));
   };
   // It could not be loaded: most likely the collector was replaced or is away.
@@ -40,7 +42,11 @@ export function askComparison(before: string, after: string, options: { outside:
   return ask({ urls: [before, after], ...options }, signal) as Promise<Compared>;
 }
 
-function ask(question: Omit<Request, 'id'>, signal: AbortSignal): Promise<Loaded | Compared> {
+export function askStream(url: string, signal: AbortSignal): Promise<Stream> {
+  return ask({ tasks: url }, signal) as Promise<Stream>;
+}
+
+function ask(question: Omit<Request, 'id'> | Omit<StreamRequest, 'id'>, signal: AbortSignal): Promise<Loaded | Compared | Stream> {
   const to = (worker ??= start());
   const id = next++;
   return new Promise((done, failed) => {
@@ -50,6 +56,6 @@ function ask(question: Omit<Request, 'id'>, signal: AbortSignal): Promise<Loaded
       asked.delete(id);
       failed(new DOMException('aborted', 'AbortError'));
     });
-    to.postMessage({ id, ...question } satisfies Request);
+    to.postMessage({ id, ...question } satisfies Request | StreamRequest);
   });
 }

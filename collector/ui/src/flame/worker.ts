@@ -1,9 +1,10 @@
-// Fetches and lays out profiles away from the page's own thread.
+// Fetches and lays out profiles, and tasks by the million, away from the page's own thread.
 
 import { answered, Problem } from '../core/api';
 import { compare, type Compared, type Scale } from './compare';
 import { load, type Loaded, type Outside, type ProfileBody } from './load';
 import { packed, type Parcel } from './parcel';
+import { streamOfColumns, type ColumnsAnswer, type Stream } from '../stream/rows';
 
 export interface Request {
   id: number;
@@ -13,16 +14,23 @@ export interface Request {
   scale: Scale;
 }
 
+/** Tasks in columns. */
+export interface StreamRequest {
+  id: number;
+  tasks: string;
+}
+
 /** An answer with its texts packed. */
 export type Sent<T> = Omit<T, 'functions'> & { functions: Parcel };
 
 export type Reply =
   | { id: number; loaded: Sent<Loaded> | Sent<Compared> }
+  | { id: number; stream: Stream }
   | { id: number; problem: { kind: Problem['kind']; message: string; nearest: string[] } };
 
 /** What is used of a worker's own scope: the page's types describe a window. */
 interface Scope {
-  onmessage: (event: MessageEvent<Request | { cancel: number }>) => void;
+  onmessage: (event: MessageEvent<Request | StreamRequest | { cancel: number }>) => void;
   postMessage(reply: Reply, transfer?: Transferable[]): void;
 }
 
@@ -34,18 +42,21 @@ scope.onmessage = async ({ data }) => {
     running.get(data.cancel)?.abort();
     return;
   }
-  const { id, urls, outside, scale } = data;
+  const { id } = data;
   const stop = new AbortController();
   running.set(id, stop);
   try {
-    const bodies = await Promise.all(urls.map(async (url) => {
-      const response = await answered(url, stop.signal);
-      return (await response.json()) as ProfileBody;
-    }));
+    if ('tasks' in data) {
+      const stream = streamOfColumns(await bodyOf<ColumnsAnswer>(data.tasks, stop.signal));
+      scope.postMessage({ id, stream }, buffersOf([stream.rows, ...stream.lanes]));
+      return;
+    }
+    const { urls, outside, scale } = data;
+    const bodies = await Promise.all(urls.map((url) => bodyOf<ProfileBody>(url, stop.signal)));
     const loaded = bodies.length === 1 ? load(bodies[0], outside) : compare([bodies[0], bodies[1]], outside, scale);
     const sent = { ...loaded, functions: packed(loaded.functions) } as Sent<Loaded> | Sent<Compared>;
-    const columns = [loaded.layout, loaded.functions, loaded].flatMap((part) => Object.values(part)).filter((value) => ArrayBuffer.isView(value));
-    scope.postMessage({ id, loaded: sent }, columns.map((column) => column.buffer as ArrayBuffer));
+    const texts = Object.values(sent.functions).filter((column) => 'numbers' in column);
+    scope.postMessage({ id, loaded: sent }, buffersOf([loaded.layout, sent.functions, loaded, ...texts]));
   } catch (error) {
     const known = error instanceof Problem ? error : new Problem('connection', 'The answer broke off.');
     scope.postMessage({ id, problem: { kind: known.kind, message: known.message, nearest: known.nearest } });
@@ -53,3 +64,12 @@ scope.onmessage = async ({ data }) => {
     running.delete(id);
   }
 };
+
+async function bodyOf<T>(url: string, signal: AbortSignal): Promise<T> {
+  return (await (await answered(url, signal)).json()) as T;
+}
+
+/** What is handed over instead of being copied. */
+function buffersOf(parts: object[]): ArrayBuffer[] {
+  return parts.flatMap((part) => Object.values(part)).filter((value) => ArrayBuffer.isView(value)).map((column) => column.buffer as ArrayBuffer);
+}

@@ -10,10 +10,15 @@ import { Select } from '../parts/Select';
 import { TaskNames } from '../parts/TaskNames';
 import { TaskRows } from '../parts/TaskRows';
 import { Timeline } from '../parts/Timeline';
+import { askStream } from '../flame/ask';
+import type { Stream } from '../stream/rows';
 import { TaskStream } from '../stream/TaskStream';
 
-/** Tasks that are drawn; of more, the newest. */
+/** Tasks that are asked for with all that is known of them. Of more, the outlines are asked for too: fewer
+ * while they are asked for again and again. */
 const STREAM_ROWS = 5000;
+const OUTLINES = 1_000_000;
+const OUTLINES_LIVE = 100_000;
 const NAMES_MAX = 40;
 const SLOWEST = 8;
 const OUTCOMES = ['running', 'ok', 'erred', 'cancelled', 'panicked', 'lost'];
@@ -34,9 +39,16 @@ export function TasksPage() {
     if (live && pausedAt === null) noteNow(answer.range.to_ns);
     return answer;
   }, live, 3000);
+  const isMany = rows.value?.truncated === true;
+  const outlines = String(live && pausedAt === null ? OUTLINES_LIVE : OUTLINES);
+  const all = useAnswer<Stream | undefined>(
+    `${key} ${isMany}`, async (signal) => (isMany ? askStream(apiUrl('tasks', question([['format', 'columns'], ['limit', outlines]])), signal) : undefined), live && isMany, 3000,
+  );
+  const stream = isMany ? all.value : undefined;
+  const recordsIn = async (from: number, to: number, signal: AbortSignal) =>
+    (await ask<TasksAnswer>(apiUrl('tasks', new URLSearchParams([['from', pinned(from)], ['to', pinned(to)], ...filters, ['limit', String(STREAM_ROWS)]])), signal)).tasks;
   // Sums of all tasks, however many there are.
   const lines = filters.filter(([name]) => name !== 'outcome');
-  const isMany = rows.value?.truncated === true;
   const busy = useAnswer<TimelineAnswer | undefined>(`${key} ${isMany}`, async (signal) => (isMany ? ask(apiUrl('timeline', question([], lines)), signal) : undefined), live && isMany, 3000);
   const summary = useAnswer<SummaryAnswer>(key, (signal) => ask(apiUrl('tasks', question([['summary', 'true']])), signal), live);
   const fleet = useFleet();
@@ -64,15 +76,15 @@ export function TasksPage() {
         </Empty>
       ) : (
         <>
-          {rows.value.truncated && (
+          {isMany && !(stream && stream.rows.count === stream.total) && (
             <section>
               <h2>Threads busy <small>more tasks than are drawn below; drag to look into a part</small></h2>
               {busy.value && <Timeline answer={busy.value} measure="total" onlyTasks height={92} onSelect={(from, to) => change({ from: pinned(from * 1000), to: pinned(to * 1000) })} />}
             </section>
           )}
-          <section><h2>By thread</h2><TaskStream answer={rows.value} fromMs={fromMs} toMs={toMs} heightMax={380} names={summary.value.names} /></section>
+          <section><h2>By thread</h2><TaskStream answer={rows.value} all={stream} recordsIn={recordsIn} fromMs={fromMs} toMs={toMs} heightMax={380} names={summary.value.names} /></section>
           <section>
-            <h2>Slowest <small>of the {count(rows.value.tasks.length)} above</small></h2>
+            <h2>Slowest <small>of the {isMany && 'newest '}{count(rows.value.tasks.length)}{!isMany && ' above'}</small></h2>
             <TaskRows tasks={slowest} />
           </section>
           <section><h2>By name</h2><TaskNames names={summary.value.names} rowsMax={NAMES_MAX} /></section>

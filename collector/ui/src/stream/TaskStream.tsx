@@ -1,7 +1,7 @@
 // The task stream: what every thread worked on, when.
 
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
-import { along, go } from '../core/address';
+import { along, change, go, useAddress } from '../core/address';
 import type { Task, TaskName, TasksAnswer } from '../core/api';
 import { onTheme, phaseColour, taskColour } from '../core/colours';
 import { nowMs } from '../core/live';
@@ -9,10 +9,15 @@ import { shown } from '../core/names';
 import { usePan } from '../core/pan';
 import { bytes, clock, count, duration, pinned } from '../core/time';
 import { AXIS_PX, drawStream, GUTTER_NARROW_PX, GUTTER_PX, type StreamView } from './draw';
-import { firstEndingAfter, lanesOf } from './lanes';
+import { firstEndingAfter, linesOf } from './lanes';
+import { keyOf, keyOfRecord, streamOf, type Stream } from './rows';
 
 interface Properties {
   answer: TasksAnswer;
+  /** All tasks of the range, where the answer has the newest only. */
+  all?: Stream | undefined;
+  /** The records of tasks that ran then, of which `all` knows the outlines only. */
+  recordsIn?(fromMs: number, toMs: number, signal: AbortSignal): Promise<Task[]>;
   /** What the page's range is, in milliseconds: the canvas's width. */
   fromMs: number;
   toMs: number;
@@ -31,32 +36,46 @@ const PHASES_TOLD = 10;
 /** Agents count samples by the second: a task's are in seconds that began up to one before it. */
 const CYCLE_MS = 1000;
 
+/** Which lines are closed stands in the address: workers' names, or this for all. */
+const ALL_CLOSED = '*';
+/** A part that stands still for so long is looked at more closely, if so few tasks are drawn one by one. */
+const STILL_MS = 250;
+const RECORDS_MAX = 3000;
+
 /** The profile of one task's name on its worker, in the time in which the task ran. */
-export function profileOf(task: Task): URLSearchParams {
+export function profileOf(task: Pick<Task, 'name' | 'worker' | 'start_ns' | 'stop_ns'>): URLSearchParams {
   const from = task.start_ns / 1e6 - CYCLE_MS;
   const to = task.stop_ns === null ? nowMs() : Math.max(task.stop_ns / 1e6, task.start_ns / 1e6 + 1);
   return along({ task: task.name, worker: task.worker, from: pinned(from), to: pinned(to) });
 }
 
-export function TaskStream({ answer, fromMs, toMs, heightMax, names }: Properties) {
-  const { tasks } = answer;
+export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, names }: Properties) {
+  const { params } = useAddress();
   const scroller = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
   const [theme, setTheme] = useState(0);
   const [size, setSize] = useState({ width: 0, height: 0 });
   const [top, setTop] = useState(0);
   const [hover, setHover] = useState<{ task: number; px: number; py: number } | null>(null);
+  const [drawn, setDrawn] = useState(0);
   const [free, setFree] = useState<{ from: number; to: number } | null>(null);
-  const phases = useMemo(() => [...new Set(tasks.flatMap((task) => task.phases?.map(({ name }) => name) ?? []))].filter((name) => name !== 'execute').sort().slice(0, PHASES_TOLD), [tasks]);
-  const lanes = useMemo(() => lanesOf(tasks, answer.range.to_ns), [tasks]);
-  const lanePx = Math.max(LANE_PX_MIN, Math.min(LANE_PX, Math.floor((heightMax - AXIS_PX) / Math.max(1, lanes.lanes.length))));
+  const stream = useMemo(() => all ?? streamOf(answer), [all, answer]);
+  const { rows, lanes, leftOut } = stream;
+  const [told, setTold] = useState<Task[]>([]);
+  const records = useMemo(() => new Map([...answer.tasks, ...told].map((task) => [keyOfRecord(task), task])), [answer, told]);
+  const record = (task: number) => stream.records?.[task] ?? records.get(keyOf(stream, task));
+  const phases = useMemo(() => [...new Set(answer.tasks.flatMap((task) => task.phases?.map(({ name }) => name) ?? []))].filter((name) => name !== 'execute').sort().slice(0, PHASES_TOLD), [answer]);
+  const closed = params.getAll('closed');
+  const isAllClosed = closed.includes(ALL_CLOSED);
+  const lines = useMemo(() => linesOf(lanes, (worker) => isAllClosed || closed.includes(worker)), [lanes, closed.join('\n')]);
+  const lanePx = Math.max(LANE_PX_MIN, Math.min(LANE_PX, Math.floor((heightMax - AXIS_PX) / Math.max(1, lines.length))));
   const gutterPx = size.width < 560 ? GUTTER_NARROW_PX : GUTTER_PX;
   // Before the first task there is nothing to see: it began later, or older rows are not here.
-  const from = (free?.from ?? Math.max(fromMs, lanes.baseMs - 0.02 * (toMs - lanes.baseMs))) - lanes.baseMs;
-  const to = (free?.to ?? toMs) - lanes.baseMs;
+  const from = (free?.from ?? Math.max(fromMs, rows.baseMs - 0.02 * (toMs - rows.baseMs))) - rows.baseMs;
+  const to = (free?.to ?? toMs) - rows.baseMs;
   const typicalMs = useMemo(() => new Map((names ?? []).flatMap(({ name, durations }) => (durations ? [[name, durations.p50_ns / 1e6] as const] : []))), [names]);
   const view: StreamView = { from, to, top, lanePx, gutterPx, typicalMs };
-  const whole = AXIS_PX + lanes.lanes.length * lanePx + 4;
+  const whole = AXIS_PX + lines.length * lanePx + 4;
 
   useEffect(() => onTheme(() => setTheme((count) => count + 1)), []);
   useEffect(() => {
@@ -71,22 +90,51 @@ export function TaskStream({ answer, fromMs, toMs, heightMax, names }: Propertie
     const [width, height] = [Math.round(size.width * scale), Math.round(size.height * scale)];
     if (element.width !== width) element.width = width;
     if (element.height !== height) element.height = height;
-    if (width > 0 && height > 0) element.dataset.rects = String(drawStream(element, lanes, tasks, view));
-  }, [theme, size, lanes, from, to, top, lanePx, typicalMs]);
+    if (width === 0 || height === 0) return;
+    const drawn = drawStream(element, { lines, rows, record }, view);
+    element.dataset.rects = String(drawn.rects);
+    element.dataset.tasks = String(rows.count);
+    element.dataset.lines = String(lines.length);
+    setDrawn(drawn.tasks);
+  }, [theme, size, lines, records, from, to, top, lanePx, typicalMs]);
+  useEffect(() => {
+    if (!all || !recordsIn || !free || drawn === 0 || drawn > RECORDS_MAX) return;
+    const stop = new AbortController();
+    // Without them there are outlines; what is wrong is told by the page itself.
+    const timer = setTimeout(() => recordsIn(rows.baseMs + from, rows.baseMs + to, stop.signal).then(setTold, () => {}), STILL_MS);
+    return () => {
+      clearTimeout(timer);
+      stop.abort();
+    };
+  }, [all, free, drawn > 0 && drawn <= RECORDS_MAX]);
+
+  function lineAt(event: MouseEvent) {
+    const y = event.clientY - canvas.current!.getBoundingClientRect().top;
+    return y < AXIS_PX ? undefined : lines[Math.floor((y - AXIS_PX + top) / lanePx)];
+  }
 
   function at(event: MouseEvent): number {
     const box = canvas.current!.getBoundingClientRect();
-    const lane = lanes.lanes[Math.floor((event.clientY - box.top - AXIS_PX + top) / lanePx)];
+    const line = lineAt(event);
     const perPx = (to - from) / (size.width - gutterPx);
     const px = event.clientX - box.left - gutterPx;
-    if (!lane || px < 0 || event.clientY - box.top < AXIS_PX) return -1;
+    if (!line || line.isClosed || px < 0) return -1;
+    const [lane] = line.lanes;
     const time = from + px * perPx;
     const i = firstEndingAfter(lane, time - NEAR_PX * perPx);
     return i < lane.starts.length && lane.starts[i] <= time + NEAR_PX * perPx ? lane.tasks[i] : -1;
   }
 
+  /** Closes a worker's lanes to one line, or opens them. */
+  function turn(worker: string) {
+    const workers = [...new Set(lanes.map((one) => one.worker))];
+    const before = isAllClosed ? workers : closed;
+    const after = before.includes(worker) ? before.filter((one) => one !== worker) : [...before, worker];
+    change({ closed: after.length === workers.length ? ALL_CLOSED : after });
+  }
+
   const pan = usePan({
-    box: scroller, leftPx: gutterPx, widthPx: size.width - gutterPx, shown: { from: lanes.baseMs + from, to: lanes.baseMs + to }, lengthMin: 1, isMovable: true,
+    box: scroller, leftPx: gutterPx, widthPx: size.width - gutterPx, shown: { from: rows.baseMs + from, to: rows.baseMs + to }, lengthMin: 1, isMovable: true,
     onMove: setFree,
     onHover: (event) => {
       const task = event ? at(event) : -1;
@@ -99,7 +147,7 @@ export function TaskStream({ answer, fromMs, toMs, heightMax, names }: Propertie
     if (event.key === '+' || event.key === '=') pan.zoom(0.5, 0.5);
     else if (event.key === '-') pan.zoom(2, 0.5);
     else if (event.key === '0' || event.key === 'Escape') setFree(null);
-    else if (shift) setFree({ from: lanes.baseMs + from + shift * (to - from), to: lanes.baseMs + to + shift * (to - from) });
+    else if (shift) setFree({ from: rows.baseMs + from + shift * (to - from), to: rows.baseMs + to + shift * (to - from) });
     else return;
     event.preventDefault();
     event.stopPropagation();
@@ -111,9 +159,10 @@ export function TaskStream({ answer, fromMs, toMs, heightMax, names }: Propertie
         <button aria-label="zoom in" onClick={() => pan.zoom(0.5, 0.5)}>+</button>
         <button aria-label="zoom out" onClick={() => pan.zoom(2, 0.5)}>−</button>
         {free && <button onClick={() => setFree(null)}>whole range</button>}
+        <button aria-pressed={isAllClosed} onClick={() => change({ closed: isAllClosed ? null : ALL_CLOSED })}>one line a worker</button>
         <small class="soft">
-          {count(tasks.length)}{answer.truncated && <> newest of {count(answer.total)}</>} tasks
-          {lanes.leftOut > 0 && <>, {count(lanes.leftOut)} that overlap too much not drawn</>}; drag moves, Ctrl + wheel zooms, a click shows the task's profile
+          {count(rows.count)}{rows.count < stream.total && <> newest of {count(stream.total)}</>} tasks
+          {leftOut > 0 && <>, {count(leftOut)} that overlap too much not drawn</>}; drag moves, Ctrl + wheel zooms, a click shows the task's profile, one on a worker's name closes it
         </small>
       </div>
       <div
@@ -122,8 +171,11 @@ export function TaskStream({ answer, fromMs, toMs, heightMax, names }: Propertie
         onScroll={(event) => { setTop(event.currentTarget.scrollTop); setHover(null); }}
         {...pan.handlers}
         onClick={(event) => {
-          const task = pan.wasDrag() ? -1 : at(event);
-          if (task >= 0) go('profile', profileOf(tasks[task]));
+          if (pan.wasDrag()) return;
+          const task = at(event);
+          const line = lineAt(event);
+          if (task >= 0) go('profile', profileOf(outlineOf(stream, task)));
+          else if (line && event.clientX - canvas.current!.getBoundingClientRect().left < gutterPx) turn(line.worker);
         }}
         onKeyDown={key}
       >
@@ -142,15 +194,26 @@ export function TaskStream({ answer, fromMs, toMs, heightMax, names }: Propertie
           <caption>The newest tasks</caption>
           <thead><tr><th>Task</th><th>Outcome</th><th>Took</th><th>Worker</th><th>Thread</th></tr></thead>
           <tbody>
-            {tasks.slice(0, TOLD).map((task) => (
+            {answer.tasks.slice(0, TOLD).map((task) => (
               <tr key={`${task.worker} ${task.epoch} ${task.id}`}><td>{shown(task.name)}</td><td>{task.outcome}</td><td>{duration(task.duration_ns)}</td><td>{shown(task.worker)}</td><td>{shown(task.thread_name)}</td></tr>
             ))}
           </tbody>
         </table>
       </div>
-      {hover && tasks[hover.task] && <TaskTip task={tasks[hover.task]} typicalMs={typicalMs.get(tasks[hover.task].name)} at={hover} />}
+      {hover && hover.task < rows.count && <TaskTip task={record(hover.task) ?? outlineOf(stream, hover.task)} typicalMs={typicalMs.get(rows.names[rows.name[hover.task]])} at={hover} />}
     </div>
   );
+}
+
+/** As much of a task as its outline tells. */
+function outlineOf({ rows }: Stream, task: number): Task {
+  const { worker, epoch, id: thread_id, name: thread_name } = rows.threads[rows.thread[task]];
+  const outcome = rows.outcomes[rows.outcome[task]];
+  const [start_ns, end_ns] = [rows.starts, rows.ends].map((times) => (rows.baseMs + times[task]) * 1e6);
+  return {
+    worker, epoch, thread_id, thread_name, outcome, id: rows.ids[task], name: rows.names[rows.name[task]], key: '…', cause: '',
+    start_ns, stop_ns: outcome === 'running' ? null : end_ns, duration_ns: end_ns - start_ns,
+  };
 }
 
 /** What is known of a task beside its name, where its agent told. */

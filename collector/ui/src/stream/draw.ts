@@ -5,7 +5,8 @@ import type { Task } from '../core/api';
 import { isDark, oklch, phaseColour, pixelOf, taskColour, variable } from '../core/colours';
 import { shown } from '../core/names';
 import { clock, timeStepMs } from '../core/time';
-import { firstEndingAfter, type Lane, type Lanes } from './lanes';
+import { firstEndingAfter, type Lane, type Line } from './lanes';
+import type { Rows } from './rows';
 
 export const AXIS_PX = 22;
 /** Room for names of threads, on a wide and on a narrow canvas. */
@@ -13,7 +14,7 @@ export const GUTTER_PX = 132;
 export const GUTTER_NARROW_PX = 64;
 
 export interface StreamView {
-  /** Milliseconds since the lanes' base. */
+  /** Milliseconds since the rows' base. */
   from: number;
   to: number;
   top: number;
@@ -41,10 +42,17 @@ interface Inks {
   busy: string[];
 }
 
-/** Draws; answers how many rectangles that took. */
-export function drawStream(canvas: HTMLCanvasElement, { lanes, baseMs }: Lanes, tasks: Task[], view: StreamView): number {
+/** What is drawn: lines of lanes of rows, of which some are known in whole. */
+export interface Drawn {
+  lines: Line[];
+  rows: Rows;
+  record(task: number): Task | undefined;
+}
+
+/** Draws; answers how many rectangles that took, and how many of them are tasks. */
+export function drawStream(canvas: HTMLCanvasElement, { lines, rows, record }: Drawn, view: StreamView): { rects: number; tasks: number } {
   const context = canvas.getContext('2d', { alpha: false });
-  if (!context) return 0;
+  if (!context) return { rects: 0, tasks: 0 };
   const width = canvas.clientWidth;
   const height = canvas.clientHeight;
   const scale = canvas.width / Math.max(1, width);
@@ -56,81 +64,148 @@ export function drawStream(canvas: HTMLCanvasElement, { lanes, baseMs }: Lanes, 
   context.textBaseline = 'middle';
   context.direction = 'ltr';
   const first = Math.max(0, Math.floor(view.top / view.lanePx));
-  const last = Math.min(lanes.length, Math.ceil((view.top + height) / view.lanePx));
+  const last = Math.min(lines.length, Math.ceil((view.top + height) / view.lanePx));
   context.save();
   context.beginPath();
   context.rect(view.gutterPx, 0, width - view.gutterPx, height);
   context.clip();
   const perMs = (width - view.gutterPx) / (view.to - view.from);
-  const seen: Seen = { lanes: lanes.slice(first, last), view, perMs, columns: Math.ceil((width - view.gutterPx) / BUSY_PX) };
-  let { wide, pixels } = lookAt(seen, inks.busy, TASK_PX_MIN);
-  for (let px = 2 * TASK_PX_MIN; wide.length > TASKS_DRAWN_MAX; px *= 2) ({ wide, pixels } = lookAt(seen, inks.busy, px));
-  const isBusy = pixels !== undefined && seen.columns > 0;
-  if (isBusy) {
-    const picture = new OffscreenCanvas(seen.columns, seen.lanes.length);
-    picture.getContext('2d')!.putImageData(new ImageData(new Uint8ClampedArray(pixels!.buffer), seen.columns, seen.lanes.length), 0, 0);
+  const columns = Math.max(1, Math.round((width - view.gutterPx) * scale));
+  const seen: Seen = { lines: lines.slice(first, last), view, perMs, columns, scale, paints: inks.busy.map(pixelOf), pixels: new Uint32Array(columns * (last - first)) };
+  const bars = lookAt(seen).map(({ row, lane, at }): Bar => {
+    const task = lane.tasks[at];
+    const left = (lane.starts[at] - view.from) * perMs;
+    return { row, name: rows.names[rows.name[task]], outcome: rows.outcomes[rows.outcome[task]], record: record(task), left, right: left + Math.max(0.5, (lane.ends[at] - lane.starts[at]) * perMs) };
+  });
+  for (const bar of bars) fillBar(seen, bar);
+  if (seen.lines.length > 0) {
+    // As of the flame graph: one picture, a line of it for each lane.
+    const picture = new OffscreenCanvas(columns, seen.lines.length);
+    picture.getContext('2d')!.putImageData(new ImageData(new Uint8ClampedArray(seen.pixels.buffer), columns, seen.lines.length), 0, 0);
     context.imageSmoothingEnabled = false;
-    context.drawImage(picture, view.gutterPx, AXIS_PX + first * view.lanePx - view.top, seen.columns * BUSY_PX, seen.lanes.length * view.lanePx);
+    context.drawImage(picture, view.gutterPx, AXIS_PX + first * view.lanePx - view.top, columns / scale, seen.lines.length * view.lanePx);
   }
   const gapPx = view.lanePx > 6 ? 2 : 0.5;
-  for (const { row, task } of wide) {
-    const lane = seen.lanes[row];
-    const from = view.gutterPx + (lane.starts[task] - view.from) * perMs;
-    const left = Math.max(from, view.gutterPx - 2);
-    const right = view.gutterPx + (lane.ends[task] - view.from) * perMs;
-    const y = AXIS_PX + (first + row) * view.lanePx - view.top;
-    drawTask(context, tasks[lane.tasks[task]], { left, right, y, height: Math.max(1, view.lanePx - gapPx), perMs, clippedPx: left - from, typicalPx: (view.typicalMs.get(tasks[lane.tasks[task]].name) ?? 0) * perMs }, inks);
-  }
+  context.translate(view.gutterPx, 0);
+  for (const bar of bars) drawShape(context, bar, { y: AXIS_PX + (first + bar.row) * view.lanePx - view.top, height: Math.max(1, view.lanePx - gapPx), typicalPx: (view.typicalMs.get(bar.name) ?? 0) * perMs }, inks);
   context.restore();
-  for (let i = first; i < last; i++) {
-    const y = AXIS_PX + i * view.lanePx - view.top;
-    context.fillStyle = inks.ground;
-    context.fillRect(view.gutterPx, y + view.lanePx - gapPx, width, gapPx);
-    if (!lanes[i].first || i === 0) continue;
-    context.fillStyle = inks.line;
-    context.fillRect(0, y - 1, width, 1);
-  }
-  drawNames(context, lanes, view, { first, last, inks });
-  drawAxis(context, baseMs, view, { width, inks });
-  return wide.length + Number(isBusy);
+  context.fillStyle = inks.ground;
+  for (let i = first; i < last; i++) context.fillRect(view.gutterPx, AXIS_PX + (i + 1) * view.lanePx - view.top - gapPx, width, gapPx);
+  context.fillStyle = inks.line;
+  for (let i = Math.max(1, first); i < last; i++) if (lines[i].first) context.fillRect(0, AXIS_PX + i * view.lanePx - view.top - 1, width, 1);
+  drawNames(context, lines, view, { first, last, inks });
+  drawAxis(context, rows.baseMs, view, { width, inks });
+  return { rects: bars.length + 1, tasks: bars.length };
 }
 
-/** The lanes that are seen, and how. */
+/** The lines that are seen, how, and the picture of them: a line of pixels each. */
 interface Seen {
-  lanes: Lane[];
+  lines: Line[];
   view: StreamView;
   perMs: number;
-  /** How many stretches of `BUSY_PX` there are. */
+  /** Pixels of the screen in a line, and for each of the page's. */
   columns: number;
+  scale: number;
+  /** Shades as pixels. */
+  paints: number[];
+  pixels: Uint32Array<ArrayBuffer>;
 }
 
-/** How busy each lane was where its tasks are narrow, as a picture with a pixel for each stretch: of a
- * million tasks this is a hundred thousand numbers, and one rectangle. Beside it the tasks that are wide
- * enough to be drawn one by one. */
-function lookAt({ lanes, view, perMs, columns }: Seen, busy: string[], wideFromPx: number): { wide: { row: number; task: number }[]; pixels?: Uint32Array<ArrayBuffer> } {
-  const wide: { row: number; task: number }[] = [];
-  const pixels = new Uint32Array(columns * lanes.length);
-  const paints = busy.map(pixelOf);
-  const columnMs = BUSY_PX / perMs;
-  let isBusy = false;
-  lanes.forEach((lane, row) => {
-    for (let i = firstEndingAfter(lane, view.from); i < lane.starts.length && lane.starts[i] < view.to; ) {
-      if ((lane.ends[i] - Math.max(lane.starts[i], view.from)) * perMs >= wideFromPx) {
-        wide.push({ row, task: i++ });
-        continue;
-      }
-      const first = Math.max(0, Math.floor((lane.starts[i] - view.from) / columnMs));
-      const last = Math.min(columns - 1, Math.floor((lane.ends[i] - view.from) / columnMs));
-      for (let column = first; column <= last; column++) {
-        const from = view.from + column * columnMs;
-        const share = (busyUntil(lane, from + columnMs, i) - busyUntil(lane, from, Math.max(0, i - 1))) / columnMs;
-        pixels[row * columns + column] = paints[Math.max(0, Math.min(SHADES - 1, Math.ceil(share * SHADES) - 1))];
-      }
-      isBusy = true;
-      i = firstEndingAfter(lane, view.from + (last + 1) * columnMs, i + 1);
+interface Wide {
+  row: number;
+  lane: Lane;
+  at: number;
+  px: number;
+}
+
+/** Shades how busy each line was where its tasks are narrow: of a million tasks this is a hundred thousand
+ * numbers. Answers the tasks that are wide enough to be drawn one by one. */
+function lookAt(seen: Seen): Wide[] {
+  const { lines } = seen;
+  const wide: Wide[] = [];
+  lines.forEach((line, row) => {
+    if (line.isClosed) {
+      drawClosed(seen, line, row);
+      return;
     }
+    lookAlong(seen, line.lanes[0], row, wide);
   });
-  return isBusy ? { wide, pixels } : { wide };
+  // Of too many, the wider ones are drawn.
+  let least = TASK_PX_MIN;
+  let kept = wide;
+  while (kept.length > TASKS_DRAWN_MAX) {
+    least *= 2;
+    kept = kept.filter(({ px }) => px >= least);
+  }
+  if (kept !== wide) for (const { row, lane, at, px } of wide) if (px < least) drawBusy(seen, lane, at, row);
+  return kept;
+}
+
+/** One lane of them, from stretch to stretch: of all tasks in one, only the last is looked for. */
+function lookAlong(seen: Seen, lane: Lane, row: number, wide: Wide[]): void {
+  const { view, perMs, paints } = seen;
+  const { starts, ends, busy } = lane;
+  const stretchMs = BUSY_PX / perMs;
+  // The stretch that was shaded last, and how long the lane was busy before its end.
+  let [done, busyMs] = [-1, 0];
+  for (let i = firstEndingAfter(lane, view.from); i < starts.length && starts[i] < view.to; ) {
+    const px = (ends[i] - Math.max(starts[i], view.from)) * perMs;
+    if (px >= TASK_PX_MIN) {
+      wide.push({ row, lane, at: i++, px });
+      continue;
+    }
+    const stretch = Math.max(done + 1, Math.floor((starts[i] - view.from) / stretchMs));
+    const [from, until] = [view.from + stretch * stretchMs, view.from + (stretch + 1) * stretchMs];
+    const before = stretch > 0 && stretch === done + 1 ? busyMs : busyUntil(lane, from, Math.max(0, i - 1));
+    i = firstEndingAfter(lane, until, i);
+    busyMs = busy[i] + (i < starts.length ? Math.max(0, until - starts[i]) : 0);
+    fill(seen, row, stretch * BUSY_PX, (stretch + 1) * BUSY_PX, shadeOf((busyMs - before) / stretchMs, paints));
+    done = stretch;
+  }
+}
+
+/** Shades the stretches in which a task lies. */
+function drawBusy(seen: Seen, lane: Lane, task: number, row: number): void {
+  const { view, perMs } = seen;
+  const stretchMs = BUSY_PX / perMs;
+  const first = Math.max(0, Math.floor((lane.starts[task] - view.from) / stretchMs));
+  const last = Math.floor((Math.min(view.to, lane.ends[task]) - view.from) / stretchMs);
+  for (let stretch = first; stretch <= last; stretch++) {
+    const from = view.from + stretch * stretchMs;
+    const share = (busyUntil(lane, from + stretchMs, task) - busyUntil(lane, from, Math.max(0, task - 1))) / stretchMs;
+    fill(seen, row, stretch * BUSY_PX, (stretch + 1) * BUSY_PX, shadeOf(share, seen.paints));
+  }
+}
+
+/** Shades how busy all threads of a closed worker were. */
+function drawClosed(seen: Seen, { lanes }: Line, row: number): void {
+  const { view, perMs, columns, scale, paints } = seen;
+  const stretchMs = BUSY_PX / perMs;
+  const sums = new Float64Array(Math.ceil(columns / scale / BUSY_PX));
+  for (const lane of lanes) {
+    let i = firstEndingAfter(lane, view.from);
+    let before = busyUntil(lane, view.from, i);
+    for (let stretch = 0; stretch < sums.length; stretch++) {
+      const until = view.from + (stretch + 1) * stretchMs;
+      i = firstEndingAfter(lane, until, i);
+      const now = busyUntil(lane, until, i);
+      sums[stretch] += (now - before) / stretchMs;
+      before = now;
+    }
+  }
+  const threads = new Set(lanes.map(({ of }) => of)).size;
+  sums.forEach((sum, stretch) => {
+    if (sum > 0) fill(seen, row, stretch * BUSY_PX, (stretch + 1) * BUSY_PX, shadeOf(sum / threads, paints));
+  });
+}
+
+const shadeOf = (share: number, paints: number[]) => paints[Math.max(0, Math.min(SHADES - 1, Math.ceil(share * SHADES) - 1))];
+
+/** Fills a part of a line, given in pixels of the page from its left. */
+function fill({ pixels, columns, scale }: Seen, row: number, from: number, to: number, colour: number): void {
+  const first = Math.max(0, Math.round(from * scale));
+  const last = Math.min(columns, Math.round(to * scale));
+  for (let column = first; column < last; column++) pixels[row * columns + column] = colour;
 }
 
 /** How long a lane was busy before a time. */
@@ -144,64 +219,70 @@ function shades(): string[] {
   return Array.from({ length: SHADES }, (_, i) => oklch(light + i * step, 0.02 + i * 0.014, 50));
 }
 
-interface Box {
+/** A task as it is drawn, in pixels of the page from the lanes' left; its phases are seen where its record is
+ * known. */
+interface Bar {
+  row: number;
+  name: string;
+  outcome: string;
+  record: Task | undefined;
   left: number;
   right: number;
-  y: number;
-  height: number;
-  perMs: number;
-  /** How much of it is left of the canvas. */
-  clippedPx: number;
-  /** How wide such tasks are mostly; 0 if that is not known. */
-  typicalPx: number;
 }
 
-/** The task's phases but executing, on its bar, so that this is what is seen of the rest. */
-function drawPhases(context: CanvasRenderingContext2D, { phases = [], start_ns }: Task, { left, right, y, height, perMs, clippedPx }: Box): void {
-  for (const phase of phases) {
+const isFailed = ({ outcome }: Bar) => outcome === 'erred' || outcome === 'panicked';
+const isCut = ({ outcome }: Bar) => outcome === 'cancelled' || outcome === 'lost';
+
+/** Fills a task's bar, and on it its phases but executing, so that this is what is seen of the rest. */
+function fillBar(seen: Seen, bar: Bar): void {
+  const { row, name, left, right, record } = bar;
+  // Wide ones leave a pixel to what follows, and all are seen.
+  const end = Math.max(left + 1 / seen.scale, right - left > 3 ? right - 1 / seen.scale : right);
+  const own = pixelOf(isFailed(bar) ? (isDark() ? '#ece7e1' : '#211d1a') : taskColour(name));
+  fill(seen, row, left, end, isCut(bar) ? paled(own) : own);
+  if (isFailed(bar)) return;
+  for (const phase of record?.phases ?? []) {
     if (phase.name === 'execute') continue;
-    const from = Math.max(left, left - clippedPx + ((phase.start_ns - start_ns) / 1e6) * perMs);
-    const to = Math.min(right, left - clippedPx + ((phase.start_ns - start_ns + phase.duration_ns) / 1e6) * perMs);
-    if (to - from < 0.5) continue;
-    context.fillStyle = phaseColour(phase.name);
-    context.fillRect(from, y, to - from, height);
+    const from = left + ((phase.start_ns - record!.start_ns) / 1e6) * seen.perMs;
+    fill(seen, row, Math.max(left, from), Math.min(end, from + (phase.duration_ns / 1e6) * seen.perMs), pixelOf(phaseColour(phase.name)));
   }
+}
+
+/** A third of a colour over the ground. */
+function paled(pixel: number): number {
+  const ground = pixelOf(isDark() ? '#1e1b19' : '#ffffff');
+  const part = (shift: number) => Math.round(0.35 * ((pixel >>> shift) & 255) + 0.65 * ((ground >>> shift) & 255)) << shift;
+  return ((255 << 24) | part(16) | part(8) | part(0)) >>> 0;
 }
 
 /** How a task ended is told by its shape too: failed is solid ink, unfinished or cut off is hollow. */
-function drawTask(context: CanvasRenderingContext2D, task: Task, box: Box, inks: Inks): void {
-  const { left, right, y, height } = box;
-  const width = Math.max(0.5, right - left - (right - left > 2 ? 0.5 : 0));
-  const isFailed = task.outcome === 'erred' || task.outcome === 'panicked';
-  const isCut = task.outcome === 'cancelled' || task.outcome === 'lost';
-  const colour = taskColour(task.name);
-  context.fillStyle = isFailed ? inks.ink : colour;
-  if (isCut) context.globalAlpha = 0.35;
-  context.fillRect(left, y, width, height);
-  context.globalAlpha = 1;
-  if (!isFailed && task.phases !== undefined) drawPhases(context, task, box);
-  if ((isCut || isFailed) && width > 3) {
-    context.strokeStyle = colour;
+function drawShape(context: CanvasRenderingContext2D, bar: Bar, { y, height, typicalPx }: { y: number; height: number; typicalPx: number }, inks: Inks): void {
+  const { name, outcome, right } = bar;
+  const left = Math.max(bar.left, -2);
+  const width = right - left - 0.5;
+  if (width <= 3) return;
+  if (isCut(bar) || isFailed(bar)) {
+    context.strokeStyle = taskColour(name);
     context.strokeRect(left + 0.5, y + 0.5, width - 1, height - 1);
   }
-  if (task.outcome === 'running' && width > 4) {
+  if (outcome === 'running' && width > 4) {
     // Open to the right: it goes on.
     context.fillStyle = inks.ink;
     context.fillRect(left + width - 2, y, 2, height);
-    const expected = left - box.clippedPx + box.typicalPx;
+    const expected = bar.left + typicalPx;
     if (expected > right + 2) {
       // Hollow, up to where such tasks mostly end.
-      context.strokeStyle = colour;
+      context.strokeStyle = taskColour(name);
       context.setLineDash([3, 3]);
       context.strokeRect(right + 0.5, y + 0.5, expected - right - 1, height - 1);
       context.setLineDash([]);
     }
   }
   if (width > 44 && height > 9) {
-    const name = `${isFailed ? '✕ ' : ''}${shown(task.name, 60)}`;
+    const words = `${isFailed(bar) ? '✕ ' : ''}${shown(name, 60)}`;
     const letters = Math.floor((width - 8) / 6.2);
-    context.fillStyle = isFailed ? inks.ground : inks.text;
-    context.fillText(name.length <= letters ? name : `${name.slice(0, letters - 1)}…`, left + 4, y + height / 2 + 0.5);
+    context.fillStyle = isFailed(bar) ? inks.ground : inks.text;
+    context.fillText(words.length <= letters ? words : `${words.slice(0, letters - 1)}…`, left + 4, y + height / 2 + 0.5);
   }
 }
 
@@ -211,19 +292,26 @@ interface Range {
   inks: Inks;
 }
 
-function drawNames(context: CanvasRenderingContext2D, lanes: Lane[], view: StreamView, { first, last, inks }: Range): void {
+/** A name takes 11 pixels, however narrow the lines are; those of workers come first. */
+const NAME_PX = 11;
+
+function drawNames(context: CanvasRenderingContext2D, lines: Line[], view: StreamView, { first, last, inks }: Range): void {
   const letters = Math.floor((view.gutterPx - 10) / 6.1);
-  let free = AXIS_PX;
-  for (let i = first; i < last; i++) {
-    const { worker, thread, first: isFirst } = lanes[i];
-    const y = AXIS_PX + i * view.lanePx - view.top + view.lanePx / 2;
-    const isNew = isFirst || i === first || lanes[i - 1].thread !== thread;
-    // A name takes 11 pixels, however narrow the lanes are; a worker's comes first.
-    if (!isNew || y < free + 5) continue;
-    const text = isFirst || i === first ? `${shown(worker, 40)} ${shown(thread, 40)}` : shown(thread, 40);
-    context.fillStyle = isFirst || i === first ? inks.ink : inks.soft;
+  const taken: number[] = [];
+  const write = (i: number, text: string, ink: string) => {
+    const y = Math.max(AXIS_PX + NAME_PX / 2, AXIS_PX + i * view.lanePx - view.top + view.lanePx / 2);
+    if (taken.some((other) => Math.abs(other - y) < NAME_PX)) return;
+    taken.push(y);
+    context.fillStyle = ink;
     context.fillText(text.length <= letters ? text : `${text.slice(0, letters - 1)}…`, 4, y);
-    free = y + 6;
+  };
+  for (let i = first; i < last; i++) {
+    const { lanes, worker, isClosed } = lines[i];
+    if (lines[i].first || i === first) write(i, `${isClosed ? '▸' : '▾'} ${shown(worker, 40)}${isClosed ? '' : ` ${shown(lanes[0].thread, 40)}`}`, inks.ink);
+  }
+  for (let i = first + 1; i < last; i++) {
+    const [lane] = lines[i].lanes;
+    if (!lines[i].first && lines[i - 1].lanes[0].of !== lane.of) write(i, shown(lane.thread, 40), inks.soft);
   }
 }
 

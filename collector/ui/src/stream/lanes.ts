@@ -1,74 +1,94 @@
 // Tasks on lanes: one for each worker's thread, more where tasks of a thread overlap.
 
-import type { Task } from '../core/api';
+import type { Rows } from './rows';
 
-/** Tasks that do not overlap, by start. */
+/** Tasks of one thread that do not overlap, by start. */
 export interface Lane {
   worker: string;
   thread: string;
-  /** Whether it is the first lane of its worker. */
-  first: boolean;
-  /** Milliseconds since `Lanes.baseMs`. */
+  /** Which of the threads it is. */
+  of: number;
+  /** Milliseconds since `Rows.baseMs`. */
   starts: Float64Array;
   ends: Float64Array;
   /** Sum of the lengths of all tasks before each, and of all at the end. */
   busy: Float64Array;
-  /** Which task of the answer each is. */
+  /** Which of the rows each is. */
   tasks: Uint32Array;
 }
 
-export interface Lanes {
-  baseMs: number;
+/** What is drawn as one line: a lane, or all lanes of a worker that was closed. */
+export interface Line {
   lanes: Lane[];
-  /** Tasks that overlap with too many others of their thread to have a place. */
-  leftOut: number;
+  worker: string;
+  /** Whether it is the first line of its worker. */
+  first: boolean;
+  isClosed: boolean;
 }
 
+/** Times since 1970 are numbers to a quarter of a microsecond: what overlaps by less than this follows. */
+const TOUCH_MS = 0.001;
 /** Most lanes of one thread. */
 const OVERLAPS_MAX = 6;
 
-export function lanesOf(tasks: Task[], nowNs: number): Lanes {
-  const baseMs = tasks.reduce((least, task) => Math.min(least, task.start_ns / 1e6), Infinity);
-  const byThread = new Map<string, number[]>();
-  for (let i = tasks.length - 1; i >= 0; i--) {
-    const { worker, epoch, thread_id } = tasks[i];
-    const key = `${worker}\n${epoch}\n${thread_id}`;
-    const list = byThread.get(key);
-    if (list) list.push(i);
-    else byThread.set(key, [i]);
-  }
-  const threads = [...byThread.values()].sort(([a], [b]) => {
-    const [left, right] = [tasks[a], tasks[b]];
-    return compare(left.worker, right.worker) || compare(left.thread_name, right.thread_name) || left.thread_id - right.thread_id;
-  });
+export function lanesOf(rows: Rows): { lanes: Lane[]; leftOut: number } {
+  const { threads, starts, ends } = rows;
+  const sorted = [...threads.keys()].sort((a, b) => compare(threads[a].worker, threads[b].worker) || compare(threads[a].name, threads[b].name) || threads[a].id - threads[b].id);
   const lanes: Lane[] = [];
   let leftOut = 0;
-  for (const thread of threads) {
-    thread.sort((a, b) => tasks[a].start_ns - tasks[b].start_ns);
-    const rows: { end: number; tasks: number[] }[] = [];
-    for (const index of thread) {
-      const task = tasks[index];
-      let row = rows.find((one) => one.end <= task.start_ns);
-      if (!row && rows.length < OVERLAPS_MAX) rows.push((row = { end: 0, tasks: [] }));
-      if (!row) leftOut++;
-      else {
-        row.tasks.push(index);
-        row.end = task.stop_ns ?? nowNs;
-      }
+  const tasksOf = byThread(rows);
+  for (const of of sorted) {
+    const tasks = tasksOf[of];
+    // They come by start, but of those that start together the short ones are first.
+    const order = (a: number, b: number) => starts[a] - starts[b] || ends[a] - ends[b];
+    if (tasks.some((task, i) => i > 0 && order(tasks[i - 1], task) > 0)) tasks.sort(order);
+    const free: number[] = [];
+    const rowOf = new Uint8Array(tasks.length).fill(OVERLAPS_MAX);
+    const counts = new Uint32Array(OVERLAPS_MAX + 1);
+    for (let i = 0; i < tasks.length; i++) {
+      let row = 0;
+      while (row < free.length && free[row] > starts[tasks[i]] + TOUCH_MS) row++;
+      if (row < OVERLAPS_MAX) free[row] = ends[tasks[i]];
+      rowOf[i] = row;
+      counts[row]++;
     }
-    for (const row of rows) lanes.push(lane(tasks, row.tasks, baseMs, nowNs, lanes[lanes.length - 1]));
+    leftOut += counts[OVERLAPS_MAX];
+    const name = threads[of].name || `thread ${threads[of].id}`;
+    for (let row = 0; row < free.length; row++) {
+      lanes.push(lane(rows, tasks.filter((_, i) => rowOf[i] === row), { worker: threads[of].worker, thread: name, of }));
+    }
   }
-  return { baseMs, lanes, leftOut };
+  return { lanes, leftOut };
 }
 
-function lane(tasks: Task[], indexes: number[], baseMs: number, nowNs: number, before: Lane | undefined): Lane {
-  const { worker, thread_name, thread_id } = tasks[indexes[0]];
-  const starts = Float64Array.from(indexes, (i) => tasks[i].start_ns / 1e6 - baseMs);
-  const ends = Float64Array.from(indexes, (i) => Math.max(tasks[i].start_ns, tasks[i].stop_ns ?? nowNs) / 1e6 - baseMs);
-  const busy = new Float64Array(indexes.length + 1);
-  starts.forEach((start, i) => (busy[i + 1] = busy[i] + ends[i] - start));
-  const thread = thread_name || `thread ${thread_id}`;
-  return { worker, thread, first: before?.worker !== worker, starts, ends, busy, tasks: Uint32Array.from(indexes) };
+/** The tasks of each thread, the oldest first. */
+function byThread({ count, threads, thread }: Rows): Uint32Array[] {
+  const counts = new Uint32Array(threads.length);
+  for (let i = 0; i < count; i++) counts[thread[i]]++;
+  const tasks = Array.from(counts, (length) => new Uint32Array(length));
+  const filled = new Uint32Array(threads.length);
+  for (let i = count - 1; i >= 0; i--) tasks[thread[i]][filled[thread[i]]++] = i;
+  return tasks;
+}
+
+function lane(rows: Rows, tasks: Uint32Array, of: Pick<Lane, 'worker' | 'thread' | 'of'>): Lane {
+  const starts = Float64Array.from(tasks, (i) => rows.starts[i]);
+  const ends = Float64Array.from(tasks, (i) => rows.ends[i]);
+  const busy = new Float64Array(tasks.length + 1);
+  for (let i = 0; i < tasks.length; i++) busy[i + 1] = busy[i] + ends[i] - starts[i];
+  return { ...of, starts, ends, busy, tasks };
+}
+
+/** The lines to be drawn, where all lanes of a closed worker are one. */
+export function linesOf(lanes: Lane[], isClosed: (worker: string) => boolean): Line[] {
+  const lines: Line[] = [];
+  for (const one of lanes) {
+    const before = lines[lines.length - 1];
+    const first = before?.worker !== one.worker;
+    if (!first && before.isClosed) before.lanes.push(one);
+    else lines.push({ lanes: [one], worker: one.worker, first, isClosed: isClosed(one.worker) });
+  }
+  return lines;
 }
 
 function compare(a: string, b: string): number {

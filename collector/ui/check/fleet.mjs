@@ -1,0 +1,110 @@
+// Checks of lanes, of menus of what the fleet has, and of progress.
+
+import { answerWith, hostile, manyTasks, phasedTasks } from './made.mjs';
+
+export function fleetChecks({ browser, checks, open, at, parameter, graph, fleetMsMax }) {
+  /** Colours of pixels of the lanes, at shares of the time that they show, and the line from above. */
+  const inks = (page, places) => page.evaluate((wanted) => {
+    const canvas = document.querySelector('.stream canvas');
+    const [gutter, axis, lane] = [132, 22, 17];
+    const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+    return wanted.map(([share, line]) => {
+      const pixel = Math.round(axis + lane * (line + 0.5)) * canvas.width + Math.round(gutter + share * (canvas.width - gutter));
+      return [...data.slice(4 * pixel, 4 * pixel + 3)];
+    });
+  }, places);
+
+  async function phasesOnBars() {
+    const page = await open(browser, checks);
+    const made = phasedTasks();
+    await answerWith(page, made.answers);
+    await page.goto(at(`tasks?from=${made.from}&to=${made.to}`));
+    await page.waitForSelector('.stream canvas[data-tasks="2"]');
+    const legend = await page.$$eval('.stream-box .legend span', (all) => Object.fromEntries(all.filter((one) => one.querySelector('.dot')).map((one) => [one.textContent, one.querySelector('.dot').style.background.match(/\d+/g).map(Number)])));
+    // A tenth of the range each: serialize, transfer, disk-read, and then it executes.
+    const found = await inks(page, [[0.05, 0], [0.15, 0], [0.25, 0], [0.9, 0], [0.5, 1]]);
+    const near = (one, other) => one.every((part, i) => Math.abs(part - other[i]) <= 2);
+    ['serialize', 'transfer', 'disk-read'].forEach((name, i) => checks.expect(near(found[i], legend[name]), `${name} has its colour`, `${found[i]} ${legend[name]}`));
+    const [gray, red, orange, own, failed] = found;
+    checks.expect(Math.max(...gray) - Math.min(...gray) < 16, 'serialize is gray', String(gray));
+    checks.expect(red[0] > red[1] + 40 && Math.abs(red[1] - red[2]) < 40, 'transfer is red', String(red));
+    checks.expect(orange[0] > orange[1] && orange[1] > orange[2] + 30, 'disk is orange', String(orange));
+    checks.expect(Math.max(...failed) < 60, 'what failed is black', String(failed));
+    const name = await page.$eval('table.names tbody .dot', (dot) => dot.style.background.match(/\d+/g).map(Number));
+    checks.expect(near(own, name), 'executing has the colour of the name', `${own} ${name}`);
+    await page.context().close();
+  }
+
+  async function closedLanes() {
+    const page = await open(browser, checks);
+    await answerWith(page, { ...hostile(['load']), tasks: manyTasks(900) });
+    await page.goto(at('tasks'));
+    await page.waitForSelector('.stream canvas[data-lines="100"]');
+    await page.click('text=one line a worker');
+    await page.waitForSelector('.stream canvas[data-lines="10"]');
+    checks.equal(parameter(page, 'closed'), '*', 'closed lanes are in the address');
+    const box = await page.locator('.stream').boundingBox();
+    await page.mouse.click(box.x + 20, box.y + 30);
+    await page.waitForSelector('.stream canvas[data-lines="19"]');
+    checks.equal(new URL(page.url()).searchParams.getAll('closed').length, 9, 'a click on a worker opens it');
+    await page.goBack();
+    await page.waitForSelector('.stream canvas[data-lines="10"]');
+    await page.reload();
+    await page.waitForSelector('.stream canvas[data-lines="10"]');
+    await page.context().close();
+  }
+
+  /** Chooses from the menu of that name; answers what then is asked of `question`. */
+  async function choose(page, menu, text, question) {
+    const asked = page.waitForRequest((request) => request.url().includes(`/api/v1/${question}?`) && new URL(request.url()).searchParams.has(text.parameter));
+    await page.click(`.select > button >> text=${menu}:`);
+    await page.fill('.menu input', text.typed);
+    await page.waitForFunction(() => document.querySelectorAll('.menu li').length === 1);
+    await page.keyboard.press('Enter');
+    const url = new URL((await asked).url());
+    await page.keyboard.press('Escape');
+    return url.searchParams.getAll(text.parameter);
+  }
+
+  async function menusOfTheFleet() {
+    const page = await open(browser, checks);
+    const start = Date.parse('2026-01-31T11:00:00Z') * 1e6;
+    const run = { id: '7', name: 'nightly', worker: null, start_ns: start, stop_ns: start + 60e9, duration_ns: 60e9, open: false };
+    await answerWith(page, { ...hostile(['load', 'other']), runs: { runs: [run] } });
+    await page.goto(at('profile'));
+    await page.waitForSelector(graph);
+    checks.equal((await choose(page, 'labels', { parameter: 'label', typed: 'load=load' }, 'profile')).join(), 'load=load', 'a label is asked for');
+    checks.equal((await choose(page, 'labels', { parameter: 'label', typed: 'other=other' }, 'timeline')).join(), 'load=load,other=other', 'and another, of the timeline too');
+    checks.equal((await choose(page, 'phases', { parameter: 'phase', typed: 'execute' }, 'profile')).join(), 'execute', 'a phase is asked for');
+    await choose(page, 'runs', { parameter: 'from', typed: 'night' }, 'profile');
+    await page.waitForFunction(() => new URL(location.href).searchParams.get('run') === 'nightly@7');
+    checks.equal([parameter(page, 'from'), parameter(page, 'to')].join(), '2026-01-31T11:00:00Z,2026-01-31T11:01:00Z', 'a run is its range');
+    await page.click('.live.pinned');
+    await page.waitForFunction(() => !new URL(location.href).searchParams.has('run'));
+    await page.goBack();
+    await page.waitForFunction(() => new URL(location.href).searchParams.get('run') === 'nightly@7');
+    await page.goto(at('tasks'));
+    await page.waitForSelector('.select');
+    checks.equal((await choose(page, 'labels', { parameter: 'label', typed: 'load=load' }, 'tasks')).join(), 'load=load', 'a label of tasks is asked for');
+    await page.goto(at('compare'));
+    await page.waitForSelector('.select');
+    checks.equal((await choose(page, 'labels', { parameter: 'label', typed: 'load=load' }, 'profile')).join(), 'load=load', 'a label of one side is asked for');
+    await page.waitForFunction(() => new URL(location.href).searchParams.get('b.label') === 'load=load');
+    await page.context().close();
+  }
+
+  /** What the fleet said that it expects is reached, and the bar says so. It takes a while. */
+  async function progressReachesItsTotal() {
+    const page = await open(browser, checks);
+    page.setDefaultTimeout(fleetMsMax);
+    await page.goto(at('?from=-1h'));
+    await page.waitForSelector('.progress [role="progressbar"]');
+    await page.waitForFunction(() => [...document.querySelectorAll('.progress [role="progressbar"]')].every((bar) => bar.ariaValueNow === bar.ariaValueMax));
+    const [words] = await page.$$eval('.progress small', (all) => all.map((one) => one.textContent));
+    checks.expect(/^(\S+) of \1 done$/.test(words), 'progress reaches its total', words);
+    checks.equal(await page.$eval('.progress .track i', (bar) => bar.style.width), '100%', 'and the bar is full');
+    await page.context().close();
+  }
+
+  return [menusOfTheFleet, phasesOnBars, closedLanes, progressReachesItsTotal];
+}

@@ -1,0 +1,110 @@
+// Tasks as lanes need them: in columns, so that a million of them fit.
+
+import type { Span, Task, TasksAnswer } from '../core/api';
+import { lanesOf, type Lane } from './lanes';
+
+export interface Thread {
+  worker: string;
+  epoch: string;
+  id: number;
+  name: string;
+}
+
+/** Tasks, those that started last first. */
+export interface Rows {
+  count: number;
+  names: string[];
+  threads: Thread[];
+  outcomes: readonly string[];
+  /** Which of the names, threads and outcomes each has. */
+  name: Uint32Array;
+  thread: Uint32Array;
+  outcome: Uint8Array;
+  /** Unique within a thread's life. */
+  ids: Float64Array;
+  /** When none had started yet; starts and ends are milliseconds since then. One that runs ends now. */
+  baseMs: number;
+  starts: Float64Array;
+  ends: Float64Array;
+}
+
+/** What the lanes show. */
+export interface Stream {
+  rows: Rows;
+  lanes: Lane[];
+  /** Tasks that overlap with too many others of their thread to have a place. */
+  leftOut: number;
+  /** How many there are in all; of more than `rows`, those are the newest. */
+  total: number;
+  /** The whole records, in the order of `rows`, if they came with them. */
+  records?: Task[];
+}
+
+export const OUTCOMES = ['running', 'ok', 'erred', 'cancelled', 'panicked', 'lost'] as const;
+
+/** Tasks in columns, as the API answers (docs/API.md). */
+export interface ColumnsAnswer {
+  range: Span;
+  total: number;
+  outcomes: string[];
+  names: string[];
+  threads: Thread[];
+  first_ns: number | null;
+  columns: Record<'name' | 'thread' | 'id' | 'earlier_us' | 'duration_us' | 'outcome', number[]>;
+}
+
+export function streamOf({ tasks, range, total }: TasksAnswer): Stream {
+  const [names, threads] = [new Numbers<string>(), new Numbers<Thread>()];
+  const baseMs = tasks.reduce((least, task) => Math.min(least, task.start_ns / 1e6), range.to_ns / 1e6);
+  const rows: Rows = {
+    count: tasks.length, names: names.values, threads: threads.values, outcomes: OUTCOMES, baseMs,
+    name: Uint32Array.from(tasks, ({ name }) => names.of(name, () => name)),
+    thread: Uint32Array.from(tasks, ({ worker, epoch, thread_id, thread_name }) =>
+      threads.of(`${worker}\n${epoch}\n${thread_id}`, () => ({ worker, epoch, id: thread_id, name: thread_name }))),
+    outcome: Uint8Array.from(tasks, ({ outcome }) => Math.max(0, (OUTCOMES as readonly string[]).indexOf(outcome))),
+    ids: Float64Array.from(tasks, ({ id }) => id),
+    starts: Float64Array.from(tasks, ({ start_ns }) => start_ns / 1e6 - baseMs),
+    ends: Float64Array.from(tasks, ({ start_ns, stop_ns }) => Math.max(start_ns, stop_ns ?? range.to_ns) / 1e6 - baseMs),
+  };
+  return { rows, ...lanesOf(rows), total, records: tasks };
+}
+
+export function streamOfColumns({ range, total, outcomes, names, threads, first_ns, columns }: ColumnsAnswer): Stream {
+  const count = columns.id.length;
+  const firstMs = (first_ns ?? range.to_ns) / 1e6;
+  const earlierUs = columns.earlier_us.reduce((sum, us) => sum + us, 0);
+  const baseMs = firstMs - earlierUs / 1e3;
+  const [starts, ends] = [new Float64Array(count), new Float64Array(count)];
+  let startUs = earlierUs;
+  for (let i = 0; i < count; i++) {
+    startUs -= columns.earlier_us[i];
+    starts[i] = startUs / 1e3;
+    ends[i] = (startUs + columns.duration_us[i]) / 1e3;
+  }
+  const rows: Rows = {
+    count, names, threads, outcomes, baseMs, starts, ends,
+    name: Uint32Array.from(columns.name), thread: Uint32Array.from(columns.thread),
+    outcome: Uint8Array.from(columns.outcome), ids: Float64Array.from(columns.id),
+  };
+  return { rows, ...lanesOf(rows), total };
+}
+
+/** By what a task is found again in another answer. */
+export function keyOf({ rows }: Stream, task: number): string {
+  const { worker, epoch } = rows.threads[rows.thread[task]];
+  return `${worker}\n${epoch}\n${rows.ids[task]}`;
+}
+
+export const keyOfRecord = ({ worker, epoch, id }: Task): string => `${worker}\n${epoch}\n${id}`;
+
+/** Numbers for what repeats. */
+class Numbers<T> {
+  readonly values: T[] = [];
+  private readonly known = new Map<string, number>();
+
+  of(key: string, value: () => T): number {
+    let number = this.known.get(key);
+    if (number === undefined) this.known.set(key, (number = this.values.push(value()) - 1));
+    return number;
+  }
+}
