@@ -36,8 +36,9 @@ pub fn run(name: impl AsRef<str>) -> RunGuard {
     RunGuard { run, generation: fork::generation() }
 }
 
-/// A named period that goes on until this is dropped, on whichever thread. If the process dies first
-/// the collector ends it with the worker.
+/// A named period that goes on until this is dropped, on whichever thread. If the agent or the process
+/// ends first, the collector ends it where it heard of this worker last, and says that its end was
+/// lost.
 #[derive(Debug)]
 #[must_use = "the run ends when this guard is dropped"]
 pub struct RunGuard {

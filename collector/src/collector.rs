@@ -235,6 +235,7 @@ impl Collector {
         let (generation, taken_over) = session.take(received_at);
         let orders = self.give_orders(&cell, &mut session);
         write(&self.ledger).run_again(worker, epoch);
+        write(&self.records).runs_go_on(worker, epoch);
         self.events.worker(Happening::WorkerConnected, &cell, &session, received_at);
         let marks = session.translation.marks();
         let welcome = v1::Welcome {
@@ -515,6 +516,8 @@ impl Collector {
                 self.events.task(row, self.clock.now());
             }
         }
+        let runs = write(&self.records).end_runs_as_lost(&cell.worker, cell.epoch, last_seen);
+        runs.into_iter().for_each(|change| self.events.run(change, self.clock.now()));
         let lost = write(&self.ledger).end_as_lost(&cell.worker, cell.epoch, last_seen);
         if lost > 0 {
             tracing::info!(worker = &*cell.worker.0, epoch = %cell.epoch, lost, "tasks ended as lost");

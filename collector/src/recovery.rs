@@ -200,7 +200,9 @@ impl Collector {
             lock(&self.registry).open_again(&WorkerId(worker.into()), Epoch(epoch));
         if let Some(evicted) = evicted {
             let last_seen = lock(&evicted.state).last_seen;
-            write(&self.ledger).end_as_lost(&evicted.worker, evicted.epoch, last_seen);
+            let (worker, epoch) = (&evicted.worker, evicted.epoch);
+            write(&self.ledger).end_as_lost(worker, epoch, last_seen);
+            write(&self.records).end_runs_as_lost(worker, epoch, last_seen);
         }
         Ok(cell)
     }

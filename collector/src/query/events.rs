@@ -1,11 +1,16 @@
 //! Which events a subscriber wants.
 
-use profiler_core::Outcome;
+use std::sync::Arc;
+
+use profiler_core::{Epoch, Outcome, WorkerId};
 
 use super::QueryError;
+use super::labels::LabelFilter;
 use super::params::{Params, choose};
 use super::tasks::limit;
+use crate::collector::Collector;
 use crate::events::{Event, Happening, Subject};
+use crate::sync::lock;
 
 /// Which events to keep; what is empty keeps all. One that has no such property is not kept by a
 /// filter on it.
@@ -15,12 +20,17 @@ pub(crate) struct EventFilter {
     tasks: Vec<String>,
     workers: Vec<String>,
     outcomes: Vec<Outcome>,
+    labels: LabelFilter,
 }
 
 impl EventFilter {
-    /// The filter that the parameters say. Names need not be known: they may come.
+    /// The filter that the parameters say. Names and labels need not be known: they may come.
     pub(crate) fn parse(pairs: &[(String, String)]) -> Result<EventFilter, QueryError> {
-        let params = Params::new(pairs, &["kind", "task", "worker", "outcome"])?;
+        let params = Params::new(pairs, &["kind", "task", "worker", "outcome", "label"])?;
+        EventFilter::of(&params)
+    }
+
+    fn of(params: &Params<'_>) -> Result<EventFilter, QueryError> {
         let kinds = Happening::ALL.map(|kind| (kind.name(), kind));
         let chosen = params.many("kind")?.into_iter().map(|name| choose("kind", name, &kinds));
         let outcomes = Outcome::ALL.map(|outcome| (outcome.name(), outcome));
@@ -32,10 +42,12 @@ impl EventFilter {
             tasks: texts(params.many("task")?),
             workers: texts(params.many("worker")?),
             outcomes: ended.collect::<Result<_, _>>()?,
+            labels: LabelFilter::parse(params)?,
         })
     }
 
-    pub(crate) fn keeps(&self, event: &Event) -> bool {
+    /// Whether an event is kept; the collector knows the labels of the worker that it is of.
+    pub(crate) fn keeps(&self, event: &Event, collector: &Collector) -> bool {
         let (task, worker, outcome) = match &event.subject {
             Subject::Task(row) => {
                 (Some(&*row.record.name), Some(&*row.worker.0), Some(row.record.outcome))
@@ -52,10 +64,34 @@ impl EventFilter {
             && among(&self.workers, worker)
             && (self.outcomes.is_empty()
                 || outcome.is_some_and(|outcome| self.outcomes.contains(&outcome)))
+            && (self.labels.is_empty() || self.keeps_labels(&event.subject, collector))
+    }
+
+    fn keeps_labels(&self, subject: &Subject, collector: &Collector) -> bool {
+        let keeps = |worker: &WorkerId, epoch: Epoch| {
+            let lives = lock(&collector.registry).of_worker(worker);
+            let life = lives.iter().find(|cell| cell.epoch == epoch);
+            life.is_some_and(|cell| self.labels.keeps(&lock(&cell.state).greeting.labels))
+        };
+        match subject {
+            Subject::Worker(facts) => self.labels.keeps(&facts.labels),
+            Subject::Task(row) => keeps(&row.worker, row.epoch),
+            Subject::Run(row) => row.worker.as_ref().is_some_and(|worker| keeps(worker, row.epoch)),
+            Subject::Damage { .. } => false,
+        }
     }
 }
 
-/// How many of the last events are asked for.
-pub(crate) fn parse_recent(pairs: &[(String, String)]) -> Result<usize, QueryError> {
-    limit(Params::new(pairs, &["limit"])?.one("limit")?)
+/// The last events of those that are remembered and that the parameters ask for, the newest first.
+pub(crate) fn recent_events(
+    pairs: &[(String, String)],
+    collector: &Collector,
+) -> Result<Vec<Arc<Event>>, QueryError> {
+    let params = Params::new(pairs, &["limit", "kind", "worker", "label"])?;
+    let limit = limit(params.one("limit")?)?;
+    let filter = EventFilter::of(&params)?;
+    let mut events = collector.events.recent(usize::MAX);
+    events.retain(|event| filter.keeps(event, collector));
+    events.truncate(limit);
+    Ok(events)
 }

@@ -50,32 +50,57 @@ impl Collector {
     }
 }
 
+/// Labels that a worker must have, all of them.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct LabelFilter {
+    /// Keys and values; `*` is any value.
+    labels: Vec<(String, String)>,
+}
+
+impl LabelFilter {
+    /// The labels that the parameters ask for. Nobody need have them.
+    pub(crate) fn parse(params: &Params<'_>) -> Result<LabelFilter, QueryError> {
+        let asked = params.many("label")?.into_iter();
+        let asked = asked.map(|text| match text.split_once('=') {
+            Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+            _ => {
+                let (value, allowed) = (echo(text), LABEL_ALLOWED.to_vec());
+                Err(QueryError::Form { name: "label", value, allowed })
+            }
+        });
+        Ok(LabelFilter { labels: asked.collect::<Result<_, _>>()? })
+    }
+
+    /// Whether every worker is kept.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.labels.is_empty()
+    }
+
+    /// Whether a worker with these labels is kept.
+    pub(crate) fn keeps(&self, held: &BTreeMap<String, String>) -> bool {
+        self.labels
+            .iter()
+            .all(|(key, value)| held.get(key).is_some_and(|held| value == "*" || held == value))
+    }
+}
+
 /// Of `workers` (none: of all) those that have every label that the parameters ask for.
 pub(crate) fn labelled(
     params: &Params<'_>,
     collector: &Collector,
     workers: Vec<String>,
 ) -> Result<Vec<String>, QueryError> {
-    let asked = params.many("label")?.into_iter();
-    let asked = asked.map(|text| {
-        let form =
-            QueryError::Form { name: "label", value: echo(text), allowed: LABEL_ALLOWED.to_vec() };
-        text.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or(form)
-    });
-    let asked: Vec<(&str, &str)> = asked.collect::<Result<_, _>>()?;
-    if asked.is_empty() {
+    let filter = LabelFilter::parse(params)?;
+    if filter.is_empty() {
         return Ok(workers);
     }
-    for (key, _) in &asked {
+    for (key, _) in &filter.labels {
         known_key(collector, key)?;
     }
-    let has = |facts: &WorkerFacts, (key, value): &(&str, &str)| {
-        facts.labels.get(*key).is_some_and(|held| *value == "*" || held == value)
-    };
     let facts = collector.worker_facts();
     let found = facts.iter().filter(|(worker, facts)| {
         (workers.is_empty() || workers.iter().any(|id| **id == *worker.0))
-            && asked.iter().all(|label| has(facts, label))
+            && filter.keeps(&facts.labels)
     });
     let found: Vec<String> = found.map(|(worker, _)| worker.to_string()).collect();
     Ok(if found.is_empty() { vec![NOBODY.to_owned()] } else { found })

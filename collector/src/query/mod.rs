@@ -30,7 +30,7 @@ mod workers;
 
 pub(crate) use budget::{BudgetAnswer, BudgetPart, BudgetQuery, ThreadTime};
 pub(crate) use error::QueryError;
-pub(crate) use events::{EventFilter, parse_recent};
+pub(crate) use events::{EventFilter, recent_events};
 #[cfg(test)]
 pub(crate) use group::GroupBy;
 pub(crate) use phases::{Level, Phases, Place};

@@ -42,7 +42,7 @@ pub(crate) fn parse_run_start(
     }
     let id = read(&collector.records).runs().next_id(now);
     let run = Run { id, name: name.into(), start: now, stop: None };
-    Ok(RunRow { worker: None, epoch: Epoch(0), run })
+    Ok(RunRow::told(None, Epoch(0), run))
 }
 
 /// The run that a body asks to end, ended now.
@@ -59,7 +59,7 @@ pub(crate) fn parse_run_stop(
     };
     let records = read(&collector.records);
     let Some(open) = records.runs().find_open(name.as_deref(), id.as_deref()) else {
-        let open = records.runs().all().filter(|row| row.run.stop.is_none());
+        let open = records.runs().all().filter(|row| row.stop().is_none());
         let open: BTreeSet<&str> = open.map(|row| &*row.run.name).collect();
         return Err(unknown("open run", text, open.into_iter()));
     };

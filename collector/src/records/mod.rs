@@ -160,7 +160,7 @@ impl RecordBook {
             self.expect(ExpectedRow { worker: worker.clone(), epoch, expected });
         }
         let worker = Some(worker.clone());
-        let put = |run: Run| self.put_run(RunRow { worker: worker.clone(), epoch, run });
+        let put = |run: Run| self.put_run(RunRow::told(worker.clone(), epoch, run));
         runs.into_iter().filter_map(put).collect()
     }
 
@@ -168,6 +168,23 @@ impl RecordBook {
     pub(crate) fn put_run(&mut self, run: RunRow) -> Option<RunChange> {
         self.changes[0] += 1;
         self.runs.put(run)
+    }
+
+    /// The worker's life is over, and with it its runs. Gives those that went on until now.
+    pub(crate) fn end_runs_as_lost(
+        &mut self,
+        worker: &WorkerId,
+        epoch: Epoch,
+        last_seen: Timestamp,
+    ) -> Vec<RunChange> {
+        let ended = self.runs.end_as_lost(worker, epoch, last_seen);
+        self.changes[0] += ended.len() as u64;
+        ended
+    }
+
+    /// The worker is there again, and its runs go on.
+    pub(crate) fn runs_go_on(&mut self, worker: &WorkerId, epoch: Epoch) {
+        self.changes[0] += self.runs.go_on(worker, epoch) as u64;
     }
 
     pub(crate) fn runs(&self) -> &Runs {
@@ -308,7 +325,7 @@ mod tests {
         // A run that is marked while others are written is not in the tables yet.
         drop(book.take_for_sealing());
         let run = Run { id: RunId(1), name: "r".into(), start: at(1), stop: None };
-        book.put_run(RunRow { worker: None, epoch: Epoch(0), run });
+        book.put_run(RunRow::told(None, Epoch(0), run));
         drop(book.sealed(Arc::new(Manifest::default())));
         assert!(book.has_unsealed());
     }

@@ -13,9 +13,21 @@ pub(crate) struct RunRow {
     pub(crate) worker: Option<WorkerId>,
     pub(crate) epoch: Epoch,
     pub(crate) run: Run,
+    /// When its worker was last heard of, if that is gone and did not say how the run ended.
+    pub(crate) lost_at: Option<Timestamp>,
 }
 
 impl RunRow {
+    /// A run as it was told.
+    pub(crate) fn told(worker: Option<WorkerId>, epoch: Epoch, run: Run) -> RunRow {
+        RunRow { worker, epoch, run, lost_at: None }
+    }
+
+    /// Where it ended: as it was told, or else where its worker was last heard of.
+    pub(crate) fn stop(&self) -> Option<Timestamp> {
+        self.run.stop.or(self.lost_at)
+    }
+
     /// What tells it apart from all others.
     pub(crate) fn key(&self) -> RunKey {
         RunKey { worker: self.worker.clone(), epoch: self.epoch, id: self.run.id }
@@ -29,7 +41,7 @@ impl RunRow {
     /// From its start to its stop; to now while it goes on. One that took no time has a nanosecond.
     pub(crate) fn range(&self, now: Timestamp) -> TimeRange {
         let start = self.run.start;
-        let range = TimeRange::new(start, self.run.stop.unwrap_or(now));
+        let range = TimeRange::new(start, self.stop().unwrap_or(now));
         range.or(TimeRange::new(start, start.shifted(1))).unwrap_or(TimeRange::ALL)
     }
 }
@@ -89,9 +101,44 @@ impl Runs {
         }
     }
 
+    /// The worker's life is over: its runs that go on end at `last_seen`, or where they began if that
+    /// is later. Gives them.
+    pub(crate) fn end_as_lost(
+        &mut self,
+        worker: &WorkerId,
+        epoch: Epoch,
+        last_seen: Timestamp,
+    ) -> Vec<RunChange> {
+        let open = self.of_life(worker, epoch).filter(|row| row.stop().is_none());
+        let ended = open.map(|row| {
+            *row = Arc::new(RunRow {
+                lost_at: Some(last_seen.max(row.run.start)),
+                ..RunRow::clone(row)
+            });
+            RunChange::Stopped(row.clone())
+        });
+        ended.collect()
+    }
+
+    /// Takes back [`Runs::end_as_lost`]: the worker is there again, so they go on. Gives how many.
+    pub(crate) fn go_on(&mut self, worker: &WorkerId, epoch: Epoch) -> usize {
+        let lost = self.of_life(worker, epoch).filter(|row| row.lost_at.is_some());
+        let again = lost.map(|row| *row = Arc::new(RunRow { lost_at: None, ..RunRow::clone(row) }));
+        again.count()
+    }
+
+    fn of_life(
+        &mut self,
+        worker: &WorkerId,
+        epoch: Epoch,
+    ) -> impl Iterator<Item = &mut Arc<RunRow>> {
+        let key = |id| RunKey { worker: Some(worker.clone()), epoch, id: RunId(id) };
+        self.by_key.range_mut(key(0)..=key(u64::MAX)).map(|(_, row)| row)
+    }
+
     /// Forgets a tenth at once, so that however many come, few are looked at for each.
     fn make_room(&mut self) {
-        let age = |row: &RunRow| (row.run.stop.is_none(), row.run.start);
+        let age = |row: &RunRow| (row.stop().is_none(), row.run.start);
         let aged = self.by_key.iter().map(|(key, row)| (age(row), key.clone()));
         let mut aged: Vec<_> = aged.collect();
         aged.sort_unstable();
@@ -118,7 +165,7 @@ impl Runs {
 
     /// The newest run that goes on and has that name, or that id.
     pub(crate) fn find_open(&self, name: Option<&str>, id: Option<&str>) -> Option<&Arc<RunRow>> {
-        let open = self.all().filter(|row| row.run.stop.is_none());
+        let open = self.all().filter(|row| row.stop().is_none());
         let named = open.filter(|row| name.is_none_or(|name| *row.run.name == *name));
         let meant = named.filter(|row| id.is_none_or(|id| row.id() == id));
         meant.max_by_key(|row| row.run.start)

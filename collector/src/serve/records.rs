@@ -25,8 +25,8 @@ use crate::collector::Collector;
 use crate::events::{Event, Subscription};
 use crate::limits::{BODY_BYTES_MAX, EVENTS_KEEP_ALIVE};
 use crate::query::{
-    EventFilter, ProgressQuery, QueryError, ResourceQuery, TransferQuery, parse_recent,
-    parse_run_start, parse_run_stop, parse_runs,
+    EventFilter, ProgressQuery, QueryError, ResourceQuery, TransferQuery, parse_run_start,
+    parse_run_stop, parse_runs, recent_events,
 };
 use crate::records::RunRow;
 
@@ -128,8 +128,8 @@ async fn mark(
 }
 
 async fn recent(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
-    let limit = parse_recent(&pairs_of(pairs)?)?;
-    answer::json(&EventsBody::new(&reader.collector.events.recent(limit)))
+    let events = recent_events(&pairs_of(pairs)?, &reader.collector)?;
+    answer::json(&EventsBody::new(&events))
 }
 
 /// Sends events until the reader goes away, or the server ends.
@@ -137,7 +137,8 @@ async fn events(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, 
     let filter = EventFilter::parse(&pairs_of(pairs)?)?;
     let subscription = reader.collector.events.subscribe().ok_or_else(ErrorAnswer::busy)?;
     let (messages, receiver) = mpsc::channel(MESSAGES_WAITING_MAX);
-    tokio::spawn(send_events(subscription, filter, messages));
+    let collector = reader.collector;
+    tokio::spawn(send_events(subscription, (filter, collector), messages));
     let keep_alive = KeepAlive::new().interval(EVENTS_KEEP_ALIVE).text("keep-alive");
     Ok(Sse::new(ReceiverStream::new(receiver)).keep_alive(keep_alive).into_response())
 }
@@ -146,7 +147,7 @@ type Sent = Result<Message, std::convert::Infallible>;
 
 async fn send_events(
     mut subscription: Subscription,
-    filter: EventFilter,
+    (filter, collector): (EventFilter, Arc<Collector>),
     messages: mpsc::Sender<Sent>,
 ) {
     loop {
@@ -155,7 +156,7 @@ async fn send_events(
             () = messages.closed() => return,
         };
         let message = match event {
-            Ok(event) if !filter.keeps(&event) => continue,
+            Ok(event) if !filter.keeps(&event, &collector) => continue,
             Ok(event) => message(&event),
             Err(RecvError::Lagged(count)) => {
                 Message::default().event("missed").data(format!("{{\"count\":{count}}}"))

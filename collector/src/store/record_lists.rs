@@ -232,6 +232,7 @@ impl ListRow for RunRow {
         column("name", ListKind::Text),
         column("start", ListKind::Time),
         column("stop", ListKind::OptionalTime),
+        column("lost_at", ListKind::OptionalTime),
     ];
 
     fn encode(rows: &[RunRow]) -> Vec<Values> {
@@ -245,6 +246,7 @@ impl ListRow for RunRow {
             texts(rows, |row| row.run.name.clone()),
             times(rows, |row| row.run.start),
             optionals64(rows, |row| row.run.stop.map(Timestamp::unix_ns)),
+            optionals64(rows, |row| row.lost_at.map(Timestamp::unix_ns)),
         ]
     }
 
@@ -252,6 +254,7 @@ impl ListRow for RunRow {
         let (workers, mut epochs) = (columns.texts(), columns.numbers64());
         let (mut ids, mut names) = (columns.numbers64(), columns.texts());
         let (mut starts, mut stops) = (columns.numbers64(), columns.optionals64());
+        let mut lost = columns.optionals64();
         let row = |worker: Arc<str>| {
             let run = Run {
                 id: RunId(next(&mut ids)?.cast_unsigned()),
@@ -261,13 +264,14 @@ impl ListRow for RunRow {
             };
             let epoch = Epoch(next(&mut epochs)?.cast_unsigned());
             let worker = (!worker.is_empty()).then_some(WorkerId(worker));
-            Ok(RunRow { worker, epoch, run })
+            let lost_at = next(&mut lost)?.map(Timestamp::from_unix_ns);
+            Ok(RunRow { worker, epoch, run, lost_at })
         };
         workers.map(row).collect()
     }
 
     fn place(&self) -> Range<u32> {
-        seconds(self.run.start, self.run.stop.unwrap_or(self.run.start))
+        seconds(self.run.start, self.stop().unwrap_or(self.run.start))
     }
 }
 

@@ -401,15 +401,10 @@ fn a_run_stands_for_its_range_and_the_oldest_goes_when_there_are_too_many() {
     assert_eq!(refused("run=nightly&from=-5m"), both);
 
     let mut runs = crate::records::Runs::new(2);
-    let row = |id: u64, stop: Option<i64>| crate::records::RunRow {
-        worker: None,
-        epoch: profiler_core::Epoch(0),
-        run: Run {
-            id: RunId(id),
-            name: "r".into(),
-            start: at(id.cast_signed()),
-            stop: stop.map(at),
-        },
+    let row = |id: u64, stop: Option<i64>| {
+        let (start, stop) = (at(id.cast_signed()), stop.map(at));
+        let run = Run { id: RunId(id), name: "r".into(), start, stop };
+        crate::records::RunRow::told(None, profiler_core::Epoch(0), run)
     };
     for (id, stop) in [(1, None), (2, Some(9)), (3, Some(9))] {
         runs.put(row(id, stop));

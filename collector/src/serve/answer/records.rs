@@ -295,21 +295,23 @@ pub(crate) struct RunBody {
     stop_ns: Option<i64>,
     duration_ns: u64,
     open: bool,
+    lost: bool,
 }
 
 impl RunBody {
     pub(crate) fn new(row: &RunRow, now: Timestamp) -> RunBody {
-        let run = &row.run;
+        let (run, stop) = (&row.run, row.stop());
         RunBody {
             id: row.id(),
             name: run.name.to_string(),
             worker: row.worker.as_ref().map(ToString::to_string),
             start: format_time(run.start),
             start_ns: run.start.unix_ns(),
-            stop: run.stop.map(format_time),
-            stop_ns: run.stop.map(Timestamp::unix_ns),
-            duration_ns: run.stop.unwrap_or(now).since_ns(run.start),
-            open: run.stop.is_none(),
+            stop: stop.map(format_time),
+            stop_ns: stop.map(Timestamp::unix_ns),
+            duration_ns: stop.unwrap_or(now).since_ns(run.start),
+            open: stop.is_none(),
+            lost: run.stop.is_none() && row.lost_at.is_some(),
         }
     }
 }

@@ -161,14 +161,14 @@ async fn runs_are_marked_listed_and_stand_for_their_range() {
     let expected = json!({
         "id": format!("{start_ns:x}"), "name": "by hand", "worker": null,
         "start": "1970-01-12T13:47:40.000000000Z", "start_ns": start_ns, "stop": null,
-        "stop_ns": null, "duration_ns": 0, "open": true,
+        "stop_ns": null, "duration_ns": 0, "open": true, "lost": false,
     });
     assert_eq!((status, &run), (201, &expected));
     let agents = json!({
         "id": "0000000000000001-1", "name": "nightly", "worker": "w",
         "start": "1970-01-12T13:46:49.000000000Z", "start_ns": at(9).unix_ns(),
         "stop": "1970-01-12T13:46:53.000000000Z", "stop_ns": at(13).unix_ns(),
-        "duration_ns": 4 * SECOND_NS, "open": false,
+        "duration_ns": 4 * SECOND_NS, "open": false, "lost": false,
     });
     assert_eq!(running.json("/api/v1/runs").await["runs"], json!([run, agents]));
     let named = running.json("/api/v1/runs?name=nightly&from=1000000&to=1000010").await;
@@ -209,6 +209,54 @@ async fn runs_are_marked_listed_and_stand_for_their_range() {
     }
     let tasks = running.json("/api/v1/tasks?run=nightly").await;
     assert_eq!(tasks["range"]["from_ns"], at(9).unix_ns());
+}
+
+/// A run goes on while its worker may still end it, and no longer; one that was marked by hand knows
+/// no worker.
+#[tokio::test]
+async fn a_run_ends_with_its_worker_at_the_latest() {
+    let running = serve().await;
+    let (mut worker, mut client) = told(&running).await;
+    let open = |id, start| Run { id: RunId(id), name: "open".into(), start: at(start), stop: None };
+    let mut flush = worker.flush(32, vec![]);
+    worker.tell(&mut flush, Records { runs: vec![open(2, 40), open(3, 99)], ..Default::default() });
+    assert_eq!(client.ask(agent_message::Kind::Flush(flush)).await, "ack 3");
+    let body = r#"{"name": "by hand"}"#;
+    send(running.address, "POST /api/v1/runs", "application/json", body).await;
+    let told_of = async || {
+        let answer = running.json("/api/v1/runs").await;
+        let runs = answer["runs"].as_array().unwrap().iter();
+        let told = |run: &Value| json!([run["name"], run["stop_ns"], run["open"], run["lost"]]);
+        runs.map(told).collect::<Vec<_>>()
+    };
+    let [by_hand, going_on] = ["by hand", "open"].map(|name| json!([name, null, true, false]));
+    let ended = json!(["nightly", at(13).unix_ns(), false, false]);
+    let before = [going_on.clone(), by_hand.clone(), going_on.clone(), ended.clone()];
+    assert_eq!(told_of().await, before);
+
+    // Nothing is heard of it from the last flush on; who began later by its clock ended there.
+    running.now_ns.store(at(70).unix_ns(), std::sync::atomic::Ordering::SeqCst);
+    drop(client);
+    running.until("/api/v1/runs?name=open", "/runs/1/open", json!(false)).await;
+    let [lost_later, lost] = [99, 60].map(|stop| json!(["open", at(stop).unix_ns(), false, true]));
+    let after = [lost_later, by_hand.clone(), lost, ended.clone()];
+    assert_eq!(told_of().await, after);
+
+    // It comes back and goes on; then it says the end of one, and goodbye before that of the other.
+    let mut client = Client::attach(running.address, worker.hello()).await;
+    assert_eq!(told_of().await, before);
+    let mut flush = worker.flush(33, vec![]);
+    let stopped = Run { stop: Some(at(65)), ..open(2, 40) };
+    worker.tell(&mut flush, Records { runs: vec![stopped], ..Default::default() });
+    assert_eq!(client.ask(agent_message::Kind::Flush(flush)).await, "ack 4");
+    client.tell(agent_message::Kind::Goodbye(Default::default())).await;
+    assert!(client.hear().await.is_none());
+    running.until("/api/v1/runs?name=open", "/runs/0/open", json!(false)).await;
+    let last = json!(["open", at(99).unix_ns(), false, true]);
+    let stopped = json!(["open", at(65).unix_ns(), false, false]);
+    assert_eq!(told_of().await, [last, by_hand, stopped, ended]);
+    let named = running.json("/api/v1/tasks?run=open@0000000000000001-2").await;
+    assert_eq!(named["range"]["to_ns"], at(65).unix_ns());
 }
 
 /// A stream of events.
@@ -279,6 +327,9 @@ async fn what_happens_is_told_as_it_happens_to_who_asked_for_it() {
     assert_eq!(events[0]["data"]["worker"], "w");
     assert_eq!(events[2]["data"]["name"], "nightly");
 
+    let all = running.json("/api/v1/events/recent?kind=worker_gone&kind=run_stopped").await;
+    assert_eq!(all["events"], json!([events[0], events[2]]));
+
     let refused = get(running.address, "/api/v1/events?kind=tasks").await;
     assert!(refused.status == 400 && refused.body.contains("task_started"), "{}", refused.body);
     let mut more = Vec::new();
@@ -286,6 +337,51 @@ async fn what_happens_is_told_as_it_happens_to_who_asked_for_it() {
         more.push(Listener::new(&running, "").await);
     }
     assert_eq!(get(running.address, "/api/v1/events").await.status, 503);
+}
+
+/// Of two workers that do the same, events of the one with the label are told, of what kind they are;
+/// what is of no worker is not.
+#[tokio::test]
+async fn events_are_told_by_label() {
+    let running = serve().await;
+    let mut of_zone = Listener::new(&running, "?label=zone=b&label=zone=*").await;
+    let mut of_both = Listener::new(&running, "?label=zone=a&label=zone=b").await;
+    let mut all = Listener::new(&running, "").await;
+    for (id, zone) in [("w-1", "a"), ("w-2", "b"), ("w-3", "a")] {
+        let mut worker = TestWorker::new(id, 1);
+        worker.zone = zone.to_owned();
+        let mut client = Client::attach(running.address, worker.hello()).await;
+        let tasks = vec![worker.task(1, "load", (10, Some(12)))];
+        let mut flush = worker.flush(30, tasks);
+        let run = Run { id: RunId(1), name: "nightly".into(), start: at(9), stop: Some(at(13)) };
+        worker.tell(&mut flush, Records { runs: vec![run], ..Default::default() });
+        client.tell(agent_message::Kind::Dictionary(worker.dictionary().unwrap())).await;
+        assert_eq!(client.ask(agent_message::Kind::Flush(flush)).await, "ack 1");
+        client.tell(agent_message::Kind::Goodbye(Default::default())).await;
+        assert!(client.hear().await.is_none());
+        all.until(&format!("event: worker_gone\ndata: {{\"worker\":\"{id}\"")).await;
+    }
+    let body = r#"{"name": "by hand"}"#;
+    send(running.address, "POST /api/v1/runs", "application/json", body).await;
+    all.until("by hand").await;
+    let expected = ["worker_connected", "run_stopped", "task_ended", "worker_away", "worker_gone"];
+    of_zone.until("event: worker_gone").await;
+    assert_eq!(of_zone.kinds(), expected);
+    assert!(!of_zone.heard.contains("w-1") && !of_zone.heard.contains("w-3"), "{}", of_zone.heard);
+    let recent = running.json("/api/v1/events/recent?label=zone=b&limit=3").await;
+    let events = recent["events"].as_array().unwrap().iter();
+    let told: Vec<Value> = events.map(|it| json!([it["kind"], it["data"]["worker"]])).collect();
+    let expected = ["worker_gone", "worker_away", "run_stopped"].map(|kind| json!([kind, "w-2"]));
+    assert_eq!(told, expected);
+    for path in ["events", "events/recent"] {
+        let refused = get(running.address, &format!("/api/v1/{path}?label=zone")).await;
+        assert!(refused.status == 400 && refused.body.contains("KEY=VALUE"), "{}", refused.body);
+    }
+    running.stop.send(()).unwrap();
+    let mut rest = Vec::new();
+    of_both.stream.read_to_end(&mut rest).await.unwrap();
+    assert_eq!(of_both.kinds(), [""; 0], "{}", String::from_utf8_lossy(&rest));
+    assert!(!String::from_utf8_lossy(&rest).contains("event: "));
 }
 
 #[tokio::test]

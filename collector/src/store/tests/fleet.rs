@@ -203,7 +203,7 @@ impl Fleet {
     fn run(&self) -> RunRow {
         let (name, start) = ("nightly".into(), Timestamp::from_unix_ns(5_000_000_000));
         let run = Run { id: RunId(self.sealings + 1), name, start, stop: None };
-        RunRow { worker: None, epoch: Epoch(0), run }
+        RunRow::told(None, Epoch(0), run)
     }
 
     fn expected(&self) -> ExpectedRow {

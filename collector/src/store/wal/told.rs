@@ -82,15 +82,13 @@ impl MarkedRun {
     }
 
     pub(crate) fn row(self) -> RunRow {
-        RunRow {
-            worker: (!self.worker.is_empty()).then(|| WorkerId(self.worker.into())),
-            epoch: Epoch(self.epoch),
-            run: Run {
-                id: RunId(self.id),
-                name: self.name.into(),
-                start: Timestamp::from_unix_ns(self.start_ns),
-                stop: self.stop_ns.map(Timestamp::from_unix_ns),
-            },
-        }
+        let worker = (!self.worker.is_empty()).then(|| WorkerId(self.worker.into()));
+        let run = Run {
+            id: RunId(self.id),
+            name: self.name.into(),
+            start: Timestamp::from_unix_ns(self.start_ns),
+            stop: self.stop_ns.map(Timestamp::from_unix_ns),
+        };
+        RunRow::told(worker, Epoch(self.epoch), run)
     }
 }
