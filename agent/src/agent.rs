@@ -112,7 +112,7 @@ impl LocalAgent {
         let (_, options) = builder.checked()?;
         let running = Running::claim()?;
         let tables = Arc::new(Mutex::new(Tables::new()));
-        let recorder = Recorder::new(tables.clone());
+        let recorder = Recorder::new(tables.clone(), builder.phases);
         let control = Arc::new(Control::new(options.settings()));
         let threads =
             Threads::start(running, control, (options, tables), Box::new(recorder.clone()))?;

@@ -27,6 +27,7 @@ pub struct AgentBuilder {
     pub(crate) cpu_limit: f64,
     pub(crate) resource_interval: Option<Duration>,
     pub(crate) task_rows_per_second: u32,
+    pub(crate) phases: bool,
 }
 
 /// Rows of ended tasks a second, unless set.
@@ -43,6 +44,7 @@ impl Default for AgentBuilder {
             cpu_limit: 0.01,
             resource_interval: Some(Duration::from_millis(500)),
             task_rows_per_second: TASK_ROWS_PER_SECOND,
+            phases: false,
         }
     }
 }
@@ -95,6 +97,14 @@ impl AgentBuilder {
     /// stay exact; how many have no row is counted. A tenth is kept for tasks that did not end well.
     pub fn task_rows_per_second(mut self, rows: u32) -> Self {
         self.task_rows_per_second = rows;
+        self
+    }
+
+    /// Whether the phases of tasks are a level below the tasks in a local recording's profile, where they
+    /// are not `execute`: `false` unless set. A collector is asked for it by each question
+    /// (`emberline profile --phases`).
+    pub fn phases(mut self, phases: bool) -> Self {
+        self.phases = phases;
         self
     }
 

@@ -40,11 +40,13 @@ pub(crate) struct Recorded {
 pub(crate) struct Recorder {
     tables: Arc<Mutex<Tables>>,
     recorded: Arc<Mutex<Recorded>>,
+    /// Whether phases are a level of the profile.
+    phases: bool,
 }
 
 impl Recorder {
-    pub(crate) fn new(tables: Arc<Mutex<Tables>>) -> Self {
-        Recorder { tables, recorded: Arc::default() }
+    pub(crate) fn new(tables: Arc<Mutex<Tables>>, phases: bool) -> Self {
+        Recorder { tables, recorded: Arc::default(), phases }
     }
 
     pub(crate) fn recording(&self) -> Recording {
@@ -55,9 +57,11 @@ impl Recorder {
         let all = Filter { threads: ThreadKind::All, ..Filter::default() };
         let profile =
             |delta: &Delta| Profile::collect(&tables.symbols, &tables.trie, [delta], &all);
+        let (by_phase, threads) = (profile(&recorded.delta), profile(&recorded.threads));
+        drop(tables);
         Recording {
-            profile: profile(&recorded.delta),
-            threads: profile(&recorded.threads),
+            profile: if self.phases { by_phase } else { by_phase.without_phases() },
+            threads,
             tasks,
             totals: recorded.totals,
             ticks: recorded.ticks,
@@ -113,7 +117,8 @@ fn shed_oldest<T>(records: &mut Vec<T>) -> u64 {
 /// What an agent recorded in its own process.
 #[derive(Clone, Debug)]
 pub struct Recording {
-    /// All samples, by task and stack, with the agent's own threads below `[agent]`.
+    /// All samples, by task and stack, with the agent's own threads below `[agent]`; with
+    /// [`AgentBuilder::phases`](crate::AgentBuilder::phases) by task, phase and stack.
     pub profile: Profile,
     /// The same time once more by thread: below each task its phases, if any, and below those the
     /// threads. Threads that lived for less than a second may be counted together.

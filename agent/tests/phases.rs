@@ -16,12 +16,13 @@ use std::time::{Duration, Instant, SystemTime};
 use allocation_counter::measure;
 use emberline_agent::diagnostics::{self, Callbacks};
 use emberline_agent::{
-    Phase, PhaseFutureExt as _, Recording, TaskFutureExt as _, current_task, phase, task,
+    AgentBuilder, Phase, PhaseFutureExt as _, Recording, TaskFutureExt as _, current_task, phase,
+    task,
 };
 use profiler_core::limits::{TASK_LABELS_MAX, TASK_PHASES_MAX};
-use profiler_core::{FrameKind, NodeId, TaskDetail, TaskRecord};
+use profiler_core::{FrameKind, NodeId, Profile, TaskDetail, TaskRecord};
 
-use common::{lock, start, work, work_function};
+use common::{lock, only_top, start, work, work_function};
 
 work_function!(work_reading, 1);
 work_function!(work_executing, 2);
@@ -271,7 +272,8 @@ fn phases_of(recording: &Recording, function: &str) -> Vec<(String, String)> {
 #[test]
 fn samples_carry_the_phase() {
     const SLICE: Duration = Duration::from_millis(300);
-    let (agent, _turn) = start();
+    let _turn = lock(&common::TURN);
+    let agent = AgentBuilder::default().phases(true).start_local().unwrap();
     let load = task("load").start();
     let reading = phase(Phase::DiskRead);
     work_reading(SLICE);
@@ -287,6 +289,30 @@ fn samples_carry_the_phase() {
     assert_eq!(phases_of(&recording, "work_executing"), [pair("load", "")]);
     let outside = phases_of(&recording, "samples_carry_the_phase");
     assert!(outside.contains(&pair("[no task]", "cleaning")), "{outside:?}");
+}
+
+/// What a task called in several phases is one, unless they were asked for; its time by thread knows
+/// them all the same.
+#[test]
+fn a_local_profile_has_phases_only_if_asked_for() {
+    let (agent, _turn) = start();
+    let load = task("load").start();
+    for reading in [Phase::DiskRead, Phase::Transfer] {
+        let _phase = phase(reading);
+        work_reading(Duration::from_millis(150));
+    }
+    drop(load);
+    let recording = agent.finish();
+    let has_phases = |profile: &Profile| {
+        let frames = profile.nodes().iter().map(|node| profile.frame(node.frame).kind);
+        frames.into_iter().any(|kind| kind == FrameKind::Phase)
+    };
+    assert_eq!((has_phases(&recording.profile), has_phases(&recording.threads)), (false, true));
+    assert_eq!(only_top(&recording, "work_reading"), "load");
+    let once = recording.profile.by_function();
+    let calls = once.nodes().iter().map(|node| once.frame(node.frame).label());
+    assert_eq!(calls.filter(|label| label.contains("work_reading")).count(), 1);
+    assert_eq!(recording.profile.total(), recording.threads.total());
 }
 
 #[test]

@@ -256,6 +256,17 @@ impl Profile {
         }
     }
 
+    /// The same profile without the level of phases below tasks: what a task called in one phase and in
+    /// another is one.
+    #[must_use]
+    pub fn without_phases(&self) -> Profile {
+        let frames = self.symbols.frames_by_number();
+        match form::cut_phases(frames, &self.nodes) {
+            Some(cut) => form::formed(frames, &cut),
+            None => self.clone(),
+        }
+    }
+
     /// The nodes without the root: node `NodeId(n)` stands at `n - 1`.
     #[must_use]
     pub fn nodes(&self) -> &[ProfileNode] {

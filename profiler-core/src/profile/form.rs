@@ -89,6 +89,29 @@ pub(super) fn cut_runtime(frames: Frames<'_>, rows: &[ProfileNode]) -> Option<Cu
     Some(Cut { rows: cut, of_row })
 }
 
+/// The rows without the phases of tasks, whose own time becomes that of what is above them, not yet in
+/// form; `None` if there are none.
+pub(super) fn cut_phases(frames: Frames<'_>, rows: &[ProfileNode]) -> Option<Vec<ProfileNode>> {
+    let is_phase = |row: &ProfileNode| frames.frames[row.frame.0 as usize].kind == FrameKind::Phase;
+    if !rows.iter().any(is_phase) {
+        return None;
+    }
+    let mut cut: Vec<ProfileNode> = Vec::with_capacity(rows.len());
+    // By node: what stands for it, and whether it is at the first level, where phases are below.
+    let mut kept = vec![(NodeId::ROOT, false)];
+    for row in rows {
+        let (above, is_below_top) = kept[row.parent.index()];
+        kept.push(if is_below_top && is_phase(row) {
+            cut[above.index() - 1].own += row.own;
+            (above, false)
+        } else {
+            cut.push(ProfileNode { parent: above, ..*row });
+            (node_id(cut.len()), row.parent == NodeId::ROOT)
+        });
+    }
+    Some(cut)
+}
+
 /// The functions of frames, each once, and which is each frame's.
 pub(super) fn functions(frames: &[Frame<StringId>]) -> (Vec<Frame<StringId>>, Vec<FrameId>) {
     let mut functions = Vec::new();

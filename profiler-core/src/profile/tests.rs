@@ -61,6 +61,27 @@ fn text(profile: &Profile) -> String {
     lines
 }
 
+/// Only the level below the first is one of phases, and only if it says so.
+#[test]
+fn without_phases_what_a_task_called_is_one() {
+    let told = profile(
+        "t;@read;main;load cpu=2\nt;@write;main;load cpu=3\nt;main;load lock=5\nt;@read cpu=7\n\
+         t cpu=1\n[no task];@read;main cpu=4\n[agent];tick cpu=1\ns;main;@load cpu=6",
+    );
+    let without = told.without_phases();
+    expect![[r#"
+        s;main;@load cpu=6
+        t cpu=8
+        t;main;load cpu=5
+        t;main;load lock=5
+        [no task];main cpu=4
+        [agent];tick cpu=1
+    "#]]
+    .assert_eq(&text(&without));
+    assert_eq!(without.total(), told.total());
+    assert_eq!(without.without_phases(), without);
+}
+
 fn check_merge(left: &str, right: &str, expected: Expect) {
     expected.assert_eq(&text(&profile(left).merge(&profile(right))));
 }
