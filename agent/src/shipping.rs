@@ -143,6 +143,9 @@ pub struct ShipReport {
     pub lost_tasks: u64,
     /// Transfers, samples of resources and the like that were lost, by any cause.
     pub lost_records: u64,
+    /// Tasks that ended beyond [the rows of a second](AgentBuilder::task_rows_per_second): their
+    /// counts, durations and phases are in sums by name, and they are not lost.
+    pub thinned_tasks: u64,
     /// Whether the collector is connected.
     pub connected: bool,
     /// How often it was connected.
@@ -162,6 +165,7 @@ impl ShipReport {
             lost_queue_ns: tally.lost_queue_ns,
             lost_tasks: tally.lost_tasks,
             lost_records: tally.lost_records,
+            thinned_tasks: tally.thinned_tasks,
             connected: report.connected,
             connects: report.connects,
         }

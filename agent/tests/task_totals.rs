@@ -73,6 +73,26 @@ fn tasks_beyond_the_rows_of_a_second_are_summed() {
     }
 }
 
+/// What an agent that ships says of them, whether or not a collector is there.
+#[cfg(feature = "ship")]
+#[test]
+fn a_report_counts_what_is_summed() {
+    const TASKS: u64 = 500;
+    let _turn = lock(&common::TURN);
+    // Nobody listens on this port: it is taken, and then let go.
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", taken.local_addr().unwrap());
+    drop(taken);
+    let builder = AgentBuilder::default().collector(url).task_rows_per_second(100);
+    let agent = builder.start().unwrap();
+    (0..TASKS).for_each(|_| drop(task("short").start()));
+    let report = agent.finish();
+    assert_eq!((report.lost_tasks, report.connects), (0, 0));
+    // They may have ended in two seconds; a tenth of the rows is kept for what goes wrong.
+    let expected = TASKS - 200..=TASKS - 80;
+    assert!(expected.contains(&report.thinned_tasks), "{report:?}");
+}
+
 /// A thread that writes faster than anybody reads: its ring is full most of the time.
 #[test]
 fn a_full_ring_loses_no_task_and_no_phase() {
