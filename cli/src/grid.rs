@@ -10,6 +10,8 @@ const CELL_COLUMNS_MAX: usize = 48;
 pub(crate) enum Align {
     Left,
     Right,
+    /// To the right; the column is left out where all of it is 0.
+    Count,
 }
 
 /// Rows under a header.
@@ -33,21 +35,33 @@ impl Grid {
         self.rows.push(row);
     }
 
-    /// The text, a line a row, two spaces between columns, no space at a line's end.
+    /// The text, a line a row, two spaces between columns, no space at a line's end. Columns that say
+    /// nothing in any row are left out, but for the first: terminals are narrow.
     pub(crate) fn text(&self) -> String {
         let header: Vec<String> = self.columns.iter().map(|(name, _)| (*name).to_owned()).collect();
         let lines = || std::iter::once(&header).chain(&self.rows);
-        let widths: Vec<usize> = (0..self.columns.len())
-            .map(|column| lines().map(|row| length(&row[column])).max().unwrap_or(0))
+        let shown = (0..self.columns.len()).filter(|column| self.says_anything(*column));
+        let shown: Vec<(usize, usize)> = shown
+            .map(|column| (column, lines().map(|row| length(&row[column])).max().unwrap_or(0)))
             .collect();
         let mut text = String::new();
         for row in lines() {
-            let cells = row.iter().zip(&widths).zip(&self.columns);
-            let cells = cells.map(|((cell, width), (_, align))| pad(cell, *width, *align));
+            let cells = shown.iter();
+            let cells =
+                cells.map(|(column, width)| pad(&row[*column], *width, self.columns[*column].1));
             text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
             text.push('\n');
         }
         text
+    }
+
+    fn says_anything(&self, column: usize) -> bool {
+        let nothing: &[&str] = match self.columns[column].1 {
+            Align::Count => &["", "-", "0"],
+            Align::Left | Align::Right => &["", "-"],
+        };
+        let mut cells = self.rows.iter().map(|row| row[column].as_str());
+        column == 0 || self.rows.is_empty() || cells.any(|cell| !nothing.contains(&cell))
     }
 }
 
@@ -58,7 +72,7 @@ fn length(cell: &str) -> usize {
 fn pad(cell: &str, width: usize, align: Align) -> String {
     match align {
         Align::Left => format!("{cell:<width$}"),
-        Align::Right => format!("{cell:>width$}"),
+        Align::Right | Align::Count => format!("{cell:>width$}"),
     }
 }
 
@@ -77,12 +91,29 @@ mod tests {
         }
         grid.push(["x".repeat(100), String::new(), String::new()]);
         expect![[r#"
-            NAME                                                 TIME  CAUSE
+            NAME                                                 TIME
             größe                                             1.24 ms
             a\u{1b}[2J\nb                                        12 s
 
             xxxxxxxxxxxxxxxxxxxxxxxx…xxxxxxxxxxxxxxxxxxxxxxx
         "#]]
         .assert_eq(&grid.text());
+    }
+
+    #[test]
+    fn columns_that_say_nothing_are_left_out() {
+        let grid =
+            || Grid::new(&[("NAME", Align::Left), ("LOST", Align::Count), ("LEFT", Align::Right)]);
+        let check = |rows: &[[&str; 3]], expected: &str| {
+            let mut grid = grid();
+            rows.iter().for_each(|row| grid.push(row.map(str::to_owned)));
+            assert_eq!(grid.text(), expected);
+        };
+        check(&[["a", "0", "-"], ["b", "0", ""]], "NAME\na\nb\n");
+        check(
+            &[["a", "0", "0"], ["b", "1", "-"]],
+            "NAME  LOST  LEFT\na        0     0\nb        1     -\n",
+        );
+        check(&[], "NAME  LOST  LEFT\n");
     }
 }

@@ -172,10 +172,10 @@ mod tests {
     fn tasks_and_phases_are_summed_over_threads() {
         let budget: ByPhase = serde_json::from_value(answer()).unwrap();
         expect![[r#"
-            TASK       PHASE        CPU  RUNNABLE    LOCK  SLEEP  NETWORK  DISK  OTHER   TOTAL   SHARE
-            [no task]                 -         -  1.90 s      -        -     -      -  1.94 s  48.5 %
-            load       execute   1.56 s         -       -      -        -     -      -  1.56 s  39.0 %
-            load       transfer       -         -       -      -   500 ms     -      -  500 ms  12.5 %
+            TASK       PHASE        CPU    LOCK  NETWORK   TOTAL   SHARE
+            [no task]                 -  1.90 s        -  1.94 s  48.5 %
+            load       execute   1.56 s       -        -  1.56 s  39.0 %
+            load       transfer       -       -   500 ms  500 ms  12.5 %
         "#]]
         .assert_eq(&budget.text());
         expect!["time of threads in 2026-01-31 12:00:00.000 UTC to 2026-01-31 12:00:02.000 UTC"]
@@ -186,9 +186,9 @@ mod tests {
     fn threads_and_workers_have_a_row_each() {
         let budget: ByThread = serde_json::from_value(answer()).unwrap();
         expect![[r#"
-            WORKER  THREAD  ID      CPU  RUNNABLE    LOCK  SLEEP  NETWORK  DISK  OTHER   TOTAL   SHARE
-            w-1     pool-1  12   1.50 s         -       -      -   500 ms     -      -  2.00 s  50.0 %
-            w-1     pool-2      60.0 ms         -  1.90 s      -        -     -      -  2.00 s  50.0 %
+            WORKER  THREAD  ID      CPU    LOCK  NETWORK   TOTAL   SHARE
+            w-1     pool-1  12   1.50 s       -   500 ms  2.00 s  50.0 %
+            w-1     pool-2      60.0 ms  1.90 s        -  2.00 s  50.0 %
         "#]]
         .assert_eq(&budget.text());
         let mut workers = answer();
@@ -197,8 +197,8 @@ mod tests {
         }
         let budget: ByThread = serde_json::from_value(workers).unwrap();
         expect![[r#"
-            WORKER     CPU  RUNNABLE    LOCK  SLEEP  NETWORK  DISK  OTHER   TOTAL    SHARE
-            w-1     1.56 s         -  1.90 s      -   500 ms     -      -  4.00 s  100.0 %
+            WORKER     CPU    LOCK  NETWORK   TOTAL    SHARE
+            w-1     1.56 s  1.90 s   500 ms  4.00 s  100.0 %
         "#]]
         .assert_eq(&budget.text());
     }

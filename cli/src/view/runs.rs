@@ -22,9 +22,19 @@ pub(crate) struct Run {
     start: String,
     stop: Option<String>,
     duration_ns: u64,
+    lost: bool,
 }
 
 impl Run {
+    /// `lost`: its worker was gone before it ended.
+    fn state(&self) -> &'static str {
+        match self.stop {
+            None => "open",
+            Some(_) if self.lost => "lost",
+            Some(_) => "ended",
+        }
+    }
+
     /// What became of it when it was begun or ended.
     pub(crate) fn line(&self) -> String {
         let (name, id) = (printable(&self.name), printable(&self.id));
@@ -40,7 +50,7 @@ impl Run {
 
 impl Answered for Runs {
     fn notes(&self) -> Vec<String> {
-        let none = "no runs; begin one with `emberline run start NAME`";
+        let none = "no runs of what was asked for; begin one with `emberline run start NAME`";
         self.runs.is_empty().then(|| none.to_owned()).into_iter().collect()
     }
 
@@ -58,7 +68,7 @@ impl Answered for Runs {
                 run.name.clone(),
                 moment(&run.start).trim_end_matches(" UTC").to_owned(),
                 duration(run.duration_ns),
-                if run.stop.is_some() { "ended" } else { "open" }.to_owned(),
+                run.state().to_owned(),
                 run.worker.clone().unwrap_or_default(),
                 run.id.clone(),
             ]);
@@ -76,17 +86,20 @@ mod tests {
 
     #[test]
     fn runs_are_listed_and_told_of() {
-        let run = |stop: Option<&str>, worker: Option<&str>| {
+        let run = |stop: Option<&str>, worker: Option<&str>, lost: bool| {
             json!({"id": "7", "name": "nightly\u{202e}", "worker": worker,
                 "start": "2026-01-31T12:00:00Z", "start_ns": 0, "stop": stop, "stop_ns": null,
-                "duration_ns": 90_000_000_000_u64, "open": stop.is_none()})
+                "duration_ns": 90_000_000_000_u64, "open": stop.is_none(), "lost": lost})
         };
-        let runs = [run(None, None), run(Some("2026-01-31T12:01:30Z"), Some("w-1"))];
+        let stop = Some("2026-01-31T12:01:30Z");
+        let runs =
+            [run(None, None, false), run(stop, Some("w-1"), false), run(stop, Some("w-2"), true)];
         let runs: Runs = serde_json::from_value(json!({ "runs": runs })).unwrap();
         expect![[r#"
             NAME             START (UTC)              DURATION  STATE  WORKER  ID
             nightly\u{202e}  2026-01-31 12:00:00.000  1 m 30 s  open           7
             nightly\u{202e}  2026-01-31 12:00:00.000  1 m 30 s  ended  w-1     7
+            nightly\u{202e}  2026-01-31 12:00:00.000  1 m 30 s  lost   w-2     7
         "#]]
         .assert_eq(&runs.text());
         expect![[r#"

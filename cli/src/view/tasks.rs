@@ -6,7 +6,7 @@ use flamegraph::text::duration;
 use serde::Deserialize;
 
 use super::{Span, damaged, grouped, moment};
-use crate::grid::Align::{Left, Right};
+use crate::grid::Align::{Count, Left, Right};
 use crate::grid::Grid;
 
 /// Tasks one by one.
@@ -122,10 +122,10 @@ impl Summary {
         let mut grid = Grid::new(&[
             ("NAME", Left),
             ("OK", Right),
-            ("ERRED", Right),
-            ("CANCELLED", Right),
-            ("PANICKED", Right),
-            ("LOST", Right),
+            ("ERRED", Count),
+            ("CANCELLED", Count),
+            ("PANICKED", Count),
+            ("LOST", Count),
             ("RUNNING", Right),
             ("P50", Right),
             ("P90", Right),
@@ -173,7 +173,10 @@ impl Summary {
 
 fn thinned(rows: u64) -> Option<String> {
     (rows > 0).then(|| {
-        format!("{} tasks were not listed while they ran, for too many ran at once", grouped(rows))
+        format!(
+            "{} tasks have no row: there were too many at once, and they are in sums only",
+            grouped(rows)
+        )
     })
 }
 
@@ -225,14 +228,14 @@ mod tests {
         }))
         .unwrap();
         expect![[r#"
-            NAME     OK  ERRED  CANCELLED  PANICKED  LOST  RUNNING      P50      P90      P99      MAX    TOTAL
-            b     1,000      2          0         0     1        0  1.00 µs  2.00 µs  3.00 µs  4.00 µs  5.00 ms
-            a         0      0          0         0     0        1        -        -        -        -        -
+            NAME     OK  ERRED  LOST  RUNNING      P50      P90      P99      MAX    TOTAL
+            b     1,000      2     1        0  1.00 µs  2.00 µs  3.00 µs  4.00 µs  5.00 ms
+            a         0      0     0        1        -        -        -        -        -
         "#]]
         .assert_eq(&summary.table());
         let notes = [
             "all tasks that the collector holds",
-            "5 tasks were not listed while they ran, for too many ran at once",
+            "5 tasks have no row: there were too many at once, and they are in sums only",
             "what these damaged files of the store held is missing: tables/tasks/1.parquet",
         ];
         assert_eq!(summary.notes(), notes);

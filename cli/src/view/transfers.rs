@@ -4,7 +4,7 @@ use flamegraph::text::duration;
 use serde::Deserialize;
 
 use super::{Answered, Span, bytes, damaged, grouped, moment};
-use crate::grid::Align::{Left, Right};
+use crate::grid::Align::{Count, Left, Right};
 use crate::grid::Grid;
 
 /// Sums by link and by type.
@@ -53,7 +53,7 @@ struct Bandwidth {
 
 const SUM_TITLES: [(&str, crate::grid::Align); 8] = [
     ("COUNT", Right),
-    ("ERRED", Right),
+    ("ERRED", Count),
     ("BYTES", Right),
     ("ON THE LINK", Right),
     ("MEAN/s", Right),
@@ -227,8 +227,8 @@ mod tests {
         }))
         .unwrap();
         expect![[r#"
-            START (UTC)              DURATION  WORKER  DIRECTION  PEER  BYTES  ON THE LINK  SPEED/s  OUTCOME  TYPE    KEYS                CAUSE
-            2026-01-31 12:00:00.500   1.00 ms  w-1     outgoing   w-2   800 B            -   800 kB  erred    Matrix  x-1 x-2 and 5 more  broken \u{1b}pipe
+            START (UTC)              DURATION  WORKER  DIRECTION  PEER  BYTES  SPEED/s  OUTCOME  TYPE    KEYS                CAUSE
+            2026-01-31 12:00:00.500   1.00 ms  w-1     outgoing   w-2   800 B   800 kB  erred    Matrix  x-1 x-2 and 5 more  broken \u{1b}pipe
         "#]]
         .assert_eq(&transfers.text());
         let notes = ["the latest 1 of 7 transfers; --limit shows more, without --rows all in sum"];
