@@ -7,6 +7,8 @@
 //! test-worker known  ID URL           three threads stay at known places until its standard input ends
 //! test-worker doomed ID URL           begins a task, prints `ready` once something was stored, and
 //!                                     never ends by itself
+//! test-worker expecting ID URL         expects four tasks, runs two and prints `half`; runs the others
+//!                                     when its standard input ends
 //! test-worker clock  ID URL OFFSET_MS DRIFT_PPM LEAP_AFTER_MS LEAP_MS
 //!                                     has a wrong clock and short tasks, whose real times it tells,
 //!                                     until its standard input ends
@@ -26,7 +28,7 @@ use serde_json::{Value, json};
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [mode, worker, url, rest @ ..] = &arguments[..] else {
-        bail!("usage: test-worker truth|steady|known|doomed|clock ID URL [NUMBERS]");
+        bail!("usage: test-worker truth|steady|known|doomed|expecting|clock ID URL [NUMBERS]");
     };
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
     let seconds = || -> Result<Duration> {
@@ -54,6 +56,11 @@ fn main() -> Result<()> {
             let agent = start()?;
             doomed(&agent)
         }
+        "expecting" => {
+            let agent = start()?;
+            expecting();
+            json!({ "report": report(&agent.finish()) })
+        }
         "clock" => {
             let builder = Agent::builder().clock_shift(clock_shift(rest)?);
             let agent = builder.collector(url).worker(worker).start()?;
@@ -76,6 +83,8 @@ fn report(report: &ShipReport) -> Value {
         "lost_forgotten_ns": report.lost_forgotten_ns,
         "lost_queue_ns": report.lost_queue_ns,
         "lost_tasks": report.lost_tasks,
+        "lost_records": report.lost_records,
+        "thinned_tasks": report.thinned_tasks,
         "connects": report.connects,
     })
 }
@@ -213,6 +222,17 @@ fn doomed(agent: &Agent) -> ! {
     println!("ready");
     loop {
         beta(Duration::from_millis(5));
+    }
+}
+
+fn expecting() {
+    agent::expect("load", 4);
+    for number in 0..4 {
+        if number == 2 {
+            println!("half");
+            wait_for_end_of_input();
+        }
+        drop(agent::task("load").key(format!("load-{number}")).start());
     }
 }
 

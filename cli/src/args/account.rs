@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::client::{RangeArgs, RowFormat, Threads, UrlArgs};
+use super::client::{AskArgs, RangeArgs, Threads, UrlArgs};
 
 /// `emberline budget`
 #[derive(Args, Debug)]
@@ -14,14 +14,10 @@ use super::client::{RangeArgs, RowFormat, Threads, UrlArgs};
     kind of call. What is in no task is idle where it waits.")]
 pub(crate) struct BudgetArgs {
     #[command(flatten)]
-    pub(crate) url: UrlArgs,
+    pub(crate) ask: AskArgs,
 
     #[command(flatten)]
     pub(crate) range: RangeArgs,
-
-    /// Only this worker; may be repeated. Default: all.
-    #[arg(long, value_name = "ID")]
-    pub(crate) worker: Vec<String>,
 
     /// What a row of the table is.
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = BudgetRow::Phase)]
@@ -30,10 +26,6 @@ pub(crate) struct BudgetArgs {
     /// Whose threads.
     #[arg(long, value_enum, value_name = "WHOSE", default_value_t = Threads::Program)]
     pub(crate) threads: Threads,
-
-    /// What to write.
-    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = RowFormat::Table)]
-    pub(crate) format: RowFormat,
 }
 
 /// What a row of a budget is.
@@ -55,14 +47,10 @@ pub(crate) enum BudgetRow {
     emberline transfers --from -1h --worker worker-3 --direction incoming")]
 pub(crate) struct TransfersArgs {
     #[command(flatten)]
-    pub(crate) url: UrlArgs,
+    pub(crate) ask: AskArgs,
 
     #[command(flatten)]
     pub(crate) range: RangeArgs,
-
-    /// Only what this worker tells; may be repeated. Default: all.
-    #[arg(long, value_name = "ID")]
-    pub(crate) worker: Vec<String>,
 
     /// Only with this other end; may be repeated. Default: all.
     #[arg(long, value_name = "NAME")]
@@ -84,10 +72,6 @@ pub(crate) struct TransfersArgs {
     #[arg(long, value_name = "COUNT", requires = "rows",
         value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) limit: Option<u32>,
-
-    /// What to write.
-    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = RowFormat::Table)]
-    pub(crate) format: RowFormat,
 }
 
 /// Which way a transfer went.
@@ -108,7 +92,7 @@ pub(crate) enum Direction {
     A row's picture goes from the start of the range to its end; its top is the peak.")]
 pub(crate) struct ResourcesArgs {
     #[command(flatten)]
-    pub(crate) url: UrlArgs,
+    pub(crate) ask: AskArgs,
 
     #[command(flatten)]
     pub(crate) range: RangeArgs,
@@ -121,10 +105,6 @@ pub(crate) struct ResourcesArgs {
     #[arg(long)]
     pub(crate) align: bool,
 
-    /// Only this worker; may be repeated. Default: all.
-    #[arg(long, value_name = "ID")]
-    pub(crate) worker: Vec<String>,
-
     /// Only this measure, such as process_memory; may be repeated. Default: all.
     #[arg(long, value_name = "NAME")]
     pub(crate) measure: Vec<String>,
@@ -132,10 +112,6 @@ pub(crate) struct ResourcesArgs {
     /// Time between two points, such as 1s or 1m. Default: so that there are at most 1,000 points.
     #[arg(long, value_name = "TIME")]
     pub(crate) step: Option<String>,
-
-    /// What to write.
-    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = RowFormat::Table)]
-    pub(crate) format: RowFormat,
 }
 
 /// `emberline watch`
@@ -144,11 +120,12 @@ pub(crate) struct ResourcesArgs {
     emberline watch                                   until all expected tasks are done\n  \
     emberline watch --task load --task solve\n  \
     emberline watch --once                            a table, as it stands now\n\n\
-    Workers say how many tasks they expect. Without a terminal nothing is drawn until the end.\n\
+    Workers say how many tasks they expect. When all have ended it waits for others that run, for\n\
+    10 s at most. Without a terminal nothing is drawn until the end.\n\
     Exit code 1: a task has failed or was lost.")]
 pub(crate) struct WatchArgs {
     #[command(flatten)]
-    pub(crate) url: UrlArgs,
+    pub(crate) ask: AskArgs,
 
     #[command(flatten)]
     pub(crate) range: RangeArgs,
@@ -157,17 +134,9 @@ pub(crate) struct WatchArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) task: Vec<String>,
 
-    /// Only tasks of this worker; may be repeated. Default: all.
-    #[arg(long, value_name = "ID")]
-    pub(crate) worker: Vec<String>,
-
     /// Write how it stands now, and end.
     #[arg(long)]
     pub(crate) once: bool,
-
-    /// What is written at the end.
-    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = RowFormat::Table)]
-    pub(crate) format: RowFormat,
 }
 
 /// `emberline runs`
@@ -177,15 +146,11 @@ pub(crate) struct WatchArgs {
     emberline runs --name nightly --format json")]
 pub(crate) struct RunsArgs {
     #[command(flatten)]
-    pub(crate) url: UrlArgs,
+    pub(crate) ask: AskArgs,
 
     /// Only runs of this name; may be repeated. Default: all.
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Vec<String>,
-
-    /// What to write.
-    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = RowFormat::Table)]
-    pub(crate) format: RowFormat,
 }
 
 /// `emberline run`
@@ -221,6 +186,6 @@ pub(crate) struct RunNameArgs {
     pub(crate) url: UrlArgs,
 
     /// Name of the run.
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub(crate) name: String,
 }

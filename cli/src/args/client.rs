@@ -17,7 +17,19 @@ pub(crate) struct UrlArgs {
     pub(crate) url: String,
 }
 
-/// Which time is asked about. The collector reads the times, for they are by its clock.
+/// Which collector is asked for rows, and what they are written as.
+#[derive(Args, Debug)]
+pub(crate) struct AskArgs {
+    #[command(flatten)]
+    pub(crate) url: UrlArgs,
+
+    /// What to write.
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = RowFormat::Table)]
+    pub(crate) format: RowFormat,
+}
+
+/// Which time of which workers is asked about. The collector reads the times, for they are by its
+/// clock.
 #[derive(Args, Debug)]
 pub(crate) struct RangeArgs {
     /// Start of the range: a time ago such as -90s, -5m, -1h30m, -2d; a time such as
@@ -33,6 +45,10 @@ pub(crate) struct RangeArgs {
     /// @ID that very one (see `emberline runs`).
     #[arg(long, value_name = "NAME", conflicts_with_all = ["from", "to"])]
     pub(crate) run: Option<String>,
+
+    /// Only this worker; may be repeated. Default: all.
+    #[arg(long, value_name = "ID")]
+    pub(crate) worker: Vec<String>,
 
     /// Only workers with this label, such as zone=a, or zone=* for any value; may be repeated, then
     /// all must hold.
@@ -62,10 +78,6 @@ pub(crate) struct ProfileArgs {
     /// any task.
     #[arg(long, value_name = "NAME")]
     pub(crate) task: Vec<String>,
-
-    /// Only this worker; may be repeated. Default: all.
-    #[arg(long, value_name = "ID")]
-    pub(crate) worker: Vec<String>,
 
     /// Only time in this state; may be repeated. Default: all.
     #[arg(long, value_enum, value_name = "STATE")]
@@ -107,7 +119,7 @@ pub(crate) struct ProfileArgs {
     emberline tasks --from -1h --format json > ledger.json")]
 pub(crate) struct TasksArgs {
     #[command(flatten)]
-    pub(crate) url: UrlArgs,
+    pub(crate) ask: AskArgs,
 
     #[command(flatten)]
     pub(crate) range: RangeArgs,
@@ -119,10 +131,6 @@ pub(crate) struct TasksArgs {
     /// Only the task with this key; may be repeated. Default: all.
     #[arg(long, value_name = "KEY")]
     pub(crate) key: Vec<String>,
-
-    /// Only tasks of this worker; may be repeated. Default: all.
-    #[arg(long, value_name = "ID")]
-    pub(crate) worker: Vec<String>,
 
     /// Only tasks with a result of this type; may be repeated. Default: all.
     #[arg(long = "type", value_name = "NAME")]
@@ -137,10 +145,6 @@ pub(crate) struct TasksArgs {
     /// 50, as JSON 10000.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) limit: Option<u32>,
-
-    /// What to write.
-    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = RowFormat::Table)]
-    pub(crate) format: RowFormat,
 }
 
 /// `emberline stacks`
@@ -153,7 +157,7 @@ pub(crate) struct TasksArgs {
     long it has been there as far as the agent saw it. Exit code 1: a worker did not answer.")]
 pub(crate) struct StacksArgs {
     #[command(flatten)]
-    pub(crate) url: UrlArgs,
+    pub(crate) ask: AskArgs,
 
     /// Only threads in the task of this name; may be repeated. Default: all, and threads outside any
     /// task.
@@ -175,10 +179,6 @@ pub(crate) struct StacksArgs {
     /// A stack for each thread, even if many are at the same place.
     #[arg(long)]
     pub(crate) no_group: bool,
-
-    /// What to write.
-    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = RowFormat::Table)]
-    pub(crate) format: RowFormat,
 }
 
 /// `emberline workers`
@@ -196,11 +196,7 @@ pub(crate) struct WorkersArgs {
     pub(crate) command: Option<WorkersCommand>,
 
     #[command(flatten)]
-    pub(crate) url: UrlArgs,
-
-    /// What to write.
-    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = RowFormat::Table)]
-    pub(crate) format: RowFormat,
+    pub(crate) ask: AskArgs,
 }
 
 #[derive(Subcommand, Debug)]

@@ -12,7 +12,7 @@ pub(crate) use account::{
     BudgetArgs, BudgetRow, ResourcesArgs, RunArgs, RunCommand, RunsArgs, TransfersArgs, WatchArgs,
 };
 pub(crate) use client::{
-    ProfileArgs, ProfileFormat, RangeArgs, RowFormat, StacksArgs, TasksArgs, WorkersArgs,
+    AskArgs, ProfileArgs, ProfileFormat, RangeArgs, RowFormat, StacksArgs, TasksArgs, WorkersArgs,
     WorkersCommand, WorkersSetArgs, word,
 };
 pub(crate) use doctor::{DoctorArgs, DoctorFormat};

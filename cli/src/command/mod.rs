@@ -14,7 +14,7 @@ pub(crate) mod transfers;
 pub(crate) mod watch;
 pub(crate) mod workers;
 
-use crate::args::{RangeArgs, RowFormat};
+use crate::args::{AskArgs, RangeArgs, RowFormat};
 use crate::client::{Client, Query};
 use crate::output::{print, say};
 use crate::view::Answered;
@@ -25,19 +25,15 @@ fn range_query(range: &RangeArgs) -> Query {
         .with_each("from", &range.from)
         .with_each("to", &range.to)
         .with_each("run", &range.run)
+        .with_each("worker", &range.worker)
         .with_each("label", &range.label)
 }
 
 /// Asks and writes the answer as it came, or as what `T` shows of it.
-fn show<T: Answered>(
-    url: &str,
-    path: &str,
-    query: &Query,
-    format: RowFormat,
-) -> anyhow::Result<()> {
-    let client = Client::new(url)?;
+fn show<T: Answered>(ask: &AskArgs, path: &str, query: &Query) -> anyhow::Result<()> {
+    let client = Client::new(&ask.url.url)?;
     let mut body = client.get(path, query)?.body;
-    if format == RowFormat::Json {
+    if ask.format == RowFormat::Json {
         body.push(b'\n');
         return print(&body);
     }

@@ -62,7 +62,6 @@ fn query(args: &ProfileArgs, format: ProfileFormat) -> Query {
     };
     range_query(&args.range)
         .with_each("task", &args.task)
-        .with_each("worker", &args.worker)
         .with_each("state", args.state.iter().map(|state| word(*state)))
         .with_each("phase", &args.phase)
         .with_each("phases", args.phases.then_some("true"))

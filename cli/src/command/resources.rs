@@ -7,9 +7,8 @@ use crate::view::resources::Resources;
 pub(crate) fn run(args: &ResourcesArgs) -> anyhow::Result<()> {
     let query = range_query(&args.range)
         .with_each("run", &args.and_run)
-        .with_each("worker", &args.worker)
         .with_each("measure", &args.measure)
         .with_each("step", &args.step)
         .with_each("align", args.align.then_some("true"));
-    show::<Resources>(&args.url.url, "resources", &query, args.format)
+    show::<Resources>(&args.ask, "resources", &query)
 }

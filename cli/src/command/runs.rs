@@ -10,7 +10,7 @@ use crate::view::runs::{Run, Runs};
 
 pub(crate) fn list(args: &RunsArgs) -> anyhow::Result<()> {
     let query = Query::default().with_each("name", &args.name);
-    show::<Runs>(&args.url.url, "runs", &query, args.format)
+    show::<Runs>(&args.ask, "runs", &query)
 }
 
 pub(crate) fn mark(args: &RunArgs) -> anyhow::Result<()> {

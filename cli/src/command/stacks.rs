@@ -8,7 +8,7 @@ use crate::output::{print, say};
 use crate::view::stacks::Stacks;
 
 pub(crate) fn run(args: &StacksArgs) -> anyhow::Result<()> {
-    let client = Client::new(&args.url.url)?;
+    let client = Client::new(&args.ask.url.url)?;
     let query = Query::default()
         .with_each("task", &args.task)
         .with_each("worker", &args.worker)
@@ -16,7 +16,7 @@ pub(crate) fn run(args: &StacksArgs) -> anyhow::Result<()> {
         .with("threads", word(args.threads));
     let mut body = client.get("stacks", &query)?.body;
     let stacks: Stacks = client.parse(&body)?;
-    if args.format == RowFormat::Json {
+    if args.ask.format == RowFormat::Json {
         body.push(b'\n');
         print(&body)?;
     } else {

@@ -10,9 +10,9 @@ use crate::view::tasks::{Summary, Tasks};
 const ROWS_DEFAULT: u32 = 50;
 
 pub(crate) fn run(args: &TasksArgs) -> anyhow::Result<()> {
-    let client = Client::new(&args.url.url)?;
+    let client = Client::new(&args.ask.url.url)?;
     let mut body = client.get("tasks", &query(args))?.body;
-    if args.format == RowFormat::Json {
+    if args.ask.format == RowFormat::Json {
         body.push(b'\n');
         return print(&body);
     }
@@ -31,12 +31,11 @@ fn query(args: &TasksArgs) -> Query {
     let query = range_query(&args.range)
         .with_each("task", &args.task)
         .with_each("key", &args.key)
-        .with_each("worker", &args.worker)
         .with_each("type", &args.type_name);
     if args.summary {
         return query.with("summary", "true");
     }
-    let shown = (args.format == RowFormat::Table).then_some(ROWS_DEFAULT);
+    let shown = (args.ask.format == RowFormat::Table).then_some(ROWS_DEFAULT);
     let limit = args.limit.or(shown);
     query.with_each("limit", limit.map(|limit| limit.to_string()))
 }

@@ -1,29 +1,30 @@
 //! `emberline watch`: asks until all that is expected is done, and draws bars meanwhile.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use console::Term;
 
 use super::range_query;
 use crate::args::{RowFormat, WatchArgs};
-use crate::client::{Client, Query};
+use crate::client::{Client, ClientError, Query};
 use crate::output::{print, say};
 use crate::view::Answered as _;
-use crate::view::progress::{Progress, Tasks};
+use crate::view::progress::Progress;
 
 /// Between two questions.
 const ASK_EVERY: Duration = Duration::from_millis(500);
-/// Most bars: more lines than a terminal has would only flicker.
-const BARS_MAX: usize = 30;
+/// How long what nobody expects may run on when all that is expected is done: a next round may be
+/// about to begin, and a service never rests.
+const REST_MAX: Duration = Duration::from_secs(10);
+/// How long a collector may be away that has answered before: it may be starting again.
+const AWAY_MAX: Duration = Duration::from_secs(30);
 
 pub(crate) fn run(args: &WatchArgs) -> anyhow::Result<()> {
-    let client = Client::new(&args.url.url)?;
-    let query =
-        range_query(&args.range).with_each("task", &args.task).with_each("worker", &args.worker);
+    let client = Client::new(&args.ask.url.url)?;
+    let query = range_query(&args.range).with_each("task", &args.task);
     let progress = if args.once { ask(&client, &query)? } else { watch(&client, &query)? };
-    match args.format {
+    match args.ask.format {
         RowFormat::Json => print(progress.json().as_bytes())?,
         RowFormat::Table => {
             progress.notes().iter().for_each(|note| say(note));
@@ -32,65 +33,72 @@ pub(crate) fn run(args: &WatchArgs) -> anyhow::Result<()> {
     }
     match progress.failed() {
         0 => Ok(()),
+        1 => bail!("a task has failed or was lost"),
         failed => bail!("{failed} tasks have failed or were lost"),
     }
 }
 
-fn ask(client: &Client, query: &Query) -> anyhow::Result<Progress> {
-    Ok(client.get_json("progress", query)?)
+fn ask(client: &Client, query: &Query) -> Result<Progress, ClientError> {
+    client.get_json("progress", query)
 }
 
-/// Until all that is expected is done. Without a terminal on stderr nothing is drawn.
+/// Until all that is expected is done, and what else runs rests or has had its time. Without a terminal
+/// on stderr nothing is drawn.
 fn watch(client: &Client, query: &Query) -> anyhow::Result<Progress> {
-    let mut bars = Bars::default();
+    let mut screen = Screen::new();
+    let (mut heard, mut done): (Option<Instant>, Option<Instant>) = (None, None);
     loop {
-        let progress = ask(client, query)?;
-        bars.draw(&progress);
-        if progress.is_done() {
-            bars.all.clear()?;
-            return Ok(progress);
+        match ask(client, query) {
+            Ok(progress) => {
+                heard = Some(Instant::now());
+                done = progress.is_done().then(|| done.unwrap_or_else(Instant::now));
+                if done.is_some_and(|done| progress.rests() || done.elapsed() >= REST_MAX) {
+                    screen.draw(|_| Vec::new());
+                    return Ok(progress);
+                }
+                screen.draw(|size| progress.picture(size));
+            }
+            Err(ClientError::Unreachable { .. })
+                if heard.is_some_and(|heard| heard.elapsed() < AWAY_MAX) =>
+            {
+                screen.draw(|_| vec!["the collector does not answer; trying again".to_owned()]);
+            }
+            Err(error) => {
+                screen.draw(|_| Vec::new());
+                return Err(error.into());
+            }
         }
         std::thread::sleep(ASK_EVERY);
     }
 }
 
-/// A bar for each name, in the order in which they came.
-#[derive(Default)]
-struct Bars {
-    all: MultiProgress,
-    by_name: BTreeMap<String, ProgressBar>,
+/// The lines that were drawn last on stderr, to be drawn over.
+struct Screen {
+    /// `None` where nobody would see it.
+    term: Option<Term>,
+    lines: usize,
 }
 
-impl Bars {
-    fn draw(&mut self, progress: &Progress) {
-        for tasks in progress.tasks() {
-            if !self.by_name.contains_key(tasks.name()) {
-                if self.by_name.len() == BARS_MAX {
-                    continue;
-                }
-                let bar = self.all.add(ProgressBar::no_length());
-                bar.set_style(style(tasks));
-                self.by_name.insert(tasks.name().to_owned(), bar);
-            }
-            let bar = &self.by_name[tasks.name()];
-            if let Some(expected) = tasks.expected() {
-                if bar.length().is_none() {
-                    bar.set_style(style(tasks));
-                }
-                bar.set_length(expected);
-            }
-            bar.set_position(tasks.ended());
-            bar.set_message(tasks.line());
-        }
+impl Screen {
+    fn new() -> Screen {
+        let term = Term::buffered_stderr();
+        Screen { term: term.is_term().then_some(term), lines: 0 }
     }
-}
 
-/// Of what is expected a bar can be drawn, else only a count.
-fn style(tasks: &Tasks) -> ProgressStyle {
-    let template = match tasks.expected() {
-        Some(_) => "[{bar:40}] {percent:>3}% {msg}",
-        None => "{pos:>7} done {msg}",
-    };
-    let style = ProgressStyle::with_template(template).expect("the templates above are right");
-    style.progress_chars("#> ")
+    /// Draws a picture in place of the one before. Each line is written over and then cut, and all of
+    /// them at once, so that nothing flickers.
+    fn draw(&mut self, picture: impl FnOnce((usize, usize)) -> Vec<String>) {
+        let Some(term) = &self.term else { return };
+        let (lines, columns) = term.size();
+        // The cursor stands below; what fills the last column would wrap on some terminals.
+        let size = (usize::from(lines).saturating_sub(1), usize::from(columns).saturating_sub(1));
+        let picture = picture(size);
+        let rows: String = picture.iter().map(|line| format!("{line}\x1b[K\n")).collect();
+        // A terminal that is gone has nobody to be told.
+        let _ = term
+            .move_cursor_up(self.lines.min(size.0))
+            .and_then(|()| term.write_str(&format!("{rows}\x1b[J")))
+            .and_then(|()| term.flush());
+        self.lines = picture.len();
+    }
 }

@@ -14,14 +14,14 @@ pub(crate) fn run(args: &WorkersArgs) -> anyhow::Result<()> {
     if let Some(WorkersCommand::Set(args)) = &args.command {
         return set(args);
     }
-    let client = Client::new(&args.url.url)?;
+    let client = Client::new(&args.ask.url.url)?;
     let mut body = client.get("workers", &Query::default())?.body;
-    if args.format == RowFormat::Json {
+    if args.ask.format == RowFormat::Json {
         body.push(b'\n');
         return print(&body);
     }
     let workers: Workers = client.parse(&body)?;
-    say(workers.note());
+    workers.notes().iter().for_each(|note| say(note));
     print(workers.table().as_bytes())
 }
 

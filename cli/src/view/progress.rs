@@ -1,11 +1,17 @@
 //! How far the tasks are.
 
-use flamegraph::text::{duration, percent, printable};
+use console::{measure_text_width, pad_str, truncate_str};
+use flamegraph::text::{cell, duration, percent};
 use serde::{Deserialize, Serialize};
 
 use super::{Answered, grouped};
-use crate::grid::Align::{Left, Right};
+use crate::grid::Align::{Count, Left, Right};
 use crate::grid::Grid;
+
+/// Columns of a bar between its brackets.
+const BAR_COLUMNS: usize = 20;
+/// Widest name beside a bar, in characters; longer ones lose their middle.
+const NAME_COLUMNS_MAX: usize = 24;
 
 /// Progress by name of task.
 #[derive(Deserialize, Serialize, Debug)]
@@ -16,7 +22,7 @@ pub(crate) struct Progress {
 
 /// The tasks of one name.
 #[derive(Deserialize, Serialize, Debug)]
-pub(crate) struct Tasks {
+struct Tasks {
     name: String,
     expected: Option<u64>,
     done: u64,
@@ -30,49 +36,100 @@ pub(crate) struct Tasks {
 }
 
 impl Tasks {
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
-    pub(crate) fn expected(&self) -> Option<u64> {
-        self.expected
-    }
-
     /// However they ended.
-    pub(crate) fn ended(&self) -> u64 {
+    fn ended(&self) -> u64 {
         self.done
             .saturating_add(self.erred)
             .saturating_add(self.lost)
             .saturating_add(self.cancelled)
     }
 
-    /// What stands behind a bar.
-    pub(crate) fn line(&self) -> String {
-        let mut line = format!("{} {} running", printable(&self.name), grouped(self.running));
-        for (count, what) in [(self.erred, "erred"), (self.lost, "lost")] {
-            if count > 0 {
-                line += &format!(", {} {what}", grouped(count));
+    /// How far they are: a bar if that is known.
+    fn bar(&self) -> String {
+        let Some(expected) = self.expected else { return String::new() };
+        // Rounded down: it is full when all have ended, and no sooner.
+        let part = |of: usize| match self.ended() {
+            ended if ended < expected => {
+                (ended as u128 * of as u128 / u128::from(expected)) as usize
             }
+            _ => of,
+        };
+        let full = part(BAR_COLUMNS);
+        let tip = if full < BAR_COLUMNS { ">" } else { "" };
+        format!("[{:<BAR_COLUMNS$}] {:>3} %", "#".repeat(full) + tip, part(100))
+    }
+
+    fn counts(&self) -> String {
+        match self.expected {
+            Some(expected) => format!("{} of {}", grouped(self.ended()), grouped(expected)),
+            None => grouped(self.ended()),
         }
-        if let Some(remaining_ns) = self.remaining_ns.filter(|_| self.state == "running") {
-            line += &format!(", {} left", duration(remaining_ns));
+    }
+
+    /// What else there is to say.
+    fn rest(&self) -> String {
+        let counts = [(self.running, "running"), (self.erred, "erred"), (self.lost, "lost")];
+        let counts = counts.into_iter().filter(|(count, _)| *count > 0);
+        let mut parts: Vec<String> =
+            counts.map(|(count, what)| format!("{} {what}", grouped(count))).collect();
+        if let Some(left_ns) = self.remaining_ns.filter(|left_ns| *left_ns > 0) {
+            parts.push(format!("{} left", duration(left_ns)));
         }
-        line
+        parts.join(", ")
     }
 }
 
 impl Progress {
-    pub(crate) fn tasks(&self) -> &[Tasks] {
-        &self.names
+    /// The lines of a picture that fits into a terminal of that size, those of what is expected first.
+    pub(crate) fn picture(&self, (lines, columns): (usize, usize)) -> Vec<String> {
+        if self.names.is_empty() {
+            return vec![truncate_str("no tasks yet", columns, "…").into_owned()];
+        }
+        let mut tasks: Vec<&Tasks> = self.names.iter().collect();
+        tasks.sort_by_key(|tasks| tasks.expected.is_none());
+        // One that does not fit takes the line that says so, too.
+        let shown = if tasks.len() <= lines { tasks.len() } else { lines.saturating_sub(1) };
+        let hidden = tasks.split_off(shown).len();
+        let cells = |tasks: &&Tasks| {
+            [cell(&tasks.name, NAME_COLUMNS_MAX), tasks.bar(), tasks.counts(), tasks.rest()]
+        };
+        let rows: Vec<[String; 4]> = tasks.iter().map(cells).collect();
+        let width = |column: usize| {
+            rows.iter().map(|row| measure_text_width(&row[column])).max().unwrap_or(0)
+        };
+        let widths = [width(0), width(1), width(2)];
+        let line = |row: &[String; 4]| {
+            let [name, bar, counts, rest] = row;
+            let name = pad_str(name, widths[0], console::Alignment::Left, None);
+            let counts = pad_str(counts, widths[2], console::Alignment::Right, None);
+            // Without any expectation there are no bars at all.
+            let bar = match widths[1] {
+                0 => String::new(),
+                width => format!("{bar:width$}  "),
+            };
+            let line = format!("{name}  {bar}{counts}  {rest}");
+            truncate_str(line.trim_end(), columns, "…").into_owned()
+        };
+        let mut picture: Vec<String> = rows.iter().map(line).collect();
+        if hidden > 0 && lines > 0 {
+            let more = format!("and {hidden} more; --task chooses");
+            picture.push(truncate_str(&more, columns, "…").into_owned());
+        }
+        picture
     }
 
-    /// Whether all that is expected has ended; never while nothing is expected and something runs.
+    /// Whether nothing runs of what was seen.
+    pub(crate) fn rests(&self) -> bool {
+        !self.names.is_empty() && self.names.iter().all(|tasks| tasks.running == 0)
+    }
+
+    /// Whether all that is expected has ended; if nothing is, whether it rests.
     pub(crate) fn is_done(&self) -> bool {
-        let ended = |tasks: &Tasks| match tasks.expected {
-            Some(expected) => tasks.ended() >= expected,
-            None => tasks.running == 0,
-        };
-        !self.names.is_empty() && self.names.iter().all(ended)
+        let mut expected = self.names.iter().filter(|tasks| tasks.expected.is_some()).peekable();
+        match expected.peek() {
+            Some(_) => expected.all(|tasks| tasks.ended() >= tasks.expected.unwrap_or(0)),
+            None => self.rests(),
+        }
     }
 
     /// Tasks that erred or were lost.
@@ -97,11 +154,11 @@ impl Answered for Progress {
             ("NAME", Left),
             ("EXPECTED", Right),
             ("DONE", Right),
-            ("", Right),
+            ("PART", Right),
             ("RUNNING", Right),
-            ("ERRED", Right),
-            ("LOST", Right),
-            ("CANCELLED", Right),
+            ("ERRED", Count),
+            ("LOST", Count),
+            ("CANCELLED", Count),
             ("RATE/s", Right),
             ("LEFT", Right),
             ("STATE", Left),
@@ -119,7 +176,7 @@ impl Answered for Progress {
                 grouped(tasks.lost),
                 grouped(tasks.cancelled),
                 tasks.rate_per_s.map_or_else(missing, |rate| format!("{rate:.1}")),
-                tasks.remaining_ns.map_or_else(missing, duration),
+                tasks.remaining_ns.filter(|left| *left > 0).map_or_else(missing, duration),
                 tasks.state.clone(),
             ]);
         }
@@ -129,7 +186,7 @@ impl Answered for Progress {
 
 #[cfg(test)]
 mod tests {
-    use expect_test::expect;
+    use expect_test::{Expect, expect};
     use serde_json::{Value, json};
 
     use super::*;
@@ -151,14 +208,65 @@ mod tests {
             tasks("solve\u{1b}", None, [7, 0, 0]),
         ]);
         expect![[r#"
-            NAME         EXPECTED  DONE        RUNNING  ERRED  LOST  CANCELLED  RATE/s    LEFT  STATE
-            load              100    38  40 %        2      2     0          0     2.5  4.00 s  running
-            solve\u{1b}         -     7     -        0      0     0          0     2.5       -  running
+            NAME         EXPECTED  DONE  PART  RUNNING  ERRED  RATE/s    LEFT  STATE
+            load              100    38  40 %        2      2     2.5  4.00 s  running
+            solve\u{1b}         -     7     -        0      0     2.5       -  running
         "#]]
         .assert_eq(&progress.text());
-        assert_eq!(progress.tasks()[0].line(), "load 2 running, 2 erred, 4.00 s left");
-        assert_eq!(progress.tasks()[1].line(), "solve\\u{1b} 0 running");
         assert_eq!((progress.failed(), progress.is_done()), (2, false));
+    }
+
+    fn check_picture(names: &[Value], size: (usize, usize), expected: Expect) {
+        let picture = progress(names).picture(size);
+        assert!(
+            picture.len() <= size.0
+                && picture.iter().all(|line| measure_text_width(line) <= size.1)
+        );
+        expected.assert_eq(&(picture.join("\n") + "\n"));
+    }
+
+    #[test]
+    fn a_picture_fits_the_terminal_and_has_what_is_expected_first() {
+        let names = [
+            tasks("größe", None, [16_642, 0, 0]),
+            tasks("load", Some(100), [38, 2, 2]),
+            tasks("多多\u{1b}[2J\n", Some(3), [3, 0, 0]),
+            tasks(&"long".repeat(20), Some(1_000_000), [999_999, 1_000, 0]),
+        ];
+        check_picture(
+            &names,
+            (24, 80),
+            expect![[r#"
+            load                      [########>           ]  40 %             40 of 100  2…
+            多多\u{1b}[2J\n           [####################] 100 %                3 of 3  4…
+            longlonglong…onglonglong  [###################>]  99 %  999,999 of 1,000,000  1…
+            größe                                                                 16,642
+        "#]],
+        );
+        check_picture(
+            &names,
+            (3, 40),
+            expect![[r#"
+            load             [########>           ]…
+            多多\u{1b}[2J\n  [####################]…
+            and 2 more; --task chooses
+        "#]],
+        );
+        check_picture(
+            &names[..1],
+            (1, 80),
+            expect![[r#"
+            größe  16,642
+        "#]],
+        );
+        check_picture(
+            &[],
+            (9, 5),
+            expect![[r#"
+            no t…
+        "#]],
+        );
+        assert!(progress(&names).picture((0, 0)).is_empty());
     }
 
     #[test]
@@ -168,9 +276,15 @@ mod tests {
             (vec![tasks("a", Some(3), [2, 0, 1])], true),
             (vec![tasks("a", Some(4), [2, 0, 1])], false),
             (vec![tasks("a", None, [2, 1, 0])], false),
+            (vec![tasks("a", None, [2, 0, 0])], true),
             (vec![tasks("a", Some(2), [2, 0, 0]), tasks("b", None, [9, 0, 0])], true),
+            // A service that never rests keeps nobody from being done.
+            (vec![tasks("a", Some(2), [2, 0, 0]), tasks("b", None, [9, 1, 0])], true),
+            (vec![tasks("a", Some(2), [2, 0, 0]), tasks("b", Some(3), [2, 1, 0])], false),
         ] {
             assert_eq!(progress(&names).is_done(), expected, "{names:?}");
+            let runs = names.is_empty() || names.iter().any(|tasks| tasks["running"] != 0);
+            assert_eq!(progress(&names).rests(), !runs, "{names:?}");
         }
     }
 }

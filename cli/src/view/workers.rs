@@ -6,6 +6,7 @@ use flamegraph::text::{duration, percent};
 use jiff::Timestamp;
 use serde::Deserialize;
 
+use super::grouped;
 use super::settings::every;
 use crate::grid::Align::{Left, Right};
 use crate::grid::Grid;
@@ -55,18 +56,23 @@ struct Account {
     lost_forgotten_ns: u64,
     lost_queue_ns: u64,
     lost_tasks: u64,
+    lost_records: u64,
+    thinned_tasks: u64,
 }
 
 impl Account {
-    /// Thread time that was lost, and rows of tasks if any were.
+    /// Thread time that was lost; rows of tasks and other records if any were.
     fn lost(&self) -> String {
         let lost_ns = [self.lost_refused_ns, self.lost_forgotten_ns, self.lost_queue_ns];
-        let time = duration(lost_ns.into_iter().fold(0, u64::saturating_add));
-        match self.lost_tasks {
-            0 => time,
-            1 => format!("{time}, 1 task"),
-            tasks => format!("{time}, {tasks} tasks"),
+        let mut lost = duration(lost_ns.into_iter().fold(0, u64::saturating_add));
+        for (count, what) in [(self.lost_tasks, "task"), (self.lost_records, "record")] {
+            match count {
+                0 => {}
+                1 => lost += &format!(", 1 {what}"),
+                _ => lost += &format!(", {} {what}s", grouped(count)),
+            }
         }
+        lost
     }
 }
 
@@ -95,16 +101,28 @@ impl Workers {
         grid.text()
     }
 
-    /// What the columns mean, or that there is no row.
-    pub(crate) fn note(&self) -> &'static str {
+    /// What the columns mean, or that there is no row; and how many tasks came without rows.
+    pub(crate) fn notes(&self) -> Vec<String> {
         if self.workers.is_empty() {
-            return "no worker has reported yet";
+            return vec!["no worker has reported yet".to_owned()];
         }
-        "SEEN: time since it last reported; EVERY: time between two samples; TICKS: samples made of \
-         those due, and those that the agent saved by its limit on its own cost; LOST: thread time \
-         and tasks that were not stored; CLOCK: its offset from the collector's"
+        let epochs = self.workers.iter().flat_map(|worker| &worker.epochs);
+        let thinned = epochs.map(|epoch| epoch.account.thinned_tasks).fold(0, u64::saturating_add);
+        let mut notes = vec![COLUMNS.to_owned()];
+        if thinned > 0 {
+            let many = grouped(thinned);
+            notes.push(format!(
+                "{many} tasks were more than their worker sends rows of, and are in sums only"
+            ));
+        }
+        notes
     }
 }
+
+/// What the columns mean.
+const COLUMNS: &str = "SEEN: time since it last reported; EVERY: time between two samples; TICKS: samples made of \
+         those due, and those that the agent saved by its limit on its own cost; LOST: thread time \
+         and rows that were not stored; CLOCK: its offset from the collector's";
 
 impl Epoch {
     /// The share of the ticks that were made, and of those left out on purpose if any were.
@@ -164,13 +182,15 @@ mod tests {
     #[test]
     fn each_life_has_a_row() {
         let epoch = |state: &str, clock: serde_json::Value, lost_tasks: u64| {
+            let lost_records = lost_tasks / 7;
             json!({"epoch": "0a", "labels": {"role": "qr", "x": "\u{1b}]0;"}, "host": "h", "pid": 17,
                 "agent_version": "0.1.0", "sampler_mode": "signals", "interval_ns": 10_000_000,
                 "enabled": state != "gone", "state": state, "connected": true,
                 "last_seen": "2026-01-31T12:00:00Z", "clock": clock, "ticks": 997,
                 "ticks_expected": 1_000, "ticks_saved": lost_tasks / 7 * 2, "running_tasks": 3,
                 "account": {"accepted_ns": 9, "stored_ns": 9, "lost_refused_ns": 0,
-                    "lost_forgotten_ns": 2_000_000, "lost_queue_ns": 0, "lost_tasks": lost_tasks}})
+                    "lost_forgotten_ns": 2_000_000, "lost_queue_ns": 0, "lost_tasks": lost_tasks,
+                    "lost_records": lost_records, "thinned_tasks": lost_tasks * 1_000}})
         };
         let workers: Workers = serde_json::from_value(json!({
             "now": "2026-01-31T12:00:00.5Z", "now_ns": 1,
@@ -182,10 +202,13 @@ mod tests {
         }))
         .unwrap();
         expect![[r#"
-            WORKER    STATE        SEEN    EVERY                TICKS              LOST              CLOCK  RUNNING  PID  HOST  LABELS               MODE
-            worker-0  gone       500 ms      off               99.7 %           2.00 ms                  -        3   17  h     role=qr x=\u{1b}]0;  signals
-            worker-0  connected  500 ms  10.0 ms  99.7 %, 0.2 % saved  2.00 ms, 7 tasks  -1.50 ms ±40.0 µs        3   17  h     role=qr x=\u{1b}]0;  signals
+            WORKER    STATE        SEEN    EVERY                TICKS                        LOST              CLOCK  RUNNING  PID  HOST  LABELS               MODE
+            worker-0  gone       500 ms      off               99.7 %                     2.00 ms                  -        3   17  h     role=qr x=\u{1b}]0;  signals
+            worker-0  connected  500 ms  10.0 ms  99.7 %, 0.2 % saved  2.00 ms, 7 tasks, 1 record  -1.50 ms ±40.0 µs        3   17  h     role=qr x=\u{1b}]0;  signals
         "#]]
         .assert_eq(&workers.table());
+        let notes = workers.notes();
+        let thinned = "7,000 tasks were more than their worker sends rows of, and are in sums only";
+        assert_eq!(notes[1..], [thinned]);
     }
 }

@@ -16,4 +16,5 @@ mod live;
 mod order;
 mod restart;
 mod truth;
+mod watch;
 mod worker_lost;

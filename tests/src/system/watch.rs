@@ -1,0 +1,79 @@
+//! `emberline watch` in a terminal, and without one.
+
+use std::io::Read;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+
+use crate::harness::{Collector, Running, Worker, emberline, run, wait_for};
+
+/// A command in a terminal of 80 columns, and what it has shown so far.
+struct Terminal {
+    process: Running,
+    shown: Arc<Mutex<String>>,
+}
+
+impl Terminal {
+    /// `script` gives the terminal; its size is said from within.
+    fn start(command: &str) -> Terminal {
+        let mut child = Command::new("script")
+            .args(["--quiet", "--return", "--command"])
+            .arg(format!("stty cols 80 rows 24; exec {command}"))
+            .arg("/dev/null")
+            .env("TERM", "xterm-256color")
+            .env_remove("EMBERLINE_URL")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut output = child.stdout.take().unwrap();
+        let shown = Arc::new(Mutex::new(String::new()));
+        let writer = shown.clone();
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4_096];
+            while let Ok(count @ 1..) = output.read(&mut bytes) {
+                *writer.lock().unwrap() += &String::from_utf8_lossy(&bytes[..count]);
+            }
+        });
+        Terminal { process: Running(child), shown }
+    }
+
+    /// What was shown once that is among it.
+    fn until(&self, text: &str) -> String {
+        let shown = || Some(self.shown.lock().unwrap().clone()).filter(|all| all.contains(text));
+        wait_for(text, shown)
+    }
+}
+
+/// A bar grows while the tasks go on, each picture is drawn over the one before, and at the end a table
+/// stands in its place.
+#[test]
+fn bars_grow_in_a_terminal_and_a_table_is_left() {
+    let collector = Collector::start();
+    let mut worker = Worker::start("expecting", "w-1", &collector.url(), &[]);
+    assert_eq!(worker.line(), "half");
+    let command = format!("{} watch --url {}", emberline().display(), collector.url());
+    let mut terminal = Terminal::start(&command);
+    let half = terminal.until("2 of 4");
+    assert!(half.contains("load  [##########>         ]  50 %  2 of 4"), "{half:?}");
+    worker.finish();
+    let all = terminal.until("STATE");
+    let (pictures, table) = all.rsplit_once("\u{1b}[J").unwrap();
+    assert!(pictures.contains("\u{1b}[1A"), "drawn over: {pictures:?}");
+    let lines: Vec<&str> = table.lines().map(str::trim_end).collect();
+    assert!(lines[0].starts_with("NAME  EXPECTED  DONE"), "{table:?}");
+    assert!(terminal.process.0.wait().unwrap().success());
+    let all = terminal.until("100 %");
+    let (_, table) = all.rsplit_once("\u{1b}[J").unwrap();
+    assert!(table.contains("load         4     4  100 %        0"), "{table:?}");
+    assert!(!table.contains('['), "no bar is left: {table:?}");
+
+    // Nobody looks: the table alone, and nothing beside it.
+    let output = run(&["watch", "--url", &collector.url()]);
+    assert!(output.status.success());
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    let plain = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        plain.contains("load         4     4  100 %") && !plain.contains('\u{1b}'),
+        "{plain:?}"
+    );
+}
