@@ -26,14 +26,14 @@ struct Series {
     run: Option<String>,
     measure: String,
     unit: String,
-    /// Time, mean and most.
-    points: Vec<(i64, f64, f64)>,
+    /// Time, mean, most and least.
+    points: Vec<(i64, f64, f64, f64)>,
     peak: Option<f64>,
 }
 
 impl Series {
     fn mean(&self) -> Option<f64> {
-        let sum: f64 = self.points.iter().map(|(_, mean, _)| mean).sum();
+        let sum: f64 = self.points.iter().map(|(_, mean, ..)| mean).sum();
         (!self.points.is_empty()).then(|| sum / self.points.len() as f64)
     }
 
@@ -50,7 +50,7 @@ impl Series {
     fn picture(&self) -> String {
         let parts = self.points.len().div_ceil(PICTURE_COLUMNS).max(1);
         let means = self.points.chunks(parts).map(|points| {
-            points.iter().map(|(_, mean, _)| mean.max(0.0)).sum::<f64>() / points.len() as f64
+            points.iter().map(|(_, mean, ..)| mean.max(0.0)).sum::<f64>() / points.len() as f64
         });
         let means: Vec<f64> = means.collect();
         let most = means.iter().copied().fold(0.0, f64::max);
@@ -82,7 +82,7 @@ impl Answered for Resources {
         for series in &self.series {
             let run = with_run.then(|| series.run.clone().unwrap_or_default());
             let names = [series.worker.clone(), series.measure.clone()].into_iter().chain(run);
-            let last = series.points.last().map(|(_, mean, _)| *mean);
+            let last = series.points.last().map(|(_, mean, ..)| *mean);
             let values = [series.mean(), series.peak, last].map(|value| series.value(value));
             grid.push(names.chain(values).chain([series.picture()]));
         }
@@ -100,8 +100,11 @@ mod tests {
     #[test]
     fn a_row_has_mean_peak_last_and_its_course() {
         let series = |measure: &str, unit: &str, means: &[f64]| {
-            let points: Vec<_> =
-                means.iter().enumerate().map(|(t, mean)| json!([t, mean, mean * 2.0])).collect();
+            let points: Vec<_> = means
+                .iter()
+                .enumerate()
+                .map(|(t, mean)| json!([t, mean, mean * 2.0, 0.0]))
+                .collect();
             let peak = means.iter().copied().reduce(f64::max).map(|most| most * 2.0);
             json!({"worker": "w-1", "host": "h", "run": null, "measure": measure, "unit": unit,
                 "counted": false, "points": points, "peak": peak})

@@ -100,8 +100,8 @@ pub(crate) struct ResourceSeries {
     pub(crate) host: String,
     pub(crate) run: Option<String>,
     pub(crate) resource: Resource,
-    /// Where a step begins (since the Unix epoch, or the span's start), mean, most.
-    pub(crate) points: Vec<(i64, f64, f64)>,
+    /// Where a step begins (since the Unix epoch, or the span's start), mean, most, least.
+    pub(crate) points: Vec<(i64, f64, f64, f64)>,
     pub(crate) peak: f64,
 }
 
@@ -119,13 +119,15 @@ struct Step {
     /// Samples; of what is counted, nanoseconds.
     weight: f64,
     most: f64,
+    /// `None` before the first sample that counts.
+    least: Option<f64>,
 }
 
 /// By span, worker, measure and step.
 type Steps = BTreeMap<(usize, Arc<str>, Resource, u64), Step>;
 
 impl Collector {
-    /// Means and most by step. A sample counts whole to the step that holds its time.
+    /// Mean, most and least by step. A sample counts whole to the step that holds its time.
     pub(crate) fn resources(
         &self,
         query: &ResourceQuery,
@@ -155,7 +157,7 @@ impl Collector {
             let line = series.last_mut().expect("one was just pushed");
             let mean = if step.weight > 0.0 { step.value / step.weight } else { 0.0 };
             let time = point_time(query, query.spans[span].1, at);
-            line.points.push((time, mean, step.most));
+            line.points.push((time, mean, step.most, step.least.unwrap_or(0.0)));
             line.peak = line.peak.max(step.most);
         }
         Ok(ResourceAnswer { series, damaged })
@@ -232,6 +234,7 @@ impl Step {
             self.value += value;
             self.weight += weight;
             self.most = self.most.max(rate);
+            self.least = Some(self.least.map_or(rate, |least| least.min(rate)));
         }
     }
 }

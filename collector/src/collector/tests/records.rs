@@ -110,16 +110,16 @@ fn transfer_ids(collector: &Collector, text: &str) -> BTreeSet<(String, u64)> {
     ids
 }
 
-/// Mean and most by worker and second, of memory.
-fn memory(collector: &Collector, text: &str) -> BTreeMap<(String, i64), (f64, f64)> {
-    let text = format!("{text}&measure=process_memory&step=1s");
+/// Mean, most and least by worker and second, of memory; with a step, by its first second.
+fn memory(collector: &Collector, text: &str, step_s: i64) -> BTreeMap<(String, i64), [f64; 3]> {
+    let text = format!("{text}&measure=process_memory&step={step_s}s");
     let query = ResourceQuery::parse(&pairs(&text), collector, collector.clock.now()).unwrap();
     let answer = collector.resources(&query, &Cancel::default()).unwrap();
     let points = answer.series.iter().flat_map(|series| {
         assert_eq!(series.host, "host-1");
-        series.points.iter().map(|(time, mean, most)| {
-            let second = (time - at(0).unix_ns()) / SECOND_NS;
-            ((series.worker.to_string(), second), (*mean, *most))
+        series.points.iter().map(|(time, mean, most, least)| {
+            let second = time / SECOND_NS;
+            ((series.worker.to_string(), second), [*mean, *most, *least])
         })
     });
     points.collect()
@@ -166,7 +166,7 @@ proptest! {
         ),
         samples in prop::collection::vec((0..3usize, 0..90_000i64, 0..1_000_000u64), 1..40),
         seals in prop::collection::vec(any::<bool>(), 40), merged in any::<bool>(),
-        (from_s, length_s) in (0..90i64, 1..95i64), cut in 0..95i64,
+        (from_s, length_s) in (0..90i64, 1..95i64), cut in 0..95i64, step_s in 2..60i64,
     ) {
         let mut fleet = Fleet::new();
         for (index, told) in sent.iter().enumerate() {
@@ -211,16 +211,20 @@ proptest! {
         let expected: BTreeSet<_> = ids.into_iter().filter(|(worker, _)| worker == "w1").collect();
         prop_assert_eq!(of_one, expected);
 
-        let mut points: BTreeMap<(String, i64), Vec<u64>> = BTreeMap::new();
-        let told = samples.iter().take(sent.len());
-        for told in told.filter(|told| (from_s * 1_000..to_s * 1_000).contains(&told.1)) {
-            points.entry((format!("w{}", told.0), told.1 / 1_000)).or_default().push(told.2 + 5);
+        for step_s in [1, step_s] {
+            let mut points: BTreeMap<(String, i64), Vec<u64>> = BTreeMap::new();
+            let told = samples.iter().take(sent.len());
+            for told in told.filter(|told| (from_s * 1_000..to_s * 1_000).contains(&told.1)) {
+                let second = at(told.1 / 1_000).second() / step_s * step_s;
+                points.entry((format!("w{}", told.0), second)).or_default().push(told.2 + 5);
+            }
+            let expected: BTreeMap<_, _> = points.into_iter().map(|(key, values)| {
+                let mean = values.iter().sum::<u64>() as f64 / values.len() as f64;
+                let [most, least] = [values.iter().max(), values.iter().min()];
+                (key, [mean, *most.unwrap() as f64, *least.unwrap() as f64])
+            }).collect();
+            prop_assert_eq!(memory(collector, &asked, step_s), expected);
         }
-        let expected: BTreeMap<_, _> = points.into_iter().map(|(key, values)| {
-            let mean = values.iter().sum::<u64>() as f64 / values.len() as f64;
-            (key, (mean, *values.iter().max().unwrap() as f64))
-        }).collect();
-        prop_assert_eq!(memory(collector, &asked), expected);
     }
 }
 
@@ -319,7 +323,7 @@ fn known(collector: &Collector) -> Vec<String> {
     known.extend(progress(collector, "task=load"));
     known.push(format!("{:?}", link_sums(collector, &span(0, 100))));
     known.push(format!("{:?}", transfer_ids(collector, &span(0, 100))));
-    known.push(format!("{:?}", memory(collector, &span(0, 100))));
+    known.push(format!("{:?}", memory(collector, &span(0, 100), 1)));
     known
 }
 

@@ -191,7 +191,7 @@ struct SeriesBody {
     measure: &'static str,
     unit: &'static str,
     counted: bool,
-    points: Vec<(i64, f64, f64)>,
+    points: Vec<(i64, f64, f64, f64)>,
     peak: f64,
 }
 

@@ -111,8 +111,8 @@ async fn resources_are_told_as_means_and_rates_by_step_and_laid_over_each_other(
                "counted": counted, "points": points, "peak": peak})
     };
     let times = [at(20), at(21)].map(profiler_core::Timestamp::unix_ns);
-    let cpu = json!([[times[0], 1.0, 1.0], [times[1], 0.5, 0.5]]);
-    let memory = json!([[times[0], 10.0, 10.0], [times[1], 30.0, 30.0]]);
+    let cpu = json!([[times[0], 1.0, 1.0, 1.0], [times[1], 0.5, 0.5, 0.5]]);
+    let memory = json!([[times[0], 10.0, 10.0, 10.0], [times[1], 30.0, 30.0, 30.0]]);
     let expected = json!([
         series("process_cpu", "processors", true, cpu, 1.0),
         series("process_memory", "bytes", false, memory, 30.0),
@@ -120,7 +120,7 @@ async fn resources_are_told_as_means_and_rates_by_step_and_laid_over_each_other(
     assert_eq!((&answer["series"], &answer["step_ns"]), (&expected, &json!(SECOND_NS)));
     let path =
         "/api/v1/resources?from=1000019&to=1000023&step=4s&align=true&measure=process_memory";
-    assert_eq!(running.json(path).await["series"][0]["points"], json!([[0, 20.0, 30.0]]));
+    assert_eq!(running.json(path).await["series"][0]["points"], json!([[0, 20.0, 30.0, 10.0]]));
 
     // Two runs lie over each other, each from its own start.
     let body = r#"{"name": "late"}"#;
