@@ -188,8 +188,8 @@ export interface ResourceSeries {
   run: string | null;
   measure: string;
   unit: string;
-  /** Time, mean and most; nanoseconds since 1970, or since the start of the run. */
-  points: [number, number, number][];
+  /** Time, mean, most and least; nanoseconds since 1970, or since the start of the run. */
+  points: [number, number, number, number][];
   peak: number | null;
 }
 
@@ -233,6 +233,7 @@ export interface Run {
   stop_ns: number | null;
   duration_ns: number;
   open: boolean;
+  lost: boolean;
 }
 
 export interface RunsAnswer {
