@@ -203,7 +203,7 @@ pub const UNSEALED_BYTES_MAX: usize = 48 << 20;
 pub const UNSEALED_BYTES_SLOW: usize = 2 * UNSEALED_BYTES_MAX;
 
 /// How long they wait for it at most, each time.
-pub const SEALING_WAIT_MAX: Duration = Duration::from_secs(2);
+pub const SEALING_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Bytes in memory at which nothing more is taken in: sealing fails, or is too slow.
 pub const UNSEALED_BYTES_FULL: usize = 4 * UNSEALED_BYTES_MAX;

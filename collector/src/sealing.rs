@@ -23,10 +23,10 @@ use crate::sync::{lock, read, write};
 /// Name of the thread that seals.
 const THREAD_NAME: &str = "emberline-store";
 
-/// How far that thread steps back behind those that take in, for which agents wait: it gets a tenth of
+/// How far that thread steps back behind those that take in, for which agents wait: it gets a third of
 /// what they do where there is not enough for both, and all that they leave. Not less, as they wait for
 /// its locks now and then.
-const NICENESS: i32 = 10;
+const NICENESS: i32 = 5;
 
 /// Why nothing was sealed; it stays in memory and in the log.
 #[derive(Debug, thiserror::Error)]
