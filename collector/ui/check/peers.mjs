@@ -49,7 +49,7 @@ ${D3_PARTS.map((part) => `<script src="/d3-${part}/dist/d3-${part}.min.js"></scr
 
 /** Serves the peers' pages; answers where, and how each says that it is ready. */
 export async function servePeers(nodes) {
-  const made = { '/blank': 'ok', '/d3.html': d3Page(), '/profile.json': JSON.stringify(nested(nodes)), '/profile.txt': collapsed(nodes) };
+  const made = { '/blank.html': '<link rel="icon" href="data:,">blank', '/d3.html': d3Page(), '/profile.json': JSON.stringify(nested(nodes)), '/profile.txt': collapsed(nodes) };
   const server = http.createServer((request, response) => {
     const { pathname } = new URL(request.url, 'http://localhost');
     const file = path.join(FOLDER, path.normalize(pathname));
@@ -59,7 +59,7 @@ export async function servePeers(nodes) {
   await new Promise((listening) => server.listen(0, '127.0.0.1', listening));
   const base = `http://127.0.0.1:${server.address().port}`;
   return {
-    blank: `${base}/blank`,
+    blank: `${base}/blank.html`,
     peers: [
       { name: 'd3-flame-graph', url: `${base}/d3.html`, ready: 'body[data-ready]' },
       { name: 'speedscope', url: `${base}/speedscope/dist/release/index.html#profileURL=${encodeURIComponent(`${base}/profile.txt`)}`, ready: 'canvas' },
