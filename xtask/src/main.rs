@@ -39,6 +39,9 @@ enum Task {
     Crash(crash::Options),
     /// Wears out the sampler: a million threads, 100,000 libraries, 10,000 processes under 1 kHz.
     Soak(soak::Options),
+    /// What `bench ingest` measures beside the collector.
+    #[command(hide = true)]
+    Serve(bench::ingest::bare::Options),
     /// Writes the Rust code of profiler-core/proto/emberline.proto (no protoc needed).
     Proto,
 }
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
         Task::Bench(bench) => bench.run(),
         Task::Crash(options) => crash::run(&options),
         Task::Soak(options) => soak::run(&options),
+        Task::Serve(options) => bench::ingest::bare::serve(&options),
         Task::Proto => proto::write(),
     };
     match result {

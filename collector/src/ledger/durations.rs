@@ -4,7 +4,6 @@
 //! exactly.
 
 pub use profiler_core::bucket::{BUCKETS, bucket, bucket_middle_ns};
-use rustc_hash::FxHashMap;
 
 /// Least, median, 90 %, 99 %, most.
 const QUANTILES: [f64; 5] = [0.0, 0.5, 0.9, 0.99, 1.0];
@@ -14,8 +13,20 @@ const QUANTILES: [f64; 5] = [0.0, 0.5, 0.9, 0.99, 1.0];
 pub struct Durations {
     count: u64,
     total_ns: u64,
-    buckets: FxHashMap<u32, u64>,
+    buckets: Buckets,
 }
+
+/// Counts by bucket. Tables give them in long runs of rising order, so they are listed, and put in order
+/// at times: a hash table took most of the time of a question for percentiles.
+#[derive(Clone, Debug, Default)]
+struct Buckets {
+    /// Each bucket once and in rising order, up to `settled`; then as they came.
+    counts: Vec<(u32, u64)>,
+    settled: usize,
+}
+
+/// Fewest that are listed before they are put in order.
+const UNSETTLED_MIN: usize = 64;
 
 /// How durations are spread, in nanoseconds. Percentiles are by nearest rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,13 +59,12 @@ impl Durations {
     /// Adds what a table has counted in a bucket.
     pub(crate) fn add_to_bucket(&mut self, bucket: u32, count: u64) {
         self.count = self.count.saturating_add(count);
-        let sum = self.buckets.entry(bucket).or_default();
-        *sum = sum.saturating_add(count);
+        self.buckets.add(bucket, count);
     }
 
     /// Adds all of another set.
     pub(crate) fn absorb(&mut self, other: Durations) {
-        other.buckets.into_iter().for_each(|(bucket, count)| self.add_to_bucket(bucket, count));
+        other.buckets.counts.iter().for_each(|(bucket, count)| self.add_to_bucket(*bucket, *count));
         self.add_to_total(other.total_ns);
     }
 
@@ -69,9 +79,7 @@ impl Durations {
         if self.count == 0 {
             return None;
         }
-        let mut sorted: Vec<(u32, u64)> =
-            self.buckets.iter().map(|(b, count)| (*b, *count)).collect();
-        sorted.sort_unstable();
+        let sorted = self.buckets.in_order();
         let [min_ns, p50_ns, p90_ns, p99_ns, max_ns] = match self.count {
             // Of a single one, the sum is the exact duration.
             1 => [self.total_ns; QUANTILES.len()],
@@ -82,6 +90,46 @@ impl Durations {
         Some(Spread { count, min_ns, p50_ns, p90_ns, p99_ns, max_ns, mean_ns, total_ns })
     }
 }
+
+impl Buckets {
+    fn add(&mut self, bucket: u32, count: u64) {
+        if let Some(last) = self.counts.last_mut().filter(|last| last.0 == bucket) {
+            last.1 = last.1.saturating_add(count);
+            return;
+        }
+        self.counts.push((bucket, count));
+        if self.counts.len() >= UNSETTLED_MIN.max(2 * self.settled) {
+            self.settle();
+        }
+    }
+
+    fn settle(&mut self) {
+        self.counts.sort_unstable_by_key(|(bucket, _)| *bucket);
+        self.counts.dedup_by(|next, kept| {
+            let is_same = next.0 == kept.0;
+            if is_same {
+                kept.1 = kept.1.saturating_add(next.1);
+            }
+            is_same
+        });
+        self.settled = self.counts.len();
+    }
+
+    /// Each bucket once, in rising order.
+    fn in_order(&self) -> Vec<(u32, u64)> {
+        let mut all = self.clone();
+        all.settle();
+        all.counts
+    }
+}
+
+impl PartialEq for Buckets {
+    fn eq(&self, other: &Buckets) -> bool {
+        self.in_order() == other.in_order()
+    }
+}
+
+impl Eq for Buckets {}
 
 /// Middle of the first bucket up to which at least this share of the durations lies.
 fn nearest_rank(sorted: &[(u32, u64)], count: u64, quantile: f64) -> u64 {
@@ -126,6 +174,28 @@ mod tests {
                 let exact = sorted[rank - 1];
                 prop_assert!(found.abs_diff(exact) <= exact / 2_048, "{}: {}", quantile, found);
             }
+        }
+    }
+
+    proptest! {
+        /// However they come, in whatever parts.
+        #[test]
+        fn buckets_hold_what_a_map_holds(
+            counts in prop::collection::vec((0..100u32, 1..9u64), 0..400), cut in 0..400usize,
+        ) {
+            let mut map = std::collections::BTreeMap::new();
+            counts.iter().for_each(|(bucket, count)| *map.entry(*bucket).or_default() += count);
+            let (first, rest) = counts.split_at(cut.min(counts.len()));
+            let mut parts = [first, rest].map(|part| {
+                let mut sum = Durations::default();
+                part.iter().for_each(|(bucket, count)| sum.add_to_bucket(*bucket, *count));
+                sum
+            });
+            let [all, rest] = &mut parts;
+            all.absorb(std::mem::take(rest));
+            prop_assert_eq!(all.count, map.values().sum::<u64>());
+            prop_assert!(all.buckets.counts.len() <= UNSETTLED_MIN.max(2 * map.len()));
+            prop_assert_eq!(all.buckets.in_order(), Vec::from_iter(map));
         }
     }
 

@@ -2,7 +2,7 @@
 //! noisy, so contestants take turns in one run and what counts is the ratio.
 
 mod contest;
-mod ingest;
+pub(crate) mod ingest;
 mod sampler;
 mod stacks;
 mod store;

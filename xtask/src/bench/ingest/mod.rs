@@ -1,6 +1,7 @@
 //! What it costs a collector to take in a fleet: real messages over loopback to a real
 //! `emberline serve`, on a processor of its own as far as the machine has one.
 
+pub(crate) mod bare;
 mod pprof;
 mod wire;
 
@@ -97,10 +98,17 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     for (load, what, samples) in [(Load::Small, "50", 70), (Load::Large, "300", 700)] {
         if options.wants(load) {
-            let bench = Bench::new(options, &emberline, samples)?;
             let pace = Pace::AsFast { in_flight: options.in_flight.into() };
-            let measured = runtime.block_on(bench.run(options.busy.into(), pace, 20))?;
-            rows.push(measured.saturated(options, what));
+            let measure = |program: &std::path::Path| {
+                let bench = Bench::new(options, program, samples)?;
+                runtime.block_on(bench.run(options.busy.into(), pace, 20))
+            };
+            let about = format!("about {what} a flush");
+            rows.push(measure(&emberline)?.saturated(options, ("of the collector", &about)));
+            let bare = measure(&std::env::current_exe()?)?;
+            rows.push(
+                bare.saturated(options, ("of a bare gRPC service, which keeps nothing", &about)),
+            );
         }
     }
     if options.wants(Load::Paced) {
@@ -313,15 +321,15 @@ impl Measured {
         self.processors().0 / self.a_second(|look| look.acked) * 1e6
     }
 
-    fn saturated(&self, options: &Options, pairs: &str) -> String {
+    fn saturated(&self, options: &Options, (whose, pairs): (&str, &str)) -> String {
         let (collector, generator) = self.processors();
         let pairs_a_second = self.a_second(|look| look.pairs);
         let per_flush = pairs_a_second / self.a_second(|look| look.acked);
         format!(
-            "| pairs a second and core of the collector, about {pairs} a flush | ≥ 5 M | {:.2} M \
-             ({:.2} M pairs in {:.0} k flushes of {per_flush:.0} a second, {:.1} MB; collector {:.2} \
+            "| pairs a second and core {whose}, {pairs} | ≥ 5 M | {:.2} M \
+             ({:.2} M pairs in {:.0} k flushes of {per_flush:.0} a second, {:.1} MB; its {:.2} \
              cores, generator {:.2}; {} agents, {} in flight; ack p50 {}, p99 {}; {:.1} MB/s to disk; \
-             memory {:.0} MB; {:.0} µs of the collector's time a flush; {}) |",
+             memory {:.0} MB; {:.1} µs of its time a flush; {}) |",
             pairs_a_second / collector / 1e6,
             pairs_a_second / 1e6,
             self.a_second(|look| look.acked) / 1e3,
