@@ -302,7 +302,7 @@ impl TaskGuard {
     pub fn fail(mut self, cause: impl Display) {
         if let Some(scope) = self.scope.take() {
             let cause = bounded_cause(cause);
-            with_here(scope, |running| running.detail().cause = Some(cause));
+            with_here(scope, |running| running.set_cause(Some(cause)));
             end_here(scope, Outcome::Erred);
         }
     }

@@ -8,9 +8,8 @@
 mod common;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant, SystemTime};
 
 use allocation_counter::measure;
@@ -22,7 +21,7 @@ use emberline_agent::{
 use profiler_core::limits::{TASK_LABELS_MAX, TASK_PHASES_MAX};
 use profiler_core::{FrameKind, NodeId, Profile, TaskDetail, TaskRecord};
 
-use common::{lock, only_top, start, work, work_function};
+use common::{lock, only_top, pause, poll, start, work, work_function};
 
 work_function!(work_reading, 1);
 work_function!(work_executing, 2);
@@ -197,19 +196,6 @@ fn other_threads_say_phases_of_the_task_that_they_work_for() {
         drop(phase(Phase::DiskWrite));
     };
     check(here, &["disk-read", "disk-write"]);
-}
-
-fn poll<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
-    future.poll(&mut Context::from_waker(Waker::noop()))
-}
-
-/// Gives control back once.
-async fn pause() {
-    let mut paused = false;
-    std::future::poll_fn(|_| {
-        if std::mem::replace(&mut paused, true) { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
 }
 
 #[test]

@@ -203,9 +203,7 @@ impl State {
     /// Ends what runs, once.
     fn end(&mut self, outcome: Outcome, cause: Option<Arc<str>>) {
         if let State::Running(running) = self {
-            if cause.is_some() {
-                running.detail().cause = cause;
-            }
+            running.set_cause(cause);
             running.end(outcome);
             *self = State::Ended(running.task());
         }

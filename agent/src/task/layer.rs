@@ -231,9 +231,7 @@ where
             Some(cause) => (Outcome::Erred, Some(cause)),
             None => (Outcome::Ok, None),
         };
-        if cause.is_some() {
-            task.running.detail().cause = cause;
-        }
+        task.running.set_cause(cause);
         task.running.end(outcome);
     }
 }

@@ -165,6 +165,13 @@ impl Running {
         TaskRef { id: Some(self.id), name: self.name }
     }
 
+    /// Says why it fails, if that is known.
+    pub(super) fn set_cause(&mut self, cause: Option<Arc<str>>) {
+        if cause.is_some() {
+            self.detail().cause = cause;
+        }
+    }
+
     /// What else is said of it, for more to be said.
     pub(super) fn detail(&mut self) -> &mut Detail {
         self.detail.get_or_insert_default()

@@ -9,11 +9,9 @@ mod futures;
 mod handles;
 mod spans;
 
-use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use common::work_function;
+use common::{pause, poll, work_function};
 
 work_function!(work_of_red, 1);
 work_function!(work_of_blue, 2);
@@ -24,17 +22,3 @@ work_function!(work_after, 6);
 
 /// One piece of work: long enough for the sampler to see it.
 const SLICE: Duration = Duration::from_millis(200);
-
-/// Polls once; a hand-made executor, so that the test says on which thread.
-fn poll<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
-    future.poll(&mut Context::from_waker(Waker::noop()))
-}
-
-/// Gives control back once.
-async fn pause() {
-    let mut paused = false;
-    std::future::poll_fn(|_| {
-        if std::mem::replace(&mut paused, true) { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
-}

@@ -1,6 +1,8 @@
 //! What tests of the agent share: an agent at a time, functions that work, and who got their samples.
 
+use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use emberline_agent::{AgentBuilder, LocalAgent, Recording};
@@ -18,6 +20,20 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) fn start() -> (LocalAgent, MutexGuard<'static, ()>) {
     let turn = lock(&TURN);
     (AgentBuilder::default().start_local().unwrap(), turn)
+}
+
+/// Polls once; a hand-made executor, so that the test says on which thread.
+pub(crate) fn poll<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// Gives control back once.
+pub(crate) async fn pause() {
+    let mut paused = false;
+    std::future::poll_fn(|_| {
+        if std::mem::replace(&mut paused, true) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
 }
 
 /// Works for so long on a processor: on a busy machine it takes longer, as the sampler does.
