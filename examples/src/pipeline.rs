@@ -36,6 +36,23 @@ pub(crate) struct Place {
     pub(crate) first_worker: usize,
 }
 
+/// What one worker of the group works on.
+#[derive(Debug)]
+pub(crate) struct Share {
+    place: Place,
+    chunks: Vec<Chunk>,
+}
+
+impl Share {
+    /// Looks for the files, which takes seconds if the disk has to be asked for each.
+    ///
+    /// # Errors
+    /// If there are no files to work on.
+    pub(crate) fn find(place: Place) -> anyhow::Result<Self> {
+        Ok(Self { place, chunks: corpus::share_of(place.member, place.members)? })
+    }
+}
+
 /// The group's work, as one of its workers sees it.
 struct Batches<'a> {
     context: &'a Context,
@@ -67,11 +84,10 @@ struct Digested {
 /// Works through this member's share of the files, again and again until the stop.
 ///
 /// # Errors
-/// If there are no files to work on; the loss of a peer is not an error.
-pub(crate) fn run(context: &Context, place: Place, links: Vec<Link>) -> anyhow::Result<()> {
-    let share = corpus::share_of(place.member, place.members)?;
-    let mut batches = Batches::new(context, place, links)?;
-    let mut chunks = share.into_iter().cycle();
+/// If a step fails; the loss of a peer is not an error.
+pub(crate) fn run(context: &Context, share: Share, links: Vec<Link>) -> anyhow::Result<()> {
+    let mut batches = Batches::new(context, share.place, links)?;
+    let mut chunks = share.chunks.into_iter().cycle();
     let ended = loop {
         match batches.run_one(chunks.by_ref().take(CHUNKS_PER_BATCH).collect()) {
             Ok(()) => {}

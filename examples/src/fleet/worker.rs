@@ -52,18 +52,21 @@ pub fn worker_main(index: usize, workers: usize, collector_url: &str) -> anyhow:
     }
     // Should any dependency turn on faer's thread pool, arithmetic stays on the task's thread.
     faer::set_global_parallelism(faer::Par::Seq);
-    let group_listener = bind()?;
-    let service_listener = (index == workers - 1).then(bind).transpose()?;
+    let group = Group::of(index, workers);
+    let ready = Ready {
+        group_listener: bind()?,
+        service_listener: (index == workers - 1).then(bind).transpose()?,
+        share: group.handles_data().then(|| pipeline::Share::find(group.place(index))),
+    };
     say(&Addresses {
-        group: group_listener.local_addr()?,
-        service: service_listener.as_ref().map(TcpListener::local_addr).transpose()?,
+        group: ready.group_listener.local_addr()?,
+        service: ready.service_listener.as_ref().map(TcpListener::local_addr).transpose()?,
     })?;
     let mut stdin = BufReader::new(io::stdin());
     let Some(roster) = read_roster(&mut stdin)? else {
         return Ok(());
     };
 
-    let group = Group::of(index, workers);
     let agent = agent::Agent::builder()
         .collector(collector_url)
         .worker(format!("worker-{index}"))
@@ -82,7 +85,7 @@ pub fn worker_main(index: usize, workers: usize, collector_url: &str) -> anyhow:
         let _ = io::copy(&mut stdin, &mut io::sink());
         stop.set();
     })?;
-    let roles = start_roles(&context, &group, &roster, group_listener, service_listener)?;
+    let roles = start_roles(&context, &group, &roster, ready)?;
     let ended = wait_for(&context, roles);
     // The record first: a collector that is slow to take the last flush can't make us lose it.
     let said = say(&context.recorder.snapshot());
@@ -105,6 +108,24 @@ impl Group {
             false => Self { role: "pipeline", workers: half..workers },
         }
     }
+
+    fn handles_data(&self) -> bool {
+        self.role == "pipeline"
+    }
+
+    fn place(&self, index: usize) -> pipeline::Place {
+        let first_worker = self.workers.start;
+        pipeline::Place { member: index - first_worker, members: self.workers.len(), first_worker }
+    }
+}
+
+/// What a worker has before it says that it is ready, so that the fleet's time is work from the
+/// start.
+struct Ready {
+    group_listener: TcpListener,
+    service_listener: Option<TcpListener>,
+    /// For the workers that handle data; an error is that of the role, for the others can go on.
+    share: Option<anyhow::Result<pipeline::Share>>,
 }
 
 /// A role's thread under its name.
@@ -114,29 +135,25 @@ fn start_roles(
     context: &Context,
     group: &Group,
     roster: &Roster,
-    group_listener: TcpListener,
-    service_listener: Option<TcpListener>,
+    ready: Ready,
 ) -> anyhow::Result<Vec<Role>> {
     let peers: Vec<(usize, SocketAddr)> =
         group.workers.clone().map(|index| (index, roster.workers[index].group)).collect();
-    let (first, index) = (group.workers.start, context.index);
-    let place = pipeline::Place {
-        member: index - first,
-        members: group.workers.len(),
-        first_worker: first,
-    };
+    let Ready { group_listener, service_listener, share } = ready;
+    let index = context.index;
+    let member = group.place(index).member;
     let others = index + 1..group.workers.end;
-    let mut roles = vec![match (group.role, place.member) {
-        ("qr", 0) => role(context, "qr", move |context| {
+    let mut roles = vec![match (share, member) {
+        (None, 0) => role(context, "qr", move |context| {
             qr::lead(context, join(context, &group_listener, &[], others)?)
         })?,
-        ("qr", _) => role(context, "qr", move |context| {
+        (None, _) => role(context, "qr", move |context| {
             let links: Vec<Link> = join(context, &group_listener, &peers[..1], [])?;
             qr::follow(context, links.into_iter().next())
         })?,
-        _ => role(context, "pipeline", move |context| {
-            let links = join(context, &group_listener, &peers[..place.member], others)?;
-            pipeline::run(context, place, links)
+        (Some(share), _) => role(context, "pipeline", move |context| {
+            let links = join(context, &group_listener, &peers[..member], others)?;
+            pipeline::run(context, share?, links)
         })?,
     }];
     if let Some(listener) = service_listener {

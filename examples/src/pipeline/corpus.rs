@@ -9,8 +9,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 
-const FILES_MAX: usize = 4_000;
-const CORPUS_BYTES_MAX: u64 = 64 << 20;
+/// More is only more of the same, and a disk that has none of it in memory takes seconds for each
+/// thousand.
+const FILES_MAX: usize = 1_500;
+const CORPUS_BYTES_MAX: u64 = 24 << 20;
 /// A larger file is rarely something that a person wrote.
 const FILE_BYTES_MAX: u64 = 512 << 10;
 /// Folder entries looked at, so that a slow or endless tree ends the search and not the patience.
