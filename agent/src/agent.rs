@@ -18,9 +18,10 @@ use crate::sampler::{Cost, Costs, RawCycle, Sampler, SamplerOptions, lower_prior
 use crate::threads::AgentThread;
 use crate::{fork, task};
 
-/// Cycles under way from the sampler to the folder. When they are used up the sampler goes on
+/// Cycles under way from the sampler to the folder: as many seconds as a folder of low priority may
+/// take to name a program's first frames on a busy machine. When they are used up the sampler goes on
 /// counting into the same cycle: nothing is lost, the cycle gets longer.
-const CYCLES_QUEUED_MAX: usize = 2;
+const CYCLES_QUEUED_MAX: usize = 8;
 
 /// All threads of the agent are called so; the rest of a name says which one it is.
 const AGENT_THREAD_PREFIX: &str = "emberline-";

@@ -102,8 +102,7 @@ impl Folder {
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    self.ledger.drain();
-                    self.gathered.listen();
+                    self.empty_rings();
                     // Without samples the ledger and what else is told go on.
                     let due = clock::now().since_ns(stop) >= self.cycle_ns;
                     if due && !self.control.is_enabled() {
@@ -120,6 +119,12 @@ impl Folder {
         self.gathered.listen();
         self.gathered.measure_last();
         self.push_records(stop, sink);
+    }
+
+    /// Takes what the threads told, before their rings are full.
+    fn empty_rings(&mut self) {
+        self.ledger.drain();
+        self.gathered.listen();
     }
 
     /// Sends what was told and measured since `start`, if anything, without samples. Gives until when.
@@ -209,9 +214,16 @@ impl Folder {
             // lets go of takes long to read again.
             self.resolver.release();
         }
+        let mut emptied = clock::now();
         for frame in &growth.frames {
-            // The first cycle's names take seconds, in which samples of resources are due.
+            // The first cycle's names take seconds, in which the threads go on telling and samples of
+            // resources are due.
             self.gathered.measure();
+            let now = clock::now();
+            if now.since_ns(emptied) >= DRAIN_EVERY.as_nanos() as u64 {
+                self.empty_rings();
+                emptied = now;
+            }
             let named = self.names_of(frame);
             let mut tables = lock(&self.tables);
             let ids = named.iter().map(|frame| tables.symbols.intern(frame)).collect();
