@@ -68,9 +68,11 @@ const LINT_SMALL_AGENT: Step = Step {
     advice: "what only `ship` needs must stand behind that feature",
 };
 
-/// Whole-system tests run the binary that users run.
+/// Whole-system tests run the binary. All targets at once, so that the features of what we depend on
+/// are those of the tests: on its own the binary asks for fewer, and 61 crates would be compiled twice,
+/// among them the largest.
 const BUILD: Step = Step {
-    arguments: &["build", "--release", "--package", "emberline-cli"],
+    arguments: &["build", "--release", "--workspace", "--all-targets"],
     component: None,
     advice: "mend the build",
 };
