@@ -17,6 +17,13 @@ const withoutFormatters: Plugin = {
   },
 };
 
+/** Most of a script runs as soon as its page is shown. Told so, Chromium compiles it whole, away from the page's
+ * own thread, as it arrives, and not each function again when it is first called; to others it is a comment. */
+const COMPILED_WHOLE = '//# allFunctionsCalledOnLoad';
+
+/** What most views need is one script: each further one costs a request, and nobody looks at one view only. */
+const COMMON = /\/node_modules\/preact\/|\/src\/(core|flame|pages\/profile)|\/src\/parts\/(Select|Menus|Timeline|timeline-draw|Lazy|Notes|TaskNames|Tile)/;
+
 export default defineConfig({
   // Relative addresses, so that the page works below any path of a proxy.
   base: './',
@@ -28,8 +35,14 @@ export default defineConfig({
     // The browsers of the target know it, and the polyfill would cost 1 kB.
     modulePreload: { polyfill: false },
     // A part that only one view needs is told by its name; a test counts what any one view loads.
-    rollupOptions: { output: { chunkFileNames: 'assets/page-[name]-[hash].js' } },
+    rollupOptions: {
+      output: {
+        chunkFileNames: 'assets/page-[name]-[hash].js',
+        postBanner: COMPILED_WHOLE,
+        codeSplitting: { groups: [{ name: 'common', test: COMMON }] },
+      },
+    },
   },
   oxc: { jsx: { runtime: 'automatic', importSource: 'preact' } },
-  worker: { format: 'es' },
+  worker: { format: 'es', rollupOptions: { output: { postBanner: COMPILED_WHOLE } } },
 });

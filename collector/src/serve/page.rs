@@ -110,7 +110,7 @@ fn content_type(path: &str) -> HeaderValue {
         Some("html") => "text/html; charset=utf-8",
         Some("js") => "text/javascript; charset=utf-8",
         Some("css") => "text/css; charset=utf-8",
-        Some("svg") => "image/svg+xml",
+        Some("png") => "image/png",
         Some("txt") => "text/plain; charset=utf-8",
         _ => "application/octet-stream",
     })

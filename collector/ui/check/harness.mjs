@@ -81,6 +81,13 @@ export async function checkAccess(page, checks, what) {
   checks.expect(serious.length === 0, `${what}: no serious finding of axe`, told.join('\n  '));
 }
 
+/** What a screen reader is told, by role and name. */
+export async function readAloud(page) {
+  const session = await page.context().newCDPSession(page);
+  const { nodes } = await session.send('Accessibility.getFullAXTree');
+  return nodes.filter(({ ignored }) => !ignored).map(({ role, name }) => `${role?.value}: ${name?.value ?? ''}`);
+}
+
 /** Serves `target` below `base`, as a proxy would; everything else is not found. What `made` answers itself
  * is not asked of the target. */
 export async function proxy(target, base, made = () => undefined) {

@@ -2,7 +2,7 @@
 //   node run.mjs http://127.0.0.1:4747 [folder for screenshots]
 
 import { fleetChecks } from './fleet.mjs';
-import { checkAccess, checkForm, Checks, open as openPage, proxy, settled, start } from './harness.mjs';
+import { checkAccess, checkForm, Checks, open as openPage, proxy, readAloud, settled, start } from './harness.mjs';
 import { answerWith, ATTACKS, hostile, manyNodes, manyOutlines, manyTasks, node, nothing, profile, twoProfiles } from './made.mjs';
 
 const [, , target, pictures] = process.argv;
@@ -164,13 +164,14 @@ async function seeingThrough() {
   await answerWith(page, hostileTree());
   await page.goto(at('profile'));
   await page.waitForSelector(graph);
-  const tables = () => page.$$eval('.unseen table.functions tbody tr', (rows) => Object.fromEntries(rows.map((row) => [row.children[2].textContent, row.children[0].textContent.split(' ')[0] + row.children[0].textContent.split(' ')[1].replace(/[^a-z]/g, '')])));
+  const tables = () => page.$$eval('.unseen tbody tr', (rows) => Object.fromEntries(rows.map((row) => [row.children[2].textContent, row.children[0].textContent.split(' ')[0] + row.children[0].textContent.split(' ')[1].replace(/[^a-z]/g, '')])));
   const until = (name) => page.waitForFunction((wanted) => new URL(location.href).searchParams.has(wanted), name);
   const pick = async (depth) => {
     await page.focus('.flame');
     for (let i = 0; i < depth; i++) await page.keyboard.press('ArrowDown');
   };
   checks.equal(JSON.stringify(await tables()), JSON.stringify({ leaf: '6.00s', walk: '3.00s', other: '1.00s', load: '0s' }), 'self times of all');
+  checks.expect((await readAloud(page)).includes('cell: leaf'), 'what the graph shows is read aloud');
   // load › walk › walk › leaf
   await pick(2);
   await page.keyboard.press('d');

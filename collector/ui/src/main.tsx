@@ -3,20 +3,20 @@
 import './style.css';
 import { render } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
-import { along, apiUrl, change, go, href, rangeOf, useAddress } from './core/address';
-import { ask, type SummaryAnswer } from './core/api';
+import { along, change, current, go, href, rangeOf, useAddress } from './core/address';
 import { prepareColours } from './core/colours';
 import { useKeys } from './core/keys';
 import { lost, paused, togglePause, useBehindSeconds } from './core/live';
 import { shown } from './core/names';
+import { askNames } from './core/task-names';
 import { isLive } from './core/time';
 import { Help } from './parts/Help';
 import { RangePicker } from './parts/RangePicker';
 import { Empty } from './parts/Notes';
 import { lazy } from './parts/Lazy';
+import { ProfilePage } from './pages/profile';
 
 const StatusPage = lazy(async () => (await import('./pages/status')).StatusPage);
-const ProfilePage = lazy(async () => (await import('./pages/profile')).ProfilePage);
 const TasksPage = lazy(async () => (await import('./pages/tasks')).TasksPage);
 const WorkersPage = lazy(async () => (await import('./pages/workers')).WorkersPage);
 const ComparePage = lazy(async () => (await import('./pages/compare')).ComparePage);
@@ -26,6 +26,12 @@ const TransfersPage = lazy(async () => (await import('./pages/transfers')).Trans
 const MemoryPage = lazy(async () => (await import('./pages/memory')).MemoryPage);
 const EventsPage = lazy(async () => (await import('./pages/events')).EventsPage);
 const LicensesPage = lazy(async () => (await import('./pages/licenses')).LicensesPage);
+
+/** Views that are not in the page's first script, by their pages' names. */
+const VIEWS_LATER: Record<string, { begin(): Promise<void> } | undefined> = {
+  '': StatusPage, tasks: TasksPage, workers: WorkersPage, compare: ComparePage, 'tasks/~': TaskPage, 'workers/~': WorkerPage,
+  transfers: TransfersPage, memory: MemoryPage, events: EventsPage, licenses: LicensesPage,
+};
 
 const LINKS: [string, string][] = [
   ['', 'Status'], ['profile', 'Profile'], ['compare', 'Compare'], ['tasks', 'Tasks'],
@@ -121,12 +127,13 @@ function Lost() {
   return <div class="lost" role="alert">The collector has not answered for {seconds} s. What you see is what it said before; asking again…</div>;
 }
 
-/** How long the first picture may wait for the names that decide its colours. */
-const NAMES_WAIT_MS = 1000;
+/** How long the first picture may wait for the names that decide its colours, and for the script of its view. */
+const FIRST_WAIT_MS = 1000;
 
-const names = ask<SummaryAnswer>(apiUrl('tasks', new URLSearchParams({ summary: 'true' })), AbortSignal.timeout(NAMES_WAIT_MS));
-names
-  .then((answer) => prepareColours(answer.names.map((task) => task.name)))
-  // The page itself says what is wrong.
-  .catch(() => {})
-  .finally(() => render(<App />, document.getElementById('page')!));
+const first = Promise.allSettled([
+  askNames().then((answer) => prepareColours(answer.names.map((task) => task.name))),
+  VIEWS_LATER[current().page]?.begin(),
+]);
+// What is wrong, and what is late, the page itself says.
+void Promise.race([first, new Promise((done) => setTimeout(done, FIRST_WAIT_MS))])
+  .then(() => render(<App />, document.getElementById('page')!));

@@ -4,6 +4,7 @@
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { onTheme } from '../core/colours';
 import { usePan } from '../core/pan';
+import { useSize } from '../core/size';
 import { nodeAt, Painter, ROW_PX, type Colouring, type View } from './draw';
 import { NO_FUNCTION, type Functions, type Layout } from './layout';
 import { ACTIONS, NodeMenu, type Action } from './NodeMenu';
@@ -38,7 +39,7 @@ export function FlameGraph(properties: Properties) {
   const scroller = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
   const [theme, setTheme] = useState(0);
-  const [size, setSize] = useState({ width: 0, height: 0 });
+  const size = useSize(scroller);
   const [top, setTop] = useState(0);
   const [hover, setHover] = useState<{ node: number; px: number; py: number } | null>(null);
   const [picked, setPicked] = useState(-1);
@@ -61,12 +62,6 @@ export function FlameGraph(properties: Properties) {
     if (node === 0) setMenu(null);
     setHover(null);
   }, [layout]);
-  useEffect(() => {
-    const element = scroller.current!;
-    const observer = new ResizeObserver(() => setSize({ width: element.clientWidth, height: element.clientHeight }));
-    observer.observe(element);
-    return () => observer.disconnect();
-  }, []);
   // The root is at the lower edge of a graph that grows upward.
   useLayoutEffect(() => {
     const element = scroller.current!;
@@ -80,7 +75,7 @@ export function FlameGraph(properties: Properties) {
     if (element.width !== width) element.width = width;
     if (element.height !== height) element.height = height;
     if (width > 0 && height > 0) {
-      element.dataset.rects = String(painter.draw(element, layout, view));
+      element.dataset.rects = String(painter.draw(element, size, layout, view));
       element.dataset.share = String((view.to - view.from) / Math.max(1, layout.total[0]));
     }
   }, [painter, layout, size, view.from, view.to, top, upward, colouring, found]);

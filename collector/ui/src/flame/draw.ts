@@ -3,6 +3,7 @@
 
 import { changeColour, crateColour, isDark, phaseColour, pixelOf, stateColour, taskColour, variable } from '../core/colours';
 import { shown, shortFile, withoutGenerics } from '../core/names';
+import type { Size } from '../core/size';
 import { STATES } from '../core/states';
 import { phasesOf } from './change';
 import { AFTER, BEFORE, NO_FUNCTION, STATE_COUNT, type Functions, type Layout } from './layout';
@@ -88,10 +89,9 @@ export class Painter {
   /** Draws; answers how many rectangles that took. They are made as a picture with a line for each row,
    * which is then drawn as high as rows are: thousands of rectangles given to the canvas one by one took
    * three times as long, half of it when the browser took them over. */
-  draw(canvas: HTMLCanvasElement, layout: Layout, view: View): number {
+  draw(canvas: HTMLCanvasElement, { width, height }: Size, layout: Layout, view: View): number {
     const context = canvas.getContext('2d', { alpha: false });
     if (!context || canvas.width === 0) return 0;
-    const [width, height] = [canvas.clientWidth, canvas.clientHeight];
     const scale = canvas.width / Math.max(1, width);
     context.setTransform(scale, 0, 0, scale, 0, 0);
     context.fillStyle = this.ground;

@@ -25,7 +25,13 @@ export function packed(functions: Functions): Parcel {
   return { names: functions.names, lines: functions.lines, ...Object.fromEntries(columns) };
 }
 
+/** Each column is made when it is first asked for: some are of use only where the pointer is. */
 export function unpacked(parcel: Parcel): Functions {
-  const columns = TEXTS.map((name) => [name, Array.from(parcel[name].numbers, (number) => parcel[name].texts[number])]);
-  return { names: parcel.names, lines: parcel.lines, ...Object.fromEntries(columns) };
+  const functions = { names: parcel.names, lines: parcel.lines };
+  for (const name of TEXTS) {
+    let column: string[] | undefined;
+    const get = () => (column ??= Array.from(parcel[name].numbers, (number) => parcel[name].texts[number]));
+    Object.defineProperty(functions, name, { get, enumerable: true });
+  }
+  return functions as Functions;
 }

@@ -5,6 +5,7 @@ import { apiUrl, change } from '../core/address';
 import { ask, type Run, type RunsAnswer, type SummaryAnswer, type WorkersAnswer } from '../core/api';
 import { taskColour, phaseColour } from '../core/colours';
 import { useAnswer } from '../core/live';
+import { askNames } from '../core/task-names';
 import { duration, pinned } from '../core/time';
 import { Select, type Choice } from './Select';
 
@@ -21,11 +22,15 @@ export interface Fleet {
 }
 
 export function useFleet(): Fleet {
-  const names = useAnswer<SummaryAnswer>('names', (signal) => ask(apiUrl('tasks', new URLSearchParams({ summary: 'true' })), signal), true, EVERY_MS);
-  const workers = useAnswer<WorkersAnswer>('workers', (signal) => ask(apiUrl('workers'), signal), true, EVERY_MS);
-  const runs = useAnswer<RunsAnswer>('runs', (signal) => ask(apiUrl('runs'), signal), true, EVERY_MS);
-  return { names: names.value, workers: workers.value, runs: runs.value };
+  const fleet = useAnswer<Fleet>('fleet', async (signal) => {
+    // One answer, so that the menus are made once.
+    const [names, workers, runs] = await Promise.all([askNames(), ask<WorkersAnswer>(apiUrl('workers'), signal), ask<RunsAnswer>(apiUrl('runs'), signal)]);
+    return { names, workers, runs };
+  }, true, EVERY_MS);
+  return fleet.value ?? NOTHING_YET;
 }
+
+const NOTHING_YET: Fleet = { names: undefined, workers: undefined, runs: undefined };
 
 interface Properties {
   fleet: Fleet;

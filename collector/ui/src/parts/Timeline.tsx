@@ -4,6 +4,7 @@ import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/ho
 import type { Series, TimelineAnswer } from '../core/api';
 import { onTheme, taskColour } from '../core/colours';
 import { shown } from '../core/names';
+import { useSize } from '../core/size';
 import { clock, digits } from '../core/time';
 import { drawTimeline, LEFT_PX, RIGHT_PX, type Layer } from './timeline-draw';
 
@@ -66,7 +67,7 @@ export function Timeline({ answer, measure, onlyTasks = false, height, band, onS
   const box = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
   const [theme, setTheme] = useState(0);
-  const [width, setWidth] = useState(0);
+  const { width } = useSize(box);
   const [at, setAt] = useState<number | null>(null);
   // Where a press began and where it is, in pixels from the box's left edge.
   const [brush, setBrush] = useState<[number, number] | null>(null);
@@ -74,18 +75,12 @@ export function Timeline({ answer, measure, onlyTasks = false, height, band, onS
   const [from, to] = shownTimes(answer);
   const [begin, filled] = seen(answer);
   useEffect(() => onTheme(() => setTheme((count) => count + 1)), []);
-  useEffect(() => {
-    const element = box.current!;
-    const observer = new ResizeObserver(() => setWidth(element.clientWidth));
-    observer.observe(element);
-    return () => observer.disconnect();
-  }, []);
   useLayoutEffect(() => {
     const element = canvas.current!;
     const scale = devicePixelRatio || 1;
     element.width = Math.round(width * scale);
     element.height = Math.round(height * scale);
-    if (width > 0) drawTimeline(element, { layers, first: answer.first_ns / 1e9, step: answer.step_ns / 1e9, filled, from, to, band });
+    if (width > 0) drawTimeline(element, { width, height, layers, first: answer.first_ns / 1e9, step: answer.step_ns / 1e9, filled, from, to, band });
   }, [layers, width, height, theme, from, to, band?.[0], band?.[1]]);
 
   const plotPx = Math.max(1, width - LEFT_PX - RIGHT_PX);

@@ -11,6 +11,9 @@ export interface Layer {
 
 /** What is drawn. Times are in Unix seconds. */
 export interface Drawing {
+  /** Of the canvas, in the page's pixels. */
+  width: number;
+  height: number;
   /** The lowest first. */
   layers: Layer[];
   first: number;
@@ -35,7 +38,7 @@ const TICK_Y_PX = 26;
 export function drawTimeline(canvas: HTMLCanvasElement, drawing: Drawing): void {
   const context = canvas.getContext('2d');
   if (!context) return;
-  const [width, height] = [canvas.clientWidth, canvas.clientHeight];
+  const { width, height } = drawing;
   const scale = canvas.width / Math.max(1, width);
   context.setTransform(scale, 0, 0, scale, 0, 0);
   context.clearRect(0, 0, width, height);

@@ -7,6 +7,7 @@ import { onTheme, phaseColour, taskColour } from '../core/colours';
 import { nowMs } from '../core/live';
 import { shown } from '../core/names';
 import { usePan } from '../core/pan';
+import { useSize } from '../core/size';
 import { bytes, clock, count, duration, pinned } from '../core/time';
 import { AXIS_PX, drawStream, GUTTER_NARROW_PX, GUTTER_PX, type StreamView } from './draw';
 import { firstEndingAfter, linesOf } from './lanes';
@@ -54,7 +55,7 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
   const scroller = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
   const [theme, setTheme] = useState(0);
-  const [size, setSize] = useState({ width: 0, height: 0 });
+  const size = useSize(scroller);
   const [top, setTop] = useState(0);
   const [hover, setHover] = useState<{ task: number; px: number; py: number } | null>(null);
   const [drawn, setDrawn] = useState(0);
@@ -78,12 +79,6 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
   const whole = AXIS_PX + lines.length * lanePx + 4;
 
   useEffect(() => onTheme(() => setTheme((count) => count + 1)), []);
-  useEffect(() => {
-    const element = scroller.current!;
-    const observer = new ResizeObserver(() => setSize({ width: element.clientWidth, height: element.clientHeight }));
-    observer.observe(element);
-    return () => observer.disconnect();
-  }, []);
   useLayoutEffect(() => {
     const element = canvas.current!;
     const scale = devicePixelRatio || 1;
@@ -91,7 +86,7 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
     if (element.width !== width) element.width = width;
     if (element.height !== height) element.height = height;
     if (width === 0 || height === 0) return;
-    const drawn = drawStream(element, { lines, rows, record }, view);
+    const drawn = drawStream(element, { size, lines, rows, record }, view);
     element.dataset.rects = String(drawn.rects);
     element.dataset.tasks = String(rows.count);
     element.dataset.lines = String(lines.length);

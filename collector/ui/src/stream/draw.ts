@@ -4,6 +4,7 @@
 import type { Task } from '../core/api';
 import { isDark, oklch, phaseColour, pixelOf, taskColour, variable } from '../core/colours';
 import { shown } from '../core/names';
+import type { Size } from '../core/size';
 import { clock, timeStepMs } from '../core/time';
 import { firstEndingAfter, type Lane, type Line } from './lanes';
 import type { Rows } from './rows';
@@ -44,17 +45,18 @@ interface Inks {
 
 /** What is drawn: lines of lanes of rows, of which some are known in whole. */
 export interface Drawn {
+  /** Of the canvas, in the page's pixels. */
+  size: Size;
   lines: Line[];
   rows: Rows;
   record(task: number): Task | undefined;
 }
 
 /** Draws; answers how many rectangles that took, and how many of them are tasks. */
-export function drawStream(canvas: HTMLCanvasElement, { lines, rows, record }: Drawn, view: StreamView): { rects: number; tasks: number } {
+export function drawStream(canvas: HTMLCanvasElement, { size, lines, rows, record }: Drawn, view: StreamView): { rects: number; tasks: number } {
   const context = canvas.getContext('2d', { alpha: false });
   if (!context) return { rects: 0, tasks: 0 };
-  const width = canvas.clientWidth;
-  const height = canvas.clientHeight;
+  const { width, height } = size;
   const scale = canvas.width / Math.max(1, width);
   const inks = { ground: variable('--panel'), line: variable('--line'), soft: variable('--soft'), ink: variable('--ink'), text: variable('--rect-text'), busy: shades() };
   context.setTransform(scale, 0, 0, scale, 0, 0);

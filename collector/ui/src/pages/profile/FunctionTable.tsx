@@ -11,51 +11,63 @@ import type { Loaded } from '../../flame/load';
 interface Properties {
   loaded: Loaded;
   found?: Uint8Array;
-  /** For those who cannot see the graph: few rows, nothing to press. */
-  plain?: boolean;
   onFunction(fn: number): void;
 }
 
 const ROWS = 50;
-const PLAIN_ROWS = 20;
+const SPOKEN_ROWS = 20;
 type Column = 'self' | 'total' | 'name';
 
-export function FunctionTable({ loaded, found, plain = false, onFunction }: Properties) {
+export function FunctionTable({ loaded, found, onFunction }: Properties) {
   const { params } = useAddress();
   const { functions, fnSelf, fnTotal, layout } = loaded;
-  const column = (plain ? 'self' : params.get('sort') ?? 'self') as Column;
+  const column = (params.get('sort') ?? 'self') as Column;
   const [rows, setRows] = useState(ROWS);
   const fitting = useMemo(() => (found ? found.reduce((sum, one) => sum + one, 0) : fnSelf.length), [fnSelf, found]);
-  const limit = plain ? PLAIN_ROWS : rows;
   const shownRows = useMemo(() => {
     const isKept = (fn: number) => !found || found[fn] === 1;
-    if (column !== 'name') return heaviest(column === 'total' ? fnTotal : fnSelf, limit, isKept);
-    return Array.from(fnSelf.keys()).filter(isKept).sort((a, b) => (functions.names[a] < functions.names[b] ? -1 : 1)).slice(0, limit);
-  }, [fnSelf, found, column, limit]);
+    if (column !== 'name') return heaviest(column === 'total' ? fnTotal : fnSelf, rows, isKept);
+    return Array.from(fnSelf.keys()).filter(isKept).sort((a, b) => (functions.names[a] < functions.names[b] ? -1 : 1)).slice(0, rows);
+  }, [fnSelf, found, column, rows]);
   const whole = layout.total[0];
   const head = (name: Column, words: string) => (
     <th class={name === 'name' ? '' : 'number'} aria-sort={column === name ? (name === 'name' ? 'ascending' : 'descending') : undefined}>
-      {plain ? words : <button onClick={() => change({ sort: name === 'self' ? null : name }, true)}>{words}{column === name ? ' ▾' : ''}</button>}
+      <button onClick={() => change({ sort: name === 'self' ? null : name }, true)}>{words}{column === name ? ' ▾' : ''}</button>
     </th>
   );
   return (
-    <div class={plain ? undefined : 'scroll'}>
+    <div class="scroll">
       <table class="functions">
-        {plain && <caption>The functions that cost most</caption>}
         <thead><tr>{head('self', 'Self')}{head('total', 'Total')}{head('name', 'Function')}<th>File</th></tr></thead>
         <tbody>
           {shownRows.map((fn) => (
             <tr key={fn}>
               <td class="number"><i class="bar" style={{ width: `${(100 * fnSelf[fn]) / whole}%` }} />{duration(fnSelf[fn])} <small>{percent(fnSelf[fn], whole)}</small></td>
               <td class="number">{duration(fnTotal[fn])} <small>{percent(fnTotal[fn], whole)}</small></td>
-              <td class="wide">{plain ? shown(functions.names[fn]) : <button class="link" title={shown(functions.names[fn], 600)} onClick={() => onFunction(fn)}><bdi>{labelOf(functions, fn)}</bdi></button>}</td>
+              <td class="wide"><button class="link" title={shown(functions.names[fn], 600)} onClick={() => onFunction(fn)}><bdi>{labelOf(functions, fn)}</bdi></button></td>
               <td class="soft"><bdi>{shown(shortFile(functions.files[fn]), 60)}{functions.lines[fn] > 0 && `:${functions.lines[fn]}`}</bdi></td>
             </tr>
           ))}
         </tbody>
       </table>
-      {!plain && fitting > rows && <button onClick={() => setRows(rows + ROWS)}>Show {ROWS} more of {count(fitting)}</button>}
+      {fitting > rows && <button onClick={() => setRows(rows + ROWS)}>Show {ROWS} more of {count(fitting)}</button>}
       {fitting === 0 && <p class="soft">No function matches.</p>}
+    </div>
+  );
+}
+
+/** For those who cannot see the graph: few rows, nothing to press. */
+export function SpokenTable({ loaded, found }: { loaded: Loaded; found: Uint8Array | undefined }) {
+  const { functions, fnSelf, fnTotal, layout } = loaded;
+  const order = useMemo(() => heaviest(fnSelf, SPOKEN_ROWS, (fn) => !found || found[fn] === 1), [fnSelf, found]);
+  const words = (ns: number) => `${duration(ns)} ${percent(ns, layout.total[0])}`;
+  return (
+    <div class="unseen">
+      <table>
+        <caption>The functions that cost most</caption>
+        <thead><tr><th>Self</th><th>Total</th><th>Function</th></tr></thead>
+        <tbody>{order.map((fn) => <tr key={fn}><td>{words(fnSelf[fn])}</td><td>{words(fnTotal[fn])}</td><td>{shown(functions.names[fn])}</td></tr>)}</tbody>
+      </table>
     </div>
   );
 }

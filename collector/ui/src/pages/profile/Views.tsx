@@ -16,7 +16,7 @@ import { search, totalBelow } from '../../flame/search';
 import { Empty } from '../../parts/Notes';
 import { addChange, Changes, changesOf, NO_CHANGES } from './Changes';
 import { Costliest } from './Costliest';
-import { FunctionTable } from './FunctionTable';
+import { FunctionTable, SpokenTable } from './FunctionTable';
 import { Legend } from './Legend';
 import { FILTERS, filtersOf, type Pairs } from './question';
 import { SandwichView } from './SandwichView';
@@ -127,7 +127,7 @@ export function Views({ loaded: whole, isOld, fixed = [] }: Properties) {
             colouring={colouring} found={found?.functions} shown={match >= 0 ? found?.nodes[match] : undefined} onZoom={setZoom} onAction={act}
           />
           <Legend loaded={loaded} colouring={colouring} />
-          <div class="unseen"><FunctionTable loaded={loaded} found={found?.functions} plain onFunction={setFunction} /></div>
+          <SpokenTable loaded={loaded} found={found?.functions} />
         </>
       )}
       {view === 'table' && <FunctionTable loaded={loaded} found={found?.functions} onFunction={setFunction} />}
