@@ -394,8 +394,11 @@ async function liveAndPaused() {
   checks.equal(asked, before, 'a paused page does not ask');
   await page.keyboard.press(' ');
   await page.waitForRequest(/timeline/);
+  await page.evaluate(() => scrollTo(0, document.documentElement.scrollHeight));
   await page.context().route('**/api/v1/**', (route) => route.abort());
   await page.waitForSelector('.lost');
+  const { y } = await page.locator('.lost').boundingBox();
+  checks.expect(y >= 0 && y < 100, 'who has scrolled sees too that the connection is lost', String(y));
   checks.expect(await page.isVisible(graph), 'what was seen stays when the connection is lost');
   await page.context().unroute('**/api/v1/**');
   await page.waitForSelector('.lost', { state: 'detached', timeout: 30_000 });
@@ -442,6 +445,16 @@ async function hostileNames() {
     await checkForm(page, checks, `hostile ${path}`);
   }
   await page.context().close();
+  const phone = await open(browser, checks, { size: 'phone' });
+  await answerWith(phone, hostile(ATTACKS));
+  for (const path of ['', 'tasks', 'memory', 'events', `profile?view=sandwich&fn=${ATTACKS.find((name) => name.length > 4000)}`]) {
+    await phone.goto(at(path));
+    await settled(phone);
+    await checkForm(phone, checks, `hostile ${path.slice(0, 40)} on a phone`);
+    const seen = await phone.$eval('nav [aria-current]', (link) => link.getBoundingClientRect().right <= innerWidth);
+    checks.expect(seen, `the page's link is seen on a phone: ${path.slice(0, 40)}`);
+  }
+  await phone.context().close();
 }
 
 async function nobodyThere() {
@@ -481,6 +494,7 @@ async function manyTasksStaySmall() {
   // At most so many are drawn one by one; how busy the lanes were is one picture.
   checks.expect(rects > 0 && rects <= 3001, '40,000 tasks are drawn with few rectangles', String(rects));
   await page.waitForSelector('text=more tasks than are drawn');
+  await page.waitForSelector('text=zoom in to see those of others');
   await page.waitForSelector('.timeline canvas');
   await checkForm(page, checks, '40,000 tasks');
   await page.context().close();

@@ -27,6 +27,9 @@ const MemoryPage = lazy(async () => (await import('./pages/memory')).MemoryPage)
 const EventsPage = lazy(async () => (await import('./pages/events')).EventsPage);
 const LicensesPage = lazy(async () => (await import('./pages/licenses')).LicensesPage);
 
+/** How much of the link before the current page's is seen. */
+const SEEN_BEFORE_PX = 90;
+
 /** Views that are not in the page's first script, by their pages' names. */
 const VIEWS_LATER: Record<string, { begin(): Promise<void> } | undefined> = {
   '': StatusPage, tasks: TasksPage, workers: WorkersPage, compare: ComparePage, 'tasks/~': TaskPage, 'workers/~': WorkerPage,
@@ -47,6 +50,9 @@ function App() {
   useEffect(() => {
     const words = item === null ? LINKS.find(([to]) => to === page)?.[1] ?? page : shown(item, 60);
     document.title = page === '' ? 'Emberline' : `${words} · Emberline`;
+    // On a phone there is not room for all of them.
+    const shownLink = document.querySelector('nav [aria-current]');
+    shownLink?.parentElement?.scrollTo({ left: (shownLink as HTMLElement).offsetLeft - SEEN_BEFORE_PX });
   }, [page, item]);
   useKeys((key, target) => {
     const at = ['1', '2', '3', '4', '5', '6', '7', '8'].indexOf(key);
@@ -58,19 +64,21 @@ function App() {
   });
   return (
     <div onClick={follow}>
-      <header>
-        <a class="brand" href={href('', along())}>Emberline</a>
-        <nav aria-label="Pages">
-          {LINKS.map(([to, words]) => (
-            <a key={to} href={href(to, along())} aria-current={page === to ? 'page' : page === `${to}/~` ? 'true' : undefined}>{words}</a>
-          ))}
-        </nav>
-        <span class="gap" />
-        <RangePicker />
-        <Live pinned={!isLive(rangeOf(params))} />
-        <button class="round" aria-label="Help" title="Help (?)" onClick={() => setHelp(true)}>?</button>
-      </header>
-      <Lost />
+      <div class="top">
+        <header>
+          <a class="brand" href={href('', along())}>Emberline</a>
+          <nav aria-label="Pages">
+            {LINKS.map(([to, words]) => (
+              <a key={to} href={href(to, along())} aria-current={page === to ? 'page' : page === `${to}/~` ? 'true' : undefined}>{words}</a>
+            ))}
+          </nav>
+          <span class="gap" />
+          <RangePicker />
+          <Live pinned={!isLive(rangeOf(params))} />
+          <button class="round" aria-label="Help" title="Help (?)" onClick={() => setHelp(true)}>?</button>
+        </header>
+        <Lost />
+      </div>
       <main>{view(page, item)}</main>
       <footer><a href={href('licenses')}>Licences</a></footer>
       {help && <Help onClose={() => setHelp(false)} />}
@@ -109,8 +117,10 @@ function follow(event: MouseEvent) {
 function Live({ pinned }: { pinned: boolean }) {
   const behind = useBehindSeconds();
   const isPaused = paused.use() !== null;
+  const isLost = lost.use() !== null;
   if (pinned) return <button class="live pinned" title="This range stands still; follow the newest data again" onClick={() => change({ from: null, to: null, zoom: null })}>Pinned · go live</button>;
   if (isPaused) return <button class="live paused" title="Go on (space)" onClick={togglePause}>Paused · +{behind} s waiting</button>;
+  if (isLost) return <button class="live paused" title="Pause (space)" onClick={togglePause}>No answer</button>;
   return <button class="live" title="Pause (space)" onClick={togglePause}><i />Live</button>;
 }
 

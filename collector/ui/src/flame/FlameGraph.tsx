@@ -47,6 +47,8 @@ export function FlameGraph(properties: Properties) {
   // Of the picked node.
   const [menu, setMenu] = useState<{ px: number; py: number } | null>(null);
   const pickedPath = useRef('');
+  // How much of the graph is below what is seen.
+  const belowPx = useRef(0);
   const rows = layout.rowStarts.length - 1;
   const painter = useMemo(() => new Painter(functions, rootLabel), [functions, rootLabel, theme]);
   const from = free?.from ?? layout.x[zoom];
@@ -62,12 +64,19 @@ export function FlameGraph(properties: Properties) {
     if (node === 0) setMenu(null);
     setHover(null);
   }, [layout]);
-  // The root is at the lower edge of a graph that grows upward.
+  // The root is at the lower edge of a graph that grows upward, and stays where it is when rows come and go.
   useLayoutEffect(() => {
     const element = scroller.current!;
     element.scrollTop = upward ? element.scrollHeight : 0;
     setTop(element.scrollTop);
-  }, [upward, rows > 0]);
+    belowPx.current = 0;
+  }, [upward]);
+  useLayoutEffect(() => {
+    if (!upward) return;
+    const element = scroller.current!;
+    element.scrollTop = element.scrollHeight - element.clientHeight - belowPx.current;
+    setTop(element.scrollTop);
+  }, [rows]);
   useLayoutEffect(() => {
     const element = canvas.current!;
     const scale = devicePixelRatio || 1;
@@ -158,7 +167,11 @@ export function FlameGraph(properties: Properties) {
       <div
         ref={scroller} class="flame" tabIndex={0} role="application" aria-label={`${properties.label}. Arrow keys move, Enter zooms, Escape goes up.`}
         style={{ height: `${rows * ROW_PX}px` }}
-        onScroll={(event) => { setTop(event.currentTarget.scrollTop); setHover(null); }}
+        onScroll={({ currentTarget: { scrollTop, scrollHeight, clientHeight } }) => {
+          belowPx.current = scrollHeight - clientHeight - scrollTop;
+          setTop(scrollTop);
+          setHover(null);
+        }}
         {...pan.handlers}
         onClick={(event) => {
           if (pan.wasDrag()) return;

@@ -67,7 +67,7 @@ function EventRow({ event }: { event: FleetEvent }) {
   const { kind, data } = event;
   const [worker, name] = [text(data.worker), text(data.name)];
   const isTask = kind.startsWith('task_');
-  const took = typeof data.duration_ns === 'number' && kind !== 'task_started' ? duration(data.duration_ns) : '';
+  const took = typeof data.duration_ns === 'number' && !kind.endsWith('_started') ? duration(data.duration_ns) : '';
   const more = [text(data.outcome), took, text(data.cause), text(data.file), text(data.reason), kind === 'missed' ? `${text(data.count)} events` : ''].filter((part) => part !== '').join(', ');
   return (
     <tr>

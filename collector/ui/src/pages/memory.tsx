@@ -18,9 +18,11 @@ const FIRST = ['process_memory', 'managed_memory', 'spilled_memory', 'host_memor
 
 function writtenAs(unit: string): (value: number) => string {
   const known = shown(unit, 20);
-  if (known.startsWith('bytes')) return (value) => bytes(value) + known.slice(5);
+  if (isBytes(unit)) return (value) => bytes(value) + known.slice(5);
   return (value) => `${digits(value)} ${known}`.trim();
 }
+
+const isBytes = (unit: string) => unit.startsWith('bytes');
 
 export function MemoryPage() {
   const { params } = useAddress();
@@ -76,7 +78,8 @@ interface ChartProperties {
 }
 
 function Chart({ measure, series, isAligned, isAlone }: ChartProperties) {
-  const written = writtenAs(series[0].unit);
+  const { unit } = series[0];
+  const written = writtenAs(unit);
   const highest = [...series].sort((a, b) => (b.peak ?? 0) - (a.peak ?? 0)).slice(0, LINES_MAX);
   const lines = highest.map((one) => ({
     name: nameOf(one), colour: taskColour(nameOf(one)), times: one.points.map(([at]) => at / 1e9), values: one.points.map(([, mean]) => mean),
@@ -84,9 +87,9 @@ function Chart({ measure, series, isAligned, isAlone }: ChartProperties) {
   const words = shown(measure.replaceAll('_', ' '), 60);
   return (
     <section>
-      <h2>{words} <small>{isAlone ? '' : <button class="link" onClick={() => change({ measure })}>alone</button>}{series.length > LINES_MAX && ` ${LINES_MAX} of ${count(series.length)} with the highest peaks`}</small></h2>
+      <h2>{words} <small>{!isBytes(unit) && unit !== '' && <>{shown(unit, 20)} </>}{isAlone ? '' : <button class="link" onClick={() => change({ measure })}>show alone</button>}{series.length > LINES_MAX && ` ${LINES_MAX} of ${count(series.length)} with the highest peaks`}</small></h2>
       <Lines
-        lines={lines} label={`${words} by worker`} height={isAlone ? 320 : 130} isAligned={isAligned} written={written}
+        lines={lines} label={`${words} by worker`} height={isAlone ? 320 : 130} isAligned={isAligned} written={isBytes(unit) ? written : digits}
         onSelect={isAligned ? undefined : (from, to) => change({ from: pinned(from * 1000), to: pinned(to * 1000) })}
       />
       <div class="scroll">

@@ -1,7 +1,9 @@
 // The ledger: tasks by name, and what every thread worked on.
 
+import { useMemo } from 'preact/hooks';
 import { apiUrl, change, rangeOf, useAddress } from '../core/address';
-import { ask, type SummaryAnswer, type TasksAnswer, type TimelineAnswer } from '../core/api';
+import { ask, type SummaryAnswer, type Task, type TasksAnswer, type TimelineAnswer } from '../core/api';
+import { heaviest } from '../core/heaviest';
 import { asked, noteNow, nowMs, paused, useAnswer } from '../core/live';
 import { count, isLive, pinned, rangeWords, timeMs } from '../core/time';
 import { Empty, Loading, Refused } from '../parts/Notes';
@@ -12,7 +14,7 @@ import { TaskRows } from '../parts/TaskRows';
 import { Timeline } from '../parts/Timeline';
 import { askStream } from '../flame/ask';
 import type { Stream } from '../stream/rows';
-import { TaskStream } from '../stream/TaskStream';
+import { outlineOf, TaskStream } from '../stream/TaskStream';
 
 /** Tasks that are asked for with all that is known of them. Of more, the outlines are asked for too: fewer
  * while they are asked for again and again. */
@@ -22,6 +24,12 @@ const OUTLINES_LIVE = 100_000;
 const NAMES_MAX = 40;
 const SLOWEST = 8;
 const OUTCOMES = ['running', 'ok', 'erred', 'cancelled', 'panicked', 'lost'];
+
+/** Of all tasks whose outlines are here, not only of those whose records are. */
+function slowestOf(stream: Stream): Task[] {
+  const { starts, ends } = stream.rows;
+  return heaviest(Float64Array.from(starts, (start, task) => ends[task] - start), SLOWEST).map((task) => outlineOf(stream, task));
+}
 
 export function TasksPage() {
   const { params } = useAddress();
@@ -45,6 +53,7 @@ export function TasksPage() {
     `${key} ${isMany}`, async (signal) => (isMany ? askStream(apiUrl('tasks', question([['format', 'columns'], ['limit', outlines]])), signal) : undefined), live && isMany, 3000,
   );
   const stream = isMany ? all.value : undefined;
+  const slowestOfAll = useMemo(() => stream && slowestOf(stream), [stream]);
   const recordsIn = async (from: number, to: number, signal: AbortSignal) =>
     (await ask<TasksAnswer>(apiUrl('tasks', new URLSearchParams([['from', pinned(from)], ['to', pinned(to)], ...filters, ['limit', String(STREAM_ROWS)]])), signal)).tasks;
   // Sums of all tasks, however many there are.
@@ -58,7 +67,10 @@ export function TasksPage() {
   if (!rows.value || !summary.value) return <Loading problem={problem} />;
   const now = pausedAt ?? nowMs();
   const [fromMs, toMs] = [timeMs(range.from, now), timeMs(range.to, now)];
-  const slowest = [...rows.value.tasks].sort((a, b) => b.duration_ns - a.duration_ns).slice(0, SLOWEST);
+  // Known before the outlines are, so that the page does not jump when they come.
+  const isCut = isMany && (stream ? stream.rows.count < stream.total : rows.value.total > Number(outlines));
+  const slowest = slowestOfAll ?? [...rows.value.tasks].sort((a, b) => b.duration_ns - a.duration_ns).slice(0, SLOWEST);
+  const compared = stream ? stream.rows.count : rows.value.tasks.length;
   return (
     <>
       <div class="filters">
@@ -76,7 +88,7 @@ export function TasksPage() {
         </Empty>
       ) : (
         <>
-          {isMany && !(stream && stream.rows.count === stream.total) && (
+          {isCut && (
             <section>
               <h2>Threads busy <small>more tasks than are drawn below; drag to look into a part</small></h2>
               {busy.value && <Timeline answer={busy.value} measure="total" onlyTasks height={92} onSelect={(from, to) => change({ from: pinned(from * 1000), to: pinned(to * 1000) })} />}
@@ -84,7 +96,7 @@ export function TasksPage() {
           )}
           <section><h2>By thread</h2><TaskStream answer={rows.value} all={stream} recordsIn={recordsIn} fromMs={fromMs} toMs={toMs} heightMax={380} names={summary.value.names} /></section>
           <section>
-            <h2>Slowest <small>of the {isMany && 'newest '}{count(rows.value.tasks.length)}{!isMany && ' above'}</small></h2>
+            <h2>Slowest <small>of {compared < rows.value.total && 'the newest '}{count(compared)} tasks; one shows the profile of its very time</small></h2>
             <TaskRows tasks={slowest} />
           </section>
           <section><h2>By name</h2><TaskNames names={summary.value.names} rowsMax={NAMES_MAX} /></section>

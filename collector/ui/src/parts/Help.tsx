@@ -17,7 +17,7 @@ export function Help({ onClose }: { onClose(): void }) {
   useEffect(() => dialog.current?.showModal(), []);
   return (
     <dialog ref={dialog} onClose={onClose} onClick={(event) => { if (event.target === dialog.current) onClose(); }} aria-label="Help">
-      <h2>Keys</h2>
+      <h2 tabIndex={-1} autofocus>Keys</h2>
       <dl class="keys">{KEYS.map(([key, words]) => <div key={key}><dt><kbd>{key}</kbd></dt><dd>{words}</dd></div>)}</dl>
       <h2>Words</h2>
       <p><b>Total</b> is the time in a function and in all that it calls; <b>self</b> is its own part. Time is thread time: two threads that run for a second took two seconds.</p>

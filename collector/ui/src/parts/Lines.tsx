@@ -50,12 +50,12 @@ export function Lines({ lines, label, height, isAligned, written, onSelect }: Pr
     const axis = { stroke: variable('--soft'), grid: { stroke: variable('--line'), width: 1 }, ticks: { show: false }, font: '11px system-ui, sans-serif' };
     const drawn = new uPlot(
       {
-        width: element.clientWidth, height, padding: [8, 8, 0, 0], legend: { show: false },
+        width: element.clientWidth, height, padding: [8, 30, 0, 0], legend: { show: false },
         cursor: { drag: { x: onSelect !== undefined, y: false, setScale: false, dist: 4 }, points: { show: false } },
-        scales: { x: { time: !isAligned }, y: { range: (_u, _min, max) => [0, Math.max(1e-9, max * 1.08)] } },
+        scales: { x: { time: !isAligned }, y: { range: (_u, _min, max) => [0, max > 0 ? max * 1.08 : 1] } },
         axes: [
           { ...axis, values: (_u, splits) => splits.map((s) => (isAligned ? duration(s * 1e9) : clock(s * 1000))), space: 90, size: 26 },
-          { ...axis, values: (_u, splits) => splits.map(written), size: 66, space: 26 },
+          { ...axis, values: (_u, splits) => splits.map(written).map((text, i, all) => (text === all[i - 1] ? '' : text)), size: 66, space: 26 },
         ],
         series: [{}, ...(JSON.parse(names) as [string, string][]).map(([name, stroke]) => ({ label: name, stroke, width: 1.5, points: { show: false } }))],
         hooks: {

@@ -9,7 +9,7 @@ import { shown } from '../core/names';
 import { usePan } from '../core/pan';
 import { useSize } from '../core/size';
 import { bytes, clock, count, duration, pinned } from '../core/time';
-import { AXIS_PX, drawStream, GUTTER_NARROW_PX, GUTTER_PX, type StreamView } from './draw';
+import { AXIS_PX, busyShade, drawStream, GUTTER_NARROW_PX, GUTTER_PX, type StreamView } from './draw';
 import { firstEndingAfter, linesOf } from './lanes';
 import { keyOf, keyOfRecord, streamOf, type Stream } from './rows';
 
@@ -75,6 +75,8 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
   const from = (free?.from ?? Math.max(fromMs, rows.baseMs - 0.02 * (toMs - rows.baseMs))) - rows.baseMs;
   const to = (free?.to ?? toMs) - rows.baseMs;
   const typicalMs = useMemo(() => new Map((names ?? []).flatMap(({ name, durations }) => (durations ? [[name, durations.p50_ns / 1e6] as const] : []))), [names]);
+  /** Whether the records of what is shown are asked for: phases are only in these. */
+  const isTold = free !== null && drawn > 0 && drawn <= RECORDS_MAX;
   const view: StreamView = { from, to, top, lanePx, gutterPx, typicalMs };
   const whole = AXIS_PX + lines.length * lanePx + 4;
 
@@ -93,7 +95,7 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
     setDrawn(drawn.tasks);
   }, [theme, size, lines, records, from, to, top, lanePx, typicalMs]);
   useEffect(() => {
-    if (!all || !recordsIn || !free || drawn === 0 || drawn > RECORDS_MAX) return;
+    if (!all || !recordsIn || !isTold) return;
     const stop = new AbortController();
     // Without them there are outlines; what is wrong is told by the page itself.
     const timer = setTimeout(() => recordsIn(rows.baseMs + from, rows.baseMs + to, stop.signal).then(setTold, () => {}), STILL_MS);
@@ -101,7 +103,7 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
       clearTimeout(timer);
       stop.abort();
     };
-  }, [all, free, drawn > 0 && drawn <= RECORDS_MAX]);
+  }, [all, free, isTold]);
 
   function lineAt(event: MouseEvent) {
     const y = event.clientY - canvas.current!.getBoundingClientRect().top;
@@ -157,7 +159,7 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
         <button aria-pressed={isAllClosed} onClick={() => change({ closed: isAllClosed ? null : ALL_CLOSED })}>one line a worker</button>
         <small class="soft">
           {count(rows.count)}{rows.count < stream.total && <> newest of {count(stream.total)}</>} tasks
-          {leftOut > 0 && <>, {count(leftOut)} that overlap too much not drawn</>}; drag moves, Ctrl + wheel zooms, a click shows the task's profile, one on a worker's name closes it
+          {leftOut > 0 && <>, {count(leftOut)} that overlap too much not drawn</>}; drag moves, <span class="by-mouse">Ctrl + wheel zooms</span><span class="by-touch">two fingers zoom</span>, a click shows the task's profile, one on a worker's name closes it
         </small>
       </div>
       <div
@@ -177,9 +179,11 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
         <canvas ref={canvas} aria-hidden="true" />
         <div class="outlines" style={{ height: `${whole}px` }} />
       </div>
-      {phases.length > 0 && (
+      {(phases.length > 0 || drawn < rows.count) && (
         <p class="legend">
           <span class="soft">a bar has its task's colour while it executes</span>
+          {drawn < rows.count && <span><i class="dot" style={{ background: busyShade() }} />tasks too short to draw: the stronger, the busier</span>}
+          {all && !isTold && <span class="soft">phases are shown of the newest {count(answer.tasks.length)}; zoom in to see those of others</span>}
           {phases.map((name) => <span key={name}><i class="dot" style={{ background: phaseColour(name) }} /><bdi>{shown(name, 28)}</bdi></span>)}
           <span>✕ failed: black, or white in the dark</span>
         </p>
@@ -200,13 +204,15 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
   );
 }
 
+export const UNKNOWN_KEY = '…';
+
 /** As much of a task as its outline tells. */
-function outlineOf({ rows }: Stream, task: number): Task {
+export function outlineOf({ rows }: Stream, task: number): Task {
   const { worker, epoch, id: thread_id, name: thread_name } = rows.threads[rows.thread[task]];
   const outcome = rows.outcomes[rows.outcome[task]];
   const [start_ns, end_ns] = [rows.starts, rows.ends].map((times) => (rows.baseMs + times[task]) * 1e6);
   return {
-    worker, epoch, thread_id, thread_name, outcome, id: rows.ids[task], name: rows.names[rows.name[task]], key: '…', cause: '',
+    worker, epoch, thread_id, thread_name, outcome, id: rows.ids[task], name: rows.names[rows.name[task]], key: UNKNOWN_KEY, cause: '',
     start_ns, stop_ns: outcome === 'running' ? null : end_ns, duration_ns: end_ns - start_ns,
   };
 }

@@ -3,7 +3,7 @@
 
 import type { Task } from '../core/api';
 import { isDark, oklch, phaseColour, pixelOf, taskColour, variable } from '../core/colours';
-import { shown } from '../core/names';
+import { middleCut, shown } from '../core/names';
 import type { Size } from '../core/size';
 import { clock, timeStepMs } from '../core/time';
 import { firstEndingAfter, type Lane, type Line } from './lanes';
@@ -216,6 +216,9 @@ function busyUntil(lane: Lane, ms: number, from: number): number {
   return lane.busy[i] + (i < lane.starts.length ? Math.max(0, ms - lane.starts[i]) : 0);
 }
 
+/** A shade of a thread that was half busy with tasks too short to be drawn. */
+export const busyShade = () => shades()[SHADES >> 1];
+
 function shades(): string[] {
   const [light, step] = isDark() ? [0.32, 0.055] : [0.92, -0.05];
   return Array.from({ length: SHADES }, (_, i) => oklch(light + i * step, 0.02 + i * 0.014, 50));
@@ -305,11 +308,11 @@ function drawNames(context: CanvasRenderingContext2D, lines: Line[], view: Strea
     if (taken.some((other) => Math.abs(other - y) < NAME_PX)) return;
     taken.push(y);
     context.fillStyle = ink;
-    context.fillText(text.length <= letters ? text : `${text.slice(0, letters - 1)}…`, 4, y);
+    context.fillText(middleCut(text, letters), 4, y);
   };
   for (let i = first; i < last; i++) {
     const { lanes, worker, isClosed } = lines[i];
-    if (lines[i].first || i === first) write(i, `${isClosed ? '▸' : '▾'} ${shown(worker, 40)}${isClosed ? '' : ` ${shown(lanes[0].thread, 40)}`}`, inks.ink);
+    if (lines[i].first || i === first) write(i, `${isClosed ? '▸' : '▾'} ${shown(worker, 40)}${isClosed || view.gutterPx < GUTTER_PX ? '' : ` ${shown(lanes[0].thread, 40)}`}`, inks.ink);
   }
   for (let i = first + 1; i < last; i++) {
     const [lane] = lines[i].lanes;

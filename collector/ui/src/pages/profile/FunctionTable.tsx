@@ -37,7 +37,7 @@ export function FunctionTable({ loaded, found, onFunction }: Properties) {
   );
   return (
     <div class="scroll">
-      <table class="functions">
+      <table class="functions with-files">
         <thead><tr>{head('self', 'Self')}{head('total', 'Total')}{head('name', 'Function')}<th>File</th></tr></thead>
         <tbody>
           {shownRows.map((fn) => (

@@ -48,7 +48,7 @@ export function SandwichView({ loaded, colouring, found, onFunction, onAction }:
   return (
     <div class="sandwich">
       <h2><bdi>{shown(functions.names[fn])}</bdi></h2>
-      <p class="soft"><bdi>{shown(shortFile(functions.files[fn]))}</bdi> self {duration(fnSelf[fn])} ({percent(fnSelf[fn], whole)}), total {duration(fnTotal[fn])} ({percent(fnTotal[fn], whole)})</p>
+      <p class="soft">{functions.files[fn] !== '' && <><bdi>{shown(shortFile(functions.files[fn]))}</bdi> · </>}self {duration(fnSelf[fn])} ({percent(fnSelf[fn], whole)}), total {duration(fnTotal[fn])} ({percent(fnTotal[fn], whole)})</p>
       <h3>Called by</h3>
       <FlameGraph {...graph} layout={halves.callers} label={`Callers of ${labelOf(functions, fn)}`} upward onZoom={choose(halves.callers)} onAction={onAction} />
       <h3>Calls</h3>
