@@ -28,7 +28,9 @@ const OUTCOMES = ['running', 'ok', 'erred', 'cancelled', 'panicked', 'lost'];
 /** Of all tasks whose outlines are here, not only of those whose records are. */
 function slowestOf(stream: Stream): Task[] {
   const { starts, ends } = stream.rows;
-  return heaviest(Float64Array.from(starts, (start, task) => ends[task] - start), SLOWEST).map((task) => outlineOf(stream, task));
+  const lengths = new Float64Array(starts.length);
+  for (let task = 0; task < lengths.length; task++) lengths[task] = ends[task] - starts[task];
+  return heaviest(lengths, SLOWEST).map((task) => outlineOf(stream, task));
 }
 
 export function TasksPage() {

@@ -14,7 +14,7 @@ export interface Lazy<P> {
 export function lazy<P extends object>(load: () => Promise<ComponentType<P>>): Lazy<P> {
   let loaded: ComponentType<P> | undefined;
   let loading: Promise<void> | undefined;
-  const begin = () => (loading ??= load().then((part) => { loaded = part; }));
+  const begin = () => (loading ??= load().then((part) => { loaded = part; }).finally(() => { loading = undefined; }));
   const Shown = (properties: P) => {
     const [state, setState] = useState<'waiting' | 'there' | 'failed'>('waiting');
     useEffect(() => {
