@@ -1,33 +1,47 @@
-//! Which form a profile is written in.
+//! Which form an answer is written in.
 
 use std::path::Path;
 
-use crate::args::ProfileFormat;
+use crate::args::{ProfileFormat, TasksFormat};
 use crate::exit::BadInput;
 
-/// Endings of files, and the form that each means.
-const ENDINGS: [(&str, ProfileFormat); 4] = [
-    ("svg", ProfileFormat::Svg),
-    ("collapsed", ProfileFormat::Collapsed),
-    ("txt", ProfileFormat::Collapsed),
-    ("json", ProfileFormat::Json),
-];
+/// A form that endings of files can mean.
+pub(crate) trait Form: Copy + 'static {
+    /// Endings, and the form that each means.
+    const ENDINGS: &'static [(&'static str, Self)];
+    /// The form without a file.
+    const TABLE: Self;
+}
+
+impl Form for ProfileFormat {
+    const ENDINGS: &'static [(&'static str, Self)] = &[
+        ("svg", ProfileFormat::Svg),
+        ("collapsed", ProfileFormat::Collapsed),
+        ("txt", ProfileFormat::Collapsed),
+        ("json", ProfileFormat::Json),
+    ];
+    const TABLE: Self = ProfileFormat::Table;
+}
+
+impl Form for TasksFormat {
+    const ENDINGS: &'static [(&'static str, Self)] =
+        &[("trace", TasksFormat::Trace), ("txt", TasksFormat::Table), ("json", TasksFormat::Json)];
+    const TABLE: Self = TasksFormat::Table;
+}
 
 /// What was asked for; else what the file's ending means; else, without a file, a table.
 ///
 /// # Errors
 /// [`BadInput`] for a file whose ending means nothing.
-pub(crate) fn choose(
-    asked: Option<ProfileFormat>,
-    file: Option<&Path>,
-) -> Result<ProfileFormat, BadInput> {
+pub(crate) fn choose<F: Form>(asked: Option<F>, file: Option<&Path>) -> Result<F, BadInput> {
     let Some(file) = file.filter(|_| asked.is_none()) else {
-        return Ok(asked.unwrap_or(ProfileFormat::Table));
+        return Ok(asked.unwrap_or(F::TABLE));
     };
     let ending = file.extension().unwrap_or_default();
-    let known = ENDINGS.into_iter().find(|(known, _)| ending.eq_ignore_ascii_case(known));
-    known.map(|(_, format)| format).ok_or_else(|| {
-        let known = ENDINGS.map(|(ending, _)| format!(".{ending}")).join(", ");
+    let known = F::ENDINGS.iter().find(|(known, _)| ending.eq_ignore_ascii_case(known));
+    known.map(|(_, format)| *format).ok_or_else(|| {
+        let known: Vec<String> = F::ENDINGS.iter().map(|(known, _)| format!(".{known}")).collect();
+        let known = known.join(", ");
         BadInput(format!(
             "the ending of {} says no format; known are {known}\nor give one with --format",
             file.display()
@@ -60,8 +74,21 @@ mod tests {
     #[test]
     fn an_unknown_ending_is_refused_with_the_known_ones() {
         for file in ["a.png", "a", ".svg"] {
-            let error = choose(None, Some(Path::new(file))).unwrap_err().to_string();
+            let error = choose::<ProfileFormat>(None, Some(Path::new(file)));
+            let error = error.unwrap_err().to_string();
             assert!(error.contains(".svg, .collapsed, .txt, .json"), "{error}");
+        }
+    }
+
+    #[test]
+    fn tasks_have_endings_of_their_own() {
+        for (file, expected) in [
+            ("a.json", Some(TasksFormat::Json)),
+            ("a.json.trace", Some(TasksFormat::Trace)),
+            ("a.TXT", Some(TasksFormat::Table)),
+            ("a.svg", None),
+        ] {
+            assert_eq!(choose(None, Some(Path::new(file))).ok(), expected, "{file}");
         }
     }
 }

@@ -18,6 +18,7 @@ mod grid;
 mod logging;
 mod output;
 mod signals;
+mod trace;
 mod view;
 
 use std::process::ExitCode;

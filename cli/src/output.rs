@@ -1,7 +1,7 @@
 //! Where data goes: stdout, or a file that appears whole or not at all.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -21,6 +21,27 @@ pub(crate) fn print(data: &[u8]) -> anyhow::Result<()> {
     }
 }
 
+/// Writes to the file at `path`, as [`write_file`] does, or without one to stdout, as it is made.
+pub(crate) fn write_to<T>(
+    path: Option<&Path>,
+    make: impl FnOnce(&mut dyn Write) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let Some(path) = path else {
+        let made = make(&mut BufWriter::new(io::stdout().lock()));
+        let is_closed = |error: &anyhow::Error| {
+            let error = error.downcast_ref::<io::Error>();
+            error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+        };
+        return made.map_err(|error| if is_closed(&error) { StdoutClosed.into() } else { error });
+    };
+    replace_with(path, |file| {
+        let mut file = BufWriter::new(file);
+        let made = make(&mut file)?;
+        file.flush().with_context(|| format!("could not write {}", path.display()))?;
+        Ok(made)
+    })
+}
+
 /// A line for the person, on stderr; without one to see it, it is lost.
 pub(crate) fn say(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
@@ -29,27 +50,27 @@ pub(crate) fn say(line: &str) {
 /// Puts `data` in place of the file at `path` in one step: a reader sees the old or the new file,
 /// and a failure leaves the old one. What is not a file, such as /dev/null, is written to.
 pub(crate) fn write_file(path: &Path, data: &[u8]) -> anyhow::Result<()> {
-    let other = fs::metadata(path).is_ok_and(|known| !known.is_file());
-    let written = if other {
-        File::options().write(true).open(path).and_then(|mut file| file.write_all(data))
-    } else {
-        // Through a link, the file that it leads to is replaced, not the link.
-        let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        replace(&target, data)
-    };
-    written.with_context(|| format!("could not write {}", path.display()))
+    write_to(Some(path), |file| {
+        file.write_all(data).with_context(|| format!("could not write {}", path.display()))
+    })
 }
 
-fn replace(path: &Path, data: &[u8]) -> io::Result<()> {
-    let part = part_name(path)?;
-    let written = File::create_new(&part)
-        .and_then(|mut file| file.write_all(data))
-        .and_then(|()| fs::rename(&part, path));
-    if written.is_err() {
+fn replace_with<T>(path: &Path, make: impl FnOnce(File) -> anyhow::Result<T>) -> anyhow::Result<T> {
+    let failed = || format!("could not write {}", path.display());
+    if fs::metadata(path).is_ok_and(|known| !known.is_file()) {
+        return make(File::options().write(true).open(path).with_context(failed)?);
+    }
+    // Through a link, the file that it leads to is replaced, not the link.
+    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let part = part_name(&target).with_context(failed)?;
+    let file = File::create_new(&part).with_context(failed)?;
+    let made =
+        make(file).and_then(|made| fs::rename(&part, &target).with_context(failed).map(|()| made));
+    if made.is_err() {
         // What failed matters, not that the rest of it stays behind.
         let _ = fs::remove_file(&part);
     }
-    written
+    made
 }
 
 /// A name beside `path`, for the same file system, that no other run uses.

@@ -9,6 +9,7 @@
 //!                                     never ends by itself
 //! test-worker expecting ID URL         expects four tasks, runs two and prints `half`; runs the others
 //!                                     when its standard input ends
+//! test-worker traced ID URL           tasks inside and across each other on one thread, with phases
 //! test-worker clock  ID URL OFFSET_MS DRIFT_PPM LEAP_AFTER_MS LEAP_MS
 //!                                     has a wrong clock and short tasks, whose real times it tells,
 //!                                     until its standard input ends
@@ -18,17 +19,20 @@ use std::collections::BTreeMap;
 use std::io::{Read, stdin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use agent::{Agent, ClockShift, ShipReport};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [mode, worker, url, rest @ ..] = &arguments[..] else {
-        bail!("usage: test-worker truth|steady|known|doomed|expecting|clock ID URL [NUMBERS]");
+        bail!(
+            "usage: test-worker truth|steady|known|doomed|expecting|traced|clock ID URL [NUMBERS]"
+        );
     };
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
     let seconds = || -> Result<Duration> {
@@ -59,6 +63,11 @@ fn main() -> Result<()> {
         "expecting" => {
             let agent = start()?;
             expecting();
+            json!({ "report": report(&agent.finish()) })
+        }
+        "traced" => {
+            let agent = start()?;
+            traced();
             json!({ "report": report(&agent.finish()) })
         }
         "clock" => {
@@ -233,6 +242,42 @@ fn expecting() {
             wait_for_end_of_input();
         }
         drop(agent::task("load").key(format!("load-{number}")).start());
+    }
+}
+
+/// Twenty tasks that waited, each with phases and a task of its own; then three futures of which each
+/// ends before the next, all of them begun at once.
+fn traced() {
+    let work = || std::hint::black_box(alpha(Duration::from_micros(200)));
+    for number in 0..20 {
+        let queued = Instant::now();
+        work();
+        let task = agent::task("outer").key(format!("outer \"{number}\"\n")).attempt(2);
+        let mut task = task.label("part", number.to_string()).queued_since(queued).start();
+        {
+            let _phase = agent::phase(agent::Phase::Transfer);
+            work();
+            drop(agent::task("inner").key("inner").start());
+        }
+        let _phase = agent::phase("check");
+        work();
+        task.result_bytes(number);
+    }
+    let turns = |mut left: u32| {
+        std::future::poll_fn(move |_| match left {
+            0 => Poll::Ready(()),
+            _ => {
+                left -= 1;
+                Poll::Pending
+            }
+        })
+    };
+    let future = |left| Box::pin(agent::task("future").key("future").future(turns(left)));
+    let mut futures: Vec<_> = (1..4).map(future).collect();
+    let mut context = Context::from_waker(Waker::noop());
+    while !futures.is_empty() {
+        work();
+        futures.retain_mut(|future| future.as_mut().poll(&mut context).is_pending());
     }
 }
 

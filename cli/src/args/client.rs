@@ -116,10 +116,14 @@ pub(crate) struct ProfileArgs {
     emberline tasks --summary                         counts and percentiles by name\n  \
     emberline tasks --task load --worker worker-3 --limit 100\n  \
     emberline tasks --from -30d --key load-17         one task, whenever it ran\n  \
-    emberline tasks --from -1h --format json > ledger.json")]
+    emberline tasks --from -1h -o ledger.json         for programs\n  \
+    emberline tasks --from -1h --format trace -o trace.json\n\n\
+    A trace has all tasks of the range with their phases; open it at ui.perfetto.dev or\n\
+    chrome://tracing. Without --format the ending of -o decides: .trace, .json, or .txt (a table).\n\
+    Without both it is a table.")]
 pub(crate) struct TasksArgs {
     #[command(flatten)]
-    pub(crate) ask: AskArgs,
+    pub(crate) url: UrlArgs,
 
     #[command(flatten)]
     pub(crate) range: RangeArgs,
@@ -142,9 +146,17 @@ pub(crate) struct TasksArgs {
     pub(crate) summary: bool,
 
     /// Most tasks listed, 1 to 100000: those that started last. What is left out is said. Default:
-    /// 50, as JSON 10000.
+    /// 50, as JSON 10000, as a trace all.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) limit: Option<u32>,
+
+    /// What to write. Default: by the ending of -o, else table.
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub(crate) format: Option<TasksFormat>,
+
+    /// File to write, as a whole or not at all; - is stdout. Default: stdout.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
 }
 
 /// `emberline stacks`
@@ -294,6 +306,17 @@ pub(crate) enum ProfileFormat {
     Json,
     /// Functions by time, for the terminal.
     Table,
+}
+
+/// What tasks are written as.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum TasksFormat {
+    /// Aligned columns, for the terminal.
+    Table,
+    /// As the collector says it, for programs.
+    Json,
+    /// A trace for Perfetto or chrome://tracing.
+    Trace,
 }
 
 /// What rows are written as.

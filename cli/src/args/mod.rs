@@ -12,8 +12,8 @@ pub(crate) use account::{
     BudgetArgs, BudgetRow, ResourcesArgs, RunArgs, RunCommand, RunsArgs, TransfersArgs, WatchArgs,
 };
 pub(crate) use client::{
-    AskArgs, ProfileArgs, ProfileFormat, RangeArgs, RowFormat, StacksArgs, TasksArgs, WorkersArgs,
-    WorkersCommand, WorkersSetArgs, word,
+    AskArgs, ProfileArgs, ProfileFormat, RangeArgs, RowFormat, StacksArgs, TasksArgs, TasksFormat,
+    WorkersArgs, WorkersCommand, WorkersSetArgs, word,
 };
 pub(crate) use doctor::{DoctorArgs, DoctorFormat};
 pub(crate) use service::{DemoArgs, FleetWorkerArgs, ServeArgs};
@@ -145,6 +145,7 @@ mod tests {
                 "[possible values: cpu, runnable, wait, lock, sleep, network, disk, other]",
             ),
             ("profile --format png", "[possible values: svg, collapsed, json, table]"),
+            ("tasks --format svg", "[possible values: table, json, trace]"),
             ("demo --workers 3", "4..=64"),
             ("demo --seconds 0", "0"),
             ("serve --listen 4747", "invalid socket address"),

@@ -10,6 +10,7 @@ pub(crate) mod serve;
 pub(crate) mod stacks;
 pub(crate) mod store;
 pub(crate) mod tasks;
+mod trace;
 pub(crate) mod transfers;
 pub(crate) mod watch;
 pub(crate) mod workers;

@@ -26,7 +26,7 @@ pub(crate) trait Answered: serde::de::DeserializeOwned {
 }
 
 /// Says that an answer lacks what damaged files held, if it does.
-fn damaged(files: &[String]) -> Option<String> {
+pub(crate) fn damaged(files: &[String]) -> Option<String> {
     (!files.is_empty()).then(|| {
         format!("what these damaged files of the store held is missing: {}", files.join(", "))
     })

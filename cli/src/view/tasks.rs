@@ -171,7 +171,7 @@ impl Summary {
     }
 }
 
-fn thinned(rows: u64) -> Option<String> {
+pub(crate) fn thinned(rows: u64) -> Option<String> {
     (rows > 0).then(|| {
         format!(
             "{} tasks have no row: there were too many at once, and they are in sums only",

@@ -15,6 +15,7 @@ mod hostile;
 mod live;
 mod order;
 mod restart;
+mod trace;
 mod truth;
 mod watch;
 mod worker_lost;

@@ -1,0 +1,109 @@
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn task(id: u64, start_ns: i64, duration_ns: u64) -> Task {
+    Task {
+        worker: "w".to_owned(),
+        epoch: "1".to_owned(),
+        id,
+        name: "load".to_owned(),
+        key: String::new(),
+        thread_id: 1,
+        thread_name: String::new(),
+        parent: None,
+        start_ns,
+        duration_ns,
+        outcome: "ok".to_owned(),
+        cause: String::new(),
+        attempt: None,
+        result_bytes: None,
+        type_name: String::new(),
+        labels: BTreeMap::new(),
+        phases: Vec::new(),
+    }
+}
+
+/// What a collector with these tasks and that limit answers about a piece of 100 to 200 ns.
+fn answer(tasks: &[Task], limit: usize, piece: Option<Range<i64>>) -> Page {
+    let Range { start, end } = piece.unwrap_or(100..200);
+    assert!((100..200).contains(&start) && start < end && end <= 200, "{start}..{end}");
+    let overlaps = |task: &&Task| task.start_ns < end && task.stop_ns() >= start;
+    let mut tasks: Vec<Task> = tasks.iter().filter(overlaps).cloned().collect();
+    tasks.sort_by_key(|task| std::cmp::Reverse((task.start_ns, task.id)));
+    let total = tasks.len() as u64;
+    tasks.truncate(limit);
+    let span = Span { from: start.to_string(), to: end.to_string() };
+    let range = Bounds { span, from_ns: start, to_ns: end };
+    Page { range, total, thinned: 7, damaged: vec![format!("file-{}", start / 50)], tasks }
+}
+
+proptest! {
+    /// However many there are and however few an answer holds: each task comes once, in the order of
+    /// starts, or is counted as left out, and those are only such as no question can reach.
+    #[test]
+    fn every_task_of_the_range_comes_once(
+        spans in prop::collection::vec((0i64..220, 0u64..150), 0..120),
+        limit in 1usize..40,
+    ) {
+        let tasks: Vec<Task> = (1u64..)
+            .zip(spans)
+            .map(|(id, (start_ns, duration_ns))| task(id, start_ns, duration_ns))
+            .collect();
+        let mut taken: Vec<Task> = Vec::new();
+        let mut take = |piece: Vec<Task>| {
+            let first = piece.iter().map(|task| task.start_ns).min();
+            let last = taken.iter().map(|task| task.start_ns).max();
+            assert!(first.zip(last).is_none_or(|(first, last)| last < first), "in order");
+            taken.extend(piece);
+            Ok(())
+        };
+        let about = all(&mut |piece| Ok(answer(&tasks, limit, piece)), &mut take).unwrap();
+        let whole = answer(&tasks, usize::MAX, None);
+        let mut ids: Vec<u64> = taken.iter().map(|task| task.id).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        prop_assert_eq!(ids.len(), taken.len(), "none twice");
+        prop_assert_eq!(about.tasks, ids.len() as u64);
+        prop_assert_eq!(about.tasks + about.left_out, whole.total);
+        prop_assert_eq!(about.thinned, 7);
+        // A question about one nanosecond has the tasks that start in it, and at the range's start all
+        // that run: more than a limit of these is out of reach.
+        let starts = |ns: i64| whole.tasks.iter().filter(|task| task.start_ns == ns).count();
+        let at_start = whole.tasks.iter().filter(|task| task.start_ns <= 100).count();
+        if at_start <= limit && (101..200).all(|ns| starts(ns) <= limit) {
+            prop_assert_eq!(about.left_out, 0);
+        }
+    }
+}
+
+#[test]
+fn damaged_files_of_all_answers_are_told_once() {
+    let tasks: Vec<Task> = (0..100).map(|at| task(at, 100 + at as i64, 0)).collect();
+    let about = all(&mut |piece| Ok(answer(&tasks, 10, piece)), &mut |_| Ok(())).unwrap();
+    assert_eq!((about.tasks, about.left_out), (100, 0));
+    assert_eq!(about.damaged, ["file-2", "file-3"]);
+}
+
+#[test]
+fn a_limit_gives_the_newest_and_says_how_many_others_there_are() {
+    let tasks: Vec<Task> = (0..100).map(|at| task(at, 100 + at as i64, 0)).collect();
+    let mut taken = Vec::new();
+    let mut take = |tasks: Vec<Task>| {
+        taken.extend(tasks.iter().map(|task| task.id));
+        Ok(())
+    };
+    let about = newest(&mut |piece| Ok(answer(&tasks, 3, piece)), &mut take).unwrap();
+    assert_eq!((about.tasks, about.left_out), (3, 97));
+    assert_eq!(taken, [99, 98, 97]);
+    assert_eq!(
+        notes(&about),
+        [
+            "97 tasks are not in the trace".to_owned(),
+            crate::view::tasks::thinned(7).unwrap(),
+            crate::view::damaged(&["file-2".to_owned()]).unwrap(),
+        ]
+    );
+}

@@ -1,0 +1,309 @@
+//! Tasks as a trace: the Trace Event Format, which Perfetto and chrome://tracing open.
+//!
+//! A life of a worker is a process there. A thread has a track, on which a task lies inside another
+//! only if it is its child; tasks that overlap it otherwise, as futures do, are on further tracks of the
+//! thread. Phases lie inside their task. What cannot lie on any track, such as waiting in a queue before
+//! the start, is a pair of asynchronous events.
+
+mod lanes;
+mod task;
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::fmt;
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use self::lanes::Lane;
+pub(crate) use self::task::{Phase, Task};
+
+/// Most tracks of a thread: nobody reads more. Past it tasks are asynchronous events, whose tracks are
+/// the reader's to make.
+const LANES_MAX: usize = 64;
+
+const DAY_NS: i64 = 86_400_000_000_000;
+
+/// What is said of the whole trace, at its end.
+#[derive(Serialize, Debug)]
+pub(crate) struct About {
+    /// The range that was asked for, in RFC 3339.
+    pub(crate) from: String,
+    pub(crate) to: String,
+    pub(crate) tasks: u64,
+    /// Tasks that have rows, but too many for an answer.
+    pub(crate) left_out: u64,
+    /// Tasks of which there are no rows.
+    pub(crate) thinned: u64,
+    /// Names of files that are missing from the answer.
+    pub(crate) damaged: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct OtherData<'a> {
+    tool: &'a str,
+    ts_from_unix_ns: i64,
+    #[serde(flatten)]
+    about: &'a About,
+}
+
+/// A trace that is being written.
+#[derive(Debug)]
+pub(crate) struct Trace<W> {
+    out: W,
+    /// What `ts` counts from: midnight before the first task, so that a reader that takes numbers for
+    /// 64-bit floats keeps the nanoseconds of 50 days.
+    base_ns: Option<i64>,
+    events: u64,
+    processes: HashMap<(String, String), u64>,
+    threads: HashMap<(u64, u32), Thread>,
+    /// The number given last to a process or a track: each has one of its own.
+    numbers: u64,
+    /// The id given last to asynchronous events.
+    ids: u64,
+    /// Events of phases that start later than the last task that was written.
+    pending: BinaryHeap<Reverse<Pending>>,
+}
+
+#[derive(Debug)]
+struct Thread {
+    /// Its place among all threads, by which viewers sort.
+    place: u64,
+    lanes: Vec<(u64, Lane)>,
+}
+
+/// An event that waits for its time: in the order of starts, the longer first, then as they came.
+#[derive(PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Pending {
+    start_ns: i64,
+    longer_first: Reverse<i64>,
+    number: u64,
+    text: String,
+}
+
+/// Nanoseconds as microseconds, none of them lost.
+struct Microseconds(i128);
+
+impl fmt::Display for Microseconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (sign, ns) = (if self.0 < 0 { "-" } else { "" }, self.0.unsigned_abs());
+        write!(f, "{sign}{}.{:03}", ns / 1_000, ns % 1_000)
+    }
+}
+
+/// A text as JSON.
+fn quoted(text: &str) -> String {
+    serde_json::to_string(text).expect("a text can be written")
+}
+
+impl<W: Write> Trace<W> {
+    /// Begins a trace.
+    pub(crate) fn new(mut out: W) -> io::Result<Self> {
+        out.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
+        Ok(Trace {
+            out,
+            base_ns: None,
+            events: 0,
+            processes: HashMap::new(),
+            threads: HashMap::new(),
+            numbers: 0,
+            ids: 0,
+            pending: BinaryHeap::new(),
+        })
+    }
+
+    /// How many lives of workers it shows so far.
+    pub(crate) fn processes(&self) -> usize {
+        self.processes.len()
+    }
+
+    /// Writes tasks, none of which started before those of an earlier call.
+    pub(crate) fn write(&mut self, mut tasks: Vec<Task>) -> io::Result<()> {
+        tasks.sort_by_key(|task| (task.start_ns, Reverse(task.stop_ns()), task.id));
+        if self.base_ns.is_none() {
+            let earliest = tasks.iter().map(Task::earliest_ns).min();
+            self.base_ns = earliest.map(|ns| ns.div_euclid(DAY_NS).saturating_mul(DAY_NS));
+        }
+        tasks.iter().try_for_each(|task| self.task(task))
+    }
+
+    /// Writes what is left, and the end.
+    pub(crate) fn finish(mut self, about: &About) -> io::Result<()> {
+        self.pend_until(i64::MAX)?;
+        let base_ns = self.base_ns.unwrap_or(0);
+        self.out.write_all(b"\n],\"otherData\":")?;
+        let tool = concat!("emberline ", env!("CARGO_PKG_VERSION"));
+        let said = OtherData { tool, ts_from_unix_ns: base_ns, about };
+        serde_json::to_writer(&mut self.out, &said)?;
+        self.out.write_all(b"}\n")?;
+        self.out.flush()
+    }
+
+    fn task(&mut self, task: &Task) -> io::Result<()> {
+        self.pend_until(task.start_ns)?;
+        let process = self.process(&task.worker, &task.epoch)?;
+        let parts = task.parts();
+        let (track, fits) = self.track(process, task, &parts.inside)?;
+        let place = (process, track);
+        let span = (task.start_ns, task.stop_ns());
+        let name = quoted(&task.name);
+        let args = serde_json::to_string(&task.args(&parts.summed))?;
+        if fits {
+            self.event(&(self.complete(&name, "task", place, span) + &args + "}"))?;
+            for phase in &parts.inside {
+                let text = self.complete(&quoted(&phase.name), "phase", place, phase.span());
+                self.pend(phase.span(), text + "{}}");
+            }
+        } else {
+            self.ids += 1;
+            let at = (place, self.ids);
+            self.edge('b', &name, at, (span.0, &args))?;
+            for phase in &parts.inside {
+                self.pair(&quoted(&phase.name), at, phase.span(), "{}")?;
+            }
+            self.edge('e', &name, at, (span.1, "{}"))?;
+        }
+        for phase in &parts.beside {
+            self.ids += 1;
+            let args = format!("{{\"task\":{},\"key\":{}}}", task.id, quoted(&task.key));
+            self.pair(&quoted(&phase.name), (place, self.ids), phase.span(), &args)?;
+        }
+        Ok(())
+    }
+
+    /// The number of a worker's life; it is named at its first sight.
+    fn process(&mut self, worker: &str, epoch: &str) -> io::Result<u64> {
+        let key = (worker.to_owned(), epoch.to_owned());
+        if let Some(known) = self.processes.get(&key) {
+            return Ok(*known);
+        }
+        self.numbers += 1;
+        let process = self.numbers;
+        let place = self.processes.len();
+        self.processes.insert(key, process);
+        self.said("process_name", (process, process), "name", &quoted(worker))?;
+        let label = quoted(&format!("epoch {epoch}"));
+        self.said("process_labels", (process, process), "labels", &label)?;
+        let place = place.to_string();
+        self.said("process_sort_index", (process, process), "sort_index", &place)?;
+        Ok(process)
+    }
+
+    /// The track on which a task with these phases fits in; if none does, the thread's first, and `false`.
+    fn track(&mut self, process: u64, task: &Task, inside: &[&Phase]) -> io::Result<(u64, bool)> {
+        let count = self.threads.len() as u64;
+        let thread = (process, task.thread_id);
+        let thread = self.threads.entry(thread);
+        let thread = thread.or_insert_with(|| Thread { place: count, lanes: Vec::new() });
+        for (track, lane) in &mut thread.lanes {
+            if lane.take(task, inside) {
+                return Ok((*track, true));
+            }
+        }
+        let above = thread.lanes.len();
+        if above >= LANES_MAX {
+            return Ok((thread.lanes[0].0, false));
+        }
+        self.numbers += 1;
+        let track = self.numbers;
+        let mut lane = Lane::default();
+        lane.take(task, inside);
+        thread.lanes.push((track, lane));
+        let place = thread.place * LANES_MAX as u64 + above as u64;
+        let mut name = match task.thread_name.as_str() {
+            "" => format!("thread {}", task.thread_id),
+            name => name.to_owned(),
+        };
+        if above > 0 {
+            name += &format!(" ({})", above + 1);
+        }
+        self.said("thread_name", (process, track), "name", &quoted(&name))?;
+        self.said("thread_sort_index", (process, track), "sort_index", &place.to_string())?;
+        Ok((track, true))
+    }
+
+    /// Metadata of a track.
+    fn said(&mut self, what: &str, place: (u64, u64), field: &str, value: &str) -> io::Result<()> {
+        let (process, track) = place;
+        self.event(&format!(
+            "{{\"ph\":\"M\",\"name\":\"{what}\",\"pid\":{process},\"tid\":{track},\
+             \"args\":{{\"{field}\":{value}}}}}"
+        ))
+    }
+
+    fn microseconds(&self, ns: i64) -> Microseconds {
+        Microseconds(i128::from(ns) - i128::from(self.base_ns.unwrap_or(0)))
+    }
+
+    /// An event that has both its ends, up to its arguments.
+    fn complete(
+        &self,
+        name: &str,
+        category: &str,
+        (process, track): (u64, u64),
+        (start_ns, stop_ns): (i64, i64),
+    ) -> String {
+        let ts = self.microseconds(start_ns);
+        let dur = Microseconds(i128::from(stop_ns) - i128::from(start_ns));
+        format!(
+            "{{\"ph\":\"X\",\"cat\":\"{category}\",\"name\":{name},\"pid\":{process},\
+             \"tid\":{track},\"ts\":{ts},\"dur\":{dur},\"args\":"
+        )
+    }
+
+    /// Two asynchronous events: from when to when.
+    fn pair(
+        &mut self,
+        name: &str,
+        at: ((u64, u64), u64),
+        (start_ns, stop_ns): (i64, i64),
+        args: &str,
+    ) -> io::Result<()> {
+        self.edge('b', name, at, (start_ns, args))?;
+        self.edge('e', name, at, (stop_ns, "{}"))
+    }
+
+    /// One end of an asynchronous event.
+    fn edge(
+        &mut self,
+        kind: char,
+        name: &str,
+        ((process, track), id): ((u64, u64), u64),
+        (ns, args): (i64, &str),
+    ) -> io::Result<()> {
+        let ts = self.microseconds(ns);
+        self.event(&format!(
+            "{{\"ph\":\"{kind}\",\"cat\":\"async\",\"id\":\"{id:#x}\",\"name\":{name},\
+             \"pid\":{process},\"tid\":{track},\"ts\":{ts},\"args\":{args}}}"
+        ))
+    }
+
+    /// Keeps an event until its time.
+    fn pend(&mut self, (start_ns, stop_ns): (i64, i64), text: String) {
+        self.numbers += 1;
+        let (longer_first, number) = (Reverse(stop_ns), self.numbers);
+        self.pending.push(Reverse(Pending { start_ns, longer_first, number, text }));
+    }
+
+    /// Writes what was kept and starts no later than that.
+    fn pend_until(&mut self, ns: i64) -> io::Result<()> {
+        while let Some(Reverse(next)) = self.pending.peek()
+            && next.start_ns <= ns
+        {
+            let Some(Reverse(next)) = self.pending.pop() else { break };
+            self.event(&next.text)?;
+        }
+        Ok(())
+    }
+
+    /// Writes one event, on a line of its own.
+    fn event(&mut self, text: &str) -> io::Result<()> {
+        let between: &[u8] = if self.events == 0 { b"\n" } else { b",\n" };
+        self.events += 1;
+        self.out.write_all(between)?;
+        self.out.write_all(text.as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests;

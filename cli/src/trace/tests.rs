@@ -1,0 +1,226 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use expect_test::expect;
+use proptest::prelude::*;
+use serde_json::Value;
+
+use super::*;
+
+fn task(id: u64, thread_id: u32, (start_ns, duration_ns): (i64, u64)) -> Task {
+    Task {
+        worker: "w-1".to_owned(),
+        epoch: "a1".to_owned(),
+        id,
+        name: "load".to_owned(),
+        key: format!("load-{id}"),
+        thread_id,
+        thread_name: "pool-3".to_owned(),
+        parent: None,
+        start_ns,
+        duration_ns,
+        outcome: "ok".to_owned(),
+        cause: String::new(),
+        attempt: None,
+        result_bytes: None,
+        type_name: String::new(),
+        labels: BTreeMap::new(),
+        phases: Vec::new(),
+    }
+}
+
+fn phase(name: &str, start_ns: i64, duration_ns: u64, count: u32) -> Phase {
+    Phase { name: name.to_owned(), start_ns, duration_ns, count }
+}
+
+fn about(tasks: u64) -> About {
+    let (from, to) = ("2026-01-31T12:00:00Z".to_owned(), "2026-01-31T12:05:00Z".to_owned());
+    About { from, to, tasks, left_out: 0, thinned: 0, damaged: Vec::new() }
+}
+
+fn trace_of(tasks: &[Task]) -> String {
+    let mut bytes = Vec::new();
+    let mut trace = Trace::new(&mut bytes).unwrap();
+    trace.write(tasks.to_vec()).unwrap();
+    trace.finish(&about(tasks.len() as u64)).unwrap();
+    String::from_utf8(bytes).unwrap()
+}
+
+/// Noon of 2026-01-31.
+const NOON_NS: i64 = 1_769_860_800_000_000_000;
+
+/// A parent with phases, of which one holds its child; a stranger that overlaps them on the thread; and
+/// names that must stay texts.
+#[test]
+fn a_trace_has_tracks_tasks_phases_and_what_lies_beside() {
+    let mut parent = task(7, 12, (NOON_NS + 1, 100_000));
+    parent.phases = vec![
+        phase("queue", NOON_NS - 2_000, 2_001, 1),
+        phase("transfer", NOON_NS + 1, 50_000, 1),
+        phase("disk-read", NOON_NS + 60_001, 30_000, 4),
+        phase("serialize", NOON_NS + 95_001, 5_000, 1),
+    ];
+    parent.labels = BTreeMap::from([("shard".to_owned(), "7".to_owned())]);
+    (parent.attempt, parent.result_bytes) = (Some(2), Some(1_024));
+    let mut child = task(8, 12, (NOON_NS + 1_001, 9_999));
+    child.parent = Some(7);
+    (child.name, child.outcome) = ("\"},\u{1b}größe".to_owned(), "erred".to_owned());
+    child.cause = "no\nroom".to_owned();
+    let stranger = task(9, 12, (NOON_NS + 2_000, 500));
+    expect![[r#"
+        {"displayTimeUnit":"ns","traceEvents":[
+        {"ph":"M","name":"process_name","pid":1,"tid":1,"args":{"name":"w-1"}},
+        {"ph":"M","name":"process_labels","pid":1,"tid":1,"args":{"labels":"epoch a1"}},
+        {"ph":"M","name":"process_sort_index","pid":1,"tid":1,"args":{"sort_index":0}},
+        {"ph":"M","name":"thread_name","pid":1,"tid":2,"args":{"name":"pool-3"}},
+        {"ph":"M","name":"thread_sort_index","pid":1,"tid":2,"args":{"sort_index":0}},
+        {"ph":"X","cat":"task","name":"load","pid":1,"tid":2,"ts":43200000000.001,"dur":100.000,"args":{"id":7,"key":"load-7","outcome":"ok","thread_id":12,"attempt":2,"result_bytes":1024,"labels":{"shard":"7"},"summed_phases":{"disk-read":{"count":4,"duration_ns":30000}}}},
+        {"ph":"b","cat":"async","id":"0x1","name":"queue","pid":1,"tid":2,"ts":43199999998.000,"args":{"task":7,"key":"load-7"}},
+        {"ph":"e","cat":"async","id":"0x1","name":"queue","pid":1,"tid":2,"ts":43200000000.001,"args":{}},
+        {"ph":"X","cat":"phase","name":"transfer","pid":1,"tid":2,"ts":43200000000.001,"dur":50.000,"args":{}},
+        {"ph":"X","cat":"task","name":"\"},\u001bgröße","pid":1,"tid":2,"ts":43200000001.001,"dur":9.999,"args":{"id":8,"key":"load-8","outcome":"erred","cause":"no\nroom","thread_id":12,"parent":7}},
+        {"ph":"M","name":"thread_name","pid":1,"tid":5,"args":{"name":"pool-3 (2)"}},
+        {"ph":"M","name":"thread_sort_index","pid":1,"tid":5,"args":{"sort_index":1}},
+        {"ph":"X","cat":"task","name":"load","pid":1,"tid":5,"ts":43200000002.000,"dur":0.500,"args":{"id":9,"key":"load-9","outcome":"ok","thread_id":12}},
+        {"ph":"X","cat":"phase","name":"serialize","pid":1,"tid":2,"ts":43200000095.001,"dur":5.000,"args":{}}
+        ],"otherData":{"tool":"emberline 0.1.0","ts_from_unix_ns":1769817600000000000,"from":"2026-01-31T12:00:00Z","to":"2026-01-31T12:05:00Z","tasks":3,"left_out":0,"thinned":0,"damaged":[]}}
+    "#]]
+    .assert_eq(&trace_of(&[stranger, child, parent]));
+}
+
+#[test]
+fn a_trace_of_nothing_is_a_trace() {
+    let trace: Value = serde_json::from_str(&trace_of(&[])).unwrap();
+    assert_eq!(trace["traceEvents"], serde_json::json!([]));
+    assert_eq!(trace["otherData"]["tasks"], 0);
+}
+
+/// Nanoseconds of a number that was written as decimal microseconds; nothing is rounded away.
+fn nanoseconds(number: &Value) -> i64 {
+    let text = number.to_string();
+    let (whole, fraction) = text.split_once('.').unwrap();
+    let digits = format!("{whole}{fraction:0<3}");
+    digits.parse().unwrap()
+}
+
+type Track = (u64, u64);
+type Shown = (u64, String, i64, i64);
+
+/// What a trace shows, if it keeps the format's rules: complete events of a track come in order and
+/// each inside the one before or after it; asynchronous ones are pairs with ids of their own; each
+/// process and track has a name.
+fn check(text: &str) -> (BTreeSet<Shown>, Vec<(String, i64, i64)>) {
+    let trace: Value = serde_json::from_str(text).unwrap();
+    let base_ns = trace["otherData"]["ts_from_unix_ns"].as_i64().unwrap();
+    let (mut tasks, mut phases) = (BTreeSet::new(), Vec::new());
+    let mut open: BTreeMap<Track, Vec<(i64, i64)>> = BTreeMap::new();
+    let mut pairs: BTreeMap<String, Vec<(Value, i64)>> = BTreeMap::new();
+    let (mut named, mut ended) = (BTreeSet::new(), BTreeSet::new());
+    let mut last_ns = i64::MIN;
+    for event in trace["traceEvents"].as_array().unwrap() {
+        let track = (event["pid"].as_u64().unwrap(), event["tid"].as_u64().unwrap());
+        let mut show = |start_ns: i64, stop_ns: i64, event: &Value| {
+            let name = event["name"].as_str().unwrap().to_owned();
+            match event["args"]["id"].as_u64() {
+                Some(id) => assert!(tasks.insert((id, name, start_ns, stop_ns)), "{event} twice"),
+                None => phases.push((name, start_ns, stop_ns)),
+            }
+        };
+        match event["ph"].as_str().unwrap() {
+            "M" => {
+                named.insert(track);
+            }
+            "X" => {
+                let start_ns = base_ns + nanoseconds(&event["ts"]);
+                let stop_ns = start_ns + nanoseconds(&event["dur"]);
+                assert!(last_ns <= start_ns && start_ns <= stop_ns, "in order: {event}");
+                last_ns = start_ns;
+                let above = open.entry(track).or_default();
+                above.retain(|(_, above_ns)| *above_ns > start_ns);
+                let inside = above.iter().all(|(_, above_ns)| stop_ns <= *above_ns);
+                assert!(inside && named.contains(&track), "{event} in {above:?}");
+                above.push((start_ns, stop_ns));
+                show(start_ns, stop_ns, event);
+            }
+            "b" => {
+                let id = event["id"].as_str().unwrap().to_owned();
+                assert!(!ended.contains(&id) && named.contains(&track), "{event}");
+                let start_ns = base_ns + nanoseconds(&event["ts"]);
+                pairs.entry(id).or_default().push((event.clone(), start_ns));
+            }
+            "e" => {
+                let id = event["id"].as_str().unwrap();
+                let begun = pairs.get_mut(id).unwrap();
+                let (begin, start_ns) = begun.pop().unwrap();
+                assert_eq!(begin["name"], event["name"]);
+                if begun.is_empty() {
+                    pairs.remove(id);
+                    ended.insert(id.to_owned());
+                }
+                show(start_ns, base_ns + nanoseconds(&event["ts"]), &begin);
+            }
+            other => panic!("{other}"),
+        }
+    }
+    assert!(pairs.is_empty(), "{pairs:?} never end");
+    phases.sort();
+    (tasks, phases)
+}
+
+fn any_task() -> impl Strategy<Value = Task> {
+    let phases = prop::collection::vec((-20i64..120, 0u64..60, 1u32..3), 0..4);
+    let span = (0i64..100, 0u64..80);
+    (0u32..2, span, prop::option::of(0u64..150), phases).prop_map(
+        |(thread_id, (start_ns, duration_ns), parent, phases)| {
+            let span = (NOON_NS + start_ns, duration_ns);
+            let mut task = Task { parent, ..task(0, thread_id, span) };
+            let made = phases.into_iter().map(|(after_ns, duration_ns, count)| {
+                phase("transfer", task.start_ns + after_ns, duration_ns, count)
+            });
+            task.phases = made.collect();
+            task
+        },
+    )
+}
+
+proptest! {
+    /// Whatever overlaps whatever: the rules of the format hold, and each task and phase is there, to
+    /// the nanosecond.
+    #[test]
+    fn tracks_nest_and_nothing_is_lost(mut tasks in prop::collection::vec(any_task(), 0..150)) {
+        (0..).zip(&mut tasks).for_each(|(id, task)| task.id = id);
+        let (shown, phases) = check(&trace_of(&tasks));
+        let expected = tasks.iter();
+        let expected = expected.map(|t| (t.id, t.name.clone(), t.start_ns, t.stop_ns()));
+        prop_assert_eq!(shown, expected.collect::<BTreeSet<Shown>>());
+        let single = tasks.iter().flat_map(|task| &task.phases).filter(|phase| phase.count == 1);
+        let mut single: Vec<_> = single
+            .map(|phase| (phase.name.clone(), phase.span().0, phase.span().1))
+            .collect();
+        single.sort();
+        prop_assert_eq!(phases, single);
+    }
+}
+
+/// More tasks at once than a thread has tracks: the others are pairs of events, and all are shown.
+#[test]
+fn past_the_limit_of_tracks_tasks_are_asynchronous() {
+    let count = LANES_MAX as u64 + 10;
+    let mut tasks: Vec<Task> =
+        (0..count).map(|id| task(id, 1, (NOON_NS + id as i64, 1_000))).collect();
+    for task in &mut tasks {
+        task.phases = vec![phase("transfer", task.start_ns + 5, 10, 1)];
+    }
+    let text = trace_of(&tasks);
+    let (shown, phases) = check(&text);
+    assert_eq!((shown.len() as u64, phases.len() as u64), (count, count));
+    assert_eq!(text.matches("\"ph\":\"b\"").count(), 20, "ten tasks, a phase each");
+    assert_eq!(text.matches("\"thread_name\"").count(), LANES_MAX);
+}
+
+/// A time far from the others, such as that of a hostile worker, is written without overflow.
+#[test]
+fn the_ends_of_time_can_be_written() {
+    let tasks = [task(1, 1, (i64::MIN, u64::MAX)), task(2, 1, (i64::MAX, u64::MAX))];
+    let trace: Value = serde_json::from_str(&trace_of(&tasks)).unwrap();
+    assert_eq!(trace["otherData"]["tasks"], 2);
+}

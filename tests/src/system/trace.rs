@@ -1,0 +1,148 @@
+//! `emberline tasks --format trace`: what a viewer would read is what the ledger says.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use serde_json::Value;
+
+use crate::harness::{Collector, Worker, emberline, number, run};
+
+/// An event of a trace, or what the ledger says of the same: process, thread, name, start, stop.
+type Span = (String, String, String, i64, i64);
+
+/// Complete events and pairs of asynchronous ones, if they keep the rules by which viewers read them.
+#[derive(Default)]
+struct Shown {
+    tasks: BTreeMap<u64, (Span, Value)>,
+    phases: BTreeSet<Span>,
+    /// Tracks by thread.
+    tracks: BTreeMap<String, BTreeSet<u64>>,
+}
+
+/// Nanoseconds of decimal microseconds.
+fn nanoseconds(number: &Value) -> i64 {
+    let text = number.to_string();
+    let (whole, fraction) = text.split_once('.').unwrap();
+    format!("{whole}{fraction:0<3}").parse().unwrap()
+}
+
+fn read(trace: &Value) -> Shown {
+    let base_ns = trace["otherData"]["ts_from_unix_ns"].as_i64().unwrap();
+    let mut shown = Shown::default();
+    let mut names: BTreeMap<(String, u64), String> = BTreeMap::new();
+    let mut open: BTreeMap<u64, Vec<i64>> = BTreeMap::new();
+    let mut begun: BTreeMap<String, &Value> = BTreeMap::new();
+    let mut ids = BTreeSet::new();
+    for event in trace["traceEvents"].as_array().unwrap() {
+        let (process, track) = (number(event, "pid"), number(event, "tid"));
+        let name = event["name"].as_str().unwrap().to_owned();
+        let at_ns = || base_ns + nanoseconds(&event["ts"]);
+        let name_of = |what: &str, at: u64| names[&(what.to_owned(), at)].clone();
+        let span = |begin: &Value, stop_ns: i64| {
+            let thread = name_of("thread_name", track);
+            let start_ns = base_ns + nanoseconds(&begin["ts"]);
+            (name_of("process_name", process), thread, name.clone(), start_ns, stop_ns)
+        };
+        match event["ph"].as_str().unwrap() {
+            "M" => {
+                let place = if name.starts_with("process") { process } else { track };
+                if let Some(said) = event["args"]["name"].as_str() {
+                    names.insert((name, place), said.to_owned());
+                }
+            }
+            "X" => {
+                let stop_ns = at_ns() + nanoseconds(&event["dur"]);
+                let above = open.entry(track).or_default();
+                above.retain(|above_ns| *above_ns > at_ns());
+                assert!(above.iter().all(|above_ns| stop_ns <= *above_ns), "{event}: {above:?}");
+                above.push(stop_ns);
+                let span = span(event, stop_ns);
+                shown.tracks.entry(span.1.clone()).or_default().insert(track);
+                if event["cat"] == "task" {
+                    let id = number(&event["args"], "id");
+                    let told = shown.tasks.insert(id, (span, event["args"].clone()));
+                    assert!(told.is_none(), "task {id} twice");
+                } else {
+                    shown.phases.insert(span);
+                }
+            }
+            "b" => {
+                let id = event["id"].as_str().unwrap().to_owned();
+                assert!(ids.insert(id.clone()), "{id} twice");
+                begun.insert(id, event);
+            }
+            "e" => {
+                let begin = begun.remove(event["id"].as_str().unwrap()).unwrap();
+                shown.phases.insert(span(begin, at_ns()));
+            }
+            other => panic!("{other}"),
+        }
+    }
+    assert!(begun.is_empty(), "{begun:?} never end");
+    shown
+}
+
+/// Tasks with children, phases and waits, and futures across each other on one thread: the trace has
+/// all that the ledger has, to the nanosecond, on tracks that nest.
+#[test]
+fn a_trace_says_what_the_ledger_says() {
+    let collector = Collector::start();
+    let record = Worker::start("traced", "w-1", &collector.url(), &[]).finish();
+    assert_eq!(number(&record["report"], "lost_tasks"), 0);
+    let url = collector.url();
+    let folder = tempfile::tempdir().unwrap();
+    let [rows, trace] = ["rows.json", "tasks.trace"].map(|name| folder.path().join(name));
+    for file in [&rows, &trace] {
+        let file = file.to_str().unwrap();
+        let done = run(&["tasks", "--url", &url, "--from", "-1h", "-o", file]);
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert!(done.status.success() && said.starts_with(&format!("wrote {file}")), "{said}");
+        assert!(done.stdout.is_empty());
+    }
+    let [rows, trace] = [rows, trace].map(|file| fs::read_to_string(file).unwrap());
+    let [rows, trace]: [Value; 2] = [rows, trace].map(|text| serde_json::from_str(&text).unwrap());
+    let tasks = rows["tasks"].as_array().unwrap();
+    assert_eq!(tasks.len(), 43);
+    assert_eq!(trace["displayTimeUnit"], "ns");
+    assert_eq!(number(&trace["otherData"], "tasks"), 43);
+    assert_eq!(number(&trace["otherData"], "left_out"), 0);
+
+    let shown = read(&trace);
+    assert_eq!(shown.tasks.len(), tasks.len());
+    let mut phases = BTreeSet::new();
+    for task in tasks {
+        let ((process, thread, name, start_ns, stop_ns), args) = &shown.tasks[&number(task, "id")];
+        assert_eq!(
+            (&task["worker"], &task["name"]),
+            (&process.as_str().into(), &name.as_str().into())
+        );
+        assert_eq!(&task["start_ns"].as_i64().unwrap(), start_ns);
+        assert_eq!(&task["stop_ns"].as_i64().unwrap(), stop_ns);
+        for field in ["key", "outcome", "parent", "attempt", "result_bytes", "thread_id"] {
+            assert_eq!(task[field], args[field], "{field} of {task}");
+        }
+        let labels = task["labels"].as_object().unwrap();
+        assert!(labels.iter().all(|(key, value)| args["labels"][key] == *value), "{args}");
+        for phase in task["phases"].as_array().unwrap() {
+            let start_ns = phase["start_ns"].as_i64().unwrap();
+            let stop_ns = start_ns + phase["duration_ns"].as_i64().unwrap();
+            let name = phase["name"].as_str().unwrap().to_owned();
+            phases.insert((process.clone(), thread.clone(), name, start_ns, stop_ns));
+        }
+    }
+    assert_eq!(shown.phases, phases);
+    let names: BTreeSet<&str> = phases.iter().map(|phase| &*phase.2).collect();
+    assert_eq!(names, BTreeSet::from(["check", "queue", "transfer"]));
+    let tracks: Vec<&str> = shown.tracks.keys().map(String::as_str).collect();
+    assert_eq!(tracks, ["test-worker", "test-worker (2)", "test-worker (3)"], "a future on each");
+
+    // The newest alone, to the terminal; and what cannot be.
+    let few = run(&["tasks", "--url", &url, "--format", "trace", "--limit", "3"]);
+    let trace: Value = serde_json::from_slice(&few.stdout).unwrap();
+    assert_eq!(read(&trace).tasks.len(), 3);
+    assert_eq!(number(&trace["otherData"], "left_out"), 40);
+    let said = String::from_utf8_lossy(&few.stderr).into_owned();
+    assert_eq!(said, "40 tasks are not in the trace\n");
+    let both = run(&["tasks", "--url", &url, "--format", "trace", "--summary"]);
+    assert_eq!(both.status.code(), Some(2), "{}", emberline().display());
+}
