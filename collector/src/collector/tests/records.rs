@@ -283,6 +283,40 @@ fn progress_counts_to_the_nanosecond_since_it_was_expected_sealed_or_not() {
     }
 }
 
+/// Tasks end one every three seconds: at each moment, sealed or not, what is left is said to take as long
+/// as it then does take, and the expected end stays where it is.
+#[test]
+fn the_expected_end_is_where_a_known_rate_leads() {
+    let mut fleet = Fleet::new();
+    fleet.tell(0, expected("load", 20, at(10)));
+    let remaining = |collector: &Collector, now: Timestamp| {
+        let pairs = [("task".to_owned(), "load".to_owned())];
+        let query = ProgressQuery::parse(&pairs, collector, now).unwrap();
+        let rows = collector.progress(&query, &Cancel::default()).unwrap().rows;
+        let [row] = &rows[..] else { panic!("{rows:?}") };
+        row.remaining_ns()
+    };
+    assert_eq!(remaining(&fleet.collector, at(11)), None, "no rate is known yet");
+    for number in 1..=20i64 {
+        let end = 10 + 3 * number;
+        let (worker, attachment) = &mut fleet.workers[0];
+        let id = number.unsigned_abs();
+        let flush = worker.task(id, "load", (end - 2, Some(end)));
+        let flush = worker.flush(end, vec![flush]);
+        send(&fleet.collector, attachment, worker, &flush);
+        if number % 7 == 0 {
+            seal(&fleet.collector);
+        }
+        let left_s = |now: Timestamp| remaining(&fleet.collector, now).map(|ns| ns as f64 / 1e9);
+        let left = (20 - number) as f64 * 3.0;
+        assert!((left_s(at(end)).unwrap() - left).abs() < 1e-6, "after {number}");
+        // Until the next end the end moves, as if the last task took longer.
+        let later = left_s(at(end + 1)).unwrap();
+        assert!(later >= left && later <= left * (1.0 + 1.0 / (3.0 * number as f64)) + 1e-6);
+    }
+    assert_eq!(remaining(&fleet.collector, at(99)), Some(0), "all have ended");
+}
+
 #[test]
 fn a_worker_that_began_anew_expects_what_its_new_life_says() {
     let mut fleet = Fleet::new();
@@ -369,6 +403,33 @@ fn what_was_told_survives_a_restart_from_the_log_and_from_tables() {
     drop(collector);
     let collector = reopened(&objects, &SimDisk::of(Files::new()));
     assert_eq!(known(&collector), stopped, "from tables alone");
+}
+
+/// A worker goes and leaves a run open: where that ended is in the tables.
+#[test]
+fn a_lost_run_stays_so_over_a_restart() {
+    let (objects, disk) = (Objects::memory(), SimDisk::of(Files::new()));
+    let collector = reopened(&objects, &disk);
+    let mut worker = TestWorker::new("w", 1);
+    let attached = logged(&collector, collector.attach(worker.hello(), at(40))).unwrap();
+    let run = Run { id: RunId(3), name: "nightly".into(), start: at(20), stop: None };
+    let mut flush = worker.flush(30, vec![]);
+    worker.tell(&mut flush, Records { runs: vec![run], ..Records::default() });
+    let ack = logged(&collector, collector.flush(&attached.attachment, &flush, at(50)));
+    assert!(matches!(ack, Ok(Kind::Ack(_))), "{ack:?}");
+    let stops = |collector: &Collector| {
+        let records = read(&collector.records);
+        let stop = |row: &Arc<crate::records::RunRow>| (row.run.stop, row.stop());
+        records.runs().all().map(stop).collect::<Vec<_>>()
+    };
+    assert_eq!(stops(&collector), [(None, None)]);
+    seal(&collector);
+    collector.detach(&attached.attachment, Departure::Goodbye, at(60));
+    assert_eq!(stops(&collector), [(None, Some(at(50)))]);
+    seal(&collector);
+    drop(collector);
+    let collector = reopened(&objects, &SimDisk::of(Files::new()));
+    assert_eq!(stops(&collector), [(None, Some(at(50)))]);
 }
 
 #[test]
