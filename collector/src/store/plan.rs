@@ -38,6 +38,8 @@ pub(crate) struct Coverage {
     complete_from: [u64; TIERS],
     /// Outside of these seconds nothing is stored.
     data: Range<u64>,
+    /// The first second of which anything is stored, as exactly as it is known.
+    first: u64,
 }
 
 const TIERS: usize = Tier::ALL.len();
@@ -52,29 +54,37 @@ impl Coverage {
             let from = up(Tier::ALL[index + 1], complete_from[index].0.into());
             aligned[index] = from.max(aligned[index + 1]);
         }
-        Coverage { complete_from: aligned, data: data.start.0.into()..data.end.0.into() }
+        let data = Range { start: data.start.0.into(), end: data.end.0.into() };
+        Coverage { complete_from: aligned, first: data.start, data }
     }
 
     /// What the files of a manifest cover.
     pub(crate) fn of(manifest: &Manifest) -> Coverage {
         let mut spans: [Option<Range<u64>>; TIERS] = Default::default();
-        for file in &manifest.files {
+        let mut starts: [Option<u64>; TIERS] = [None; TIERS];
+        let lost = manifest.lost.iter().map(|lost| (&lost.file, true));
+        for (file, is_lost) in manifest.files.iter().map(|file| (file, false)).chain(lost) {
             let TableName::Counting(_, tier) = file.table else { continue };
             let length = u64::from(tier.seconds());
             let (from, to) = (u64::from(file.from.0) * length, u64::from(file.to.0) * length);
-            let span = spans[tier as usize].get_or_insert(from..to);
-            *span = span.start.min(from)..span.end.max(to);
+            let start = starts[tier as usize].get_or_insert(from);
+            *start = from.min(*start);
+            if !is_lost {
+                let span = spans[tier as usize].get_or_insert(from..to);
+                *span = span.start.min(from)..span.end.max(to);
+            }
         }
         let start = spans.iter().flatten().map(|span| span.start).min().unwrap_or(0);
         // The finest tier knows the end best; retention never takes the newest.
         let end = spans.iter().flatten().map(|span| span.end).next().unwrap_or(0);
-        Coverage::new(manifest.complete_from(), second(start)..second(end))
+        let coverage = Coverage::new(manifest.complete_from(), second(start)..second(end));
+        Coverage { first: first_of(start, starts, &manifest.complete_from()), ..coverage }
     }
 
-    /// The seconds outside of which nothing is stored; `None` if nothing is at all.
+    /// From the first to the last second of which anything is stored; `None` if nothing is at all.
     pub(crate) fn data(&self) -> Option<Range<Second>> {
         let Range { start, end } = self.data;
-        (start < end).then(|| second(start)..second(end))
+        (start < end).then(|| second(self.first)..second(end))
     }
 
     /// As [`Coverage::plan`], with no tier coarser than `coarsest` where that one is held, and with
@@ -152,6 +162,19 @@ impl Coverage {
     fn finest_at(&self, second: u64) -> Tier {
         self.held_at(second).next().unwrap_or(Tier::Day)
     }
+}
+
+/// The first second with data: each finer tier that is whole from there on says better where in a
+/// coarse period, such as a day, its data begin.
+fn first_of(start: u64, starts: [Option<u64>; TIERS], complete_from: &[Second; TIERS]) -> u64 {
+    let mut first = start;
+    for (start, complete) in starts.iter().zip(complete_from).rev() {
+        match start {
+            Some(start) if u64::from(complete.0) <= first => first = first.max(*start),
+            _ => break,
+        }
+    }
+    first
 }
 
 /// The fewest periods from one second to another, both of which start a period of some tier: ever
@@ -388,13 +411,21 @@ mod tests {
             assert_eq!(format!("{start}..{end}:{}", pieces.collect::<String>()), expected);
         };
         let data = Coverage::of(&manifest).data();
-        assert_eq!(data, Some(Second(0)..Second(3_700)));
+        assert_eq!(data, Some(Second(3_500)..Second(3_700)));
         check(&manifest, "3510..3605: 1sx3510..3540 1mx59..60 1sx3600..3605");
         manifest.expire(&[1]);
         check(&manifest, "3480..3605: 1mx58..60 1sx3600..3605");
         // What comes for a time of which the rest is gone does not bring the rest back.
         manifest.files.push(file(7, Tier::Second, 3_520, 3_521));
         check(&manifest, "3480..3605: 1mx58..60 1sx3600..3605");
+        // The minutes are whole, the seconds are not.
+        let data = |manifest: &Manifest| Coverage::of(manifest).data();
+        assert_eq!(data(&manifest), Some(Second(3_480)..Second(3_700)));
+        // A damaged file does not hide when the data began.
+        manifest.lose(file(3, Tier::Minute, 58, 62), "damaged".to_owned());
+        assert_eq!(data(&manifest), Some(Second(3_480)..Second(3_700)));
+        manifest.expire(&[2, 4, 7]);
+        assert_eq!(data(&manifest), Some(Second(0)..Second(7_200)));
         assert_eq!(Coverage::of(&Manifest::default()).data(), None);
     }
 }
