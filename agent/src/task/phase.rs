@@ -95,11 +95,15 @@ impl<'a> From<&'a str> for Phase<'a> {
 ///
 /// Guards nest: the inner phase interrupts the outer one, which goes on afterwards, so the phases of
 /// a task never overlap; what they leave of the task's time it executed. Past 48 intervals of a task
-/// further ones are summed by phase.
+/// further ones are summed by phase. A thread that writes faster than the agent reads has its tasks
+/// and phases summed by name meanwhile: ten names of tasks (each outcome counts for itself) and 31 of
+/// phases (in each name of a task), others as `[overflow]`.
 ///
 /// It works the same on other threads that [entered](super::TaskHandle::enter) the task. Where two of
-/// them are in phases of one task at the same time, the one that began last has the time. On a thread
-/// without a task only samples carry the phase. Do not hold the guard across an `.await`:
+/// them are in phases of one task at the same time, the one that began last has the time. A phase that
+/// is still open on such a thread when the task ends is in samples, but not in the ledger: drop guards
+/// there before the task's. On a thread without a task only samples carry the phase. Do not hold the
+/// guard across an `.await`:
 /// [`PhaseFutureExt::in_phase`] is for async code.
 ///
 /// ```
