@@ -21,8 +21,10 @@ const withoutFormatters: Plugin = {
  * own thread, as it arrives, and not each function again when it is first called; to others it is a comment. */
 const COMPILED_WHOLE = '//# allFunctionsCalledOnLoad';
 
-/** What most views need is one script: each further one costs a request, and nobody looks at one view only. */
-const COMMON = /\/node_modules\/preact\/|\/src\/(core|flame|pages\/profile)|\/src\/parts\/(Select|Menus|Timeline|timeline-draw|Lazy|Notes|TaskNames|Tile)/;
+/** What most views need is one script, and what all with a flame graph need is another: each further one costs
+ * a request, and nobody looks at one view only. */
+const COMMON = /\/node_modules\/preact\/|\/src\/(core|flame\/(ask|parcel))|\/src\/parts\/(Select|Menus|Timeline|timeline-draw|Lazy|Notes|TaskNames|Tile)/;
+const GRAPH = /\/src\/(flame|pages\/profile)/;
 
 export default defineConfig({
   // Relative addresses, so that the page works below any path of a proxy.
@@ -39,7 +41,7 @@ export default defineConfig({
       output: {
         chunkFileNames: 'assets/page-[name]-[hash].js',
         postBanner: COMPILED_WHOLE,
-        codeSplitting: { groups: [{ name: 'common', test: COMMON }] },
+        codeSplitting: { groups: [{ name: 'common', test: COMMON, priority: 1 }, { name: 'graph', test: GRAPH }] },
       },
     },
   },

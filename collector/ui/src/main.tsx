@@ -14,9 +14,9 @@ import { Help } from './parts/Help';
 import { RangePicker } from './parts/RangePicker';
 import { Empty } from './parts/Notes';
 import { lazy } from './parts/Lazy';
-import { ProfilePage } from './pages/profile';
 
 const StatusPage = lazy(async () => (await import('./pages/status')).StatusPage);
+const ProfilePage = lazy(async () => (await import('./pages/profile')).ProfilePage);
 const TasksPage = lazy(async () => (await import('./pages/tasks')).TasksPage);
 const WorkersPage = lazy(async () => (await import('./pages/workers')).WorkersPage);
 const ComparePage = lazy(async () => (await import('./pages/compare')).ComparePage);
@@ -30,9 +30,9 @@ const LicensesPage = lazy(async () => (await import('./pages/licenses')).License
 /** How much of the link before the current page's is seen. */
 const SEEN_BEFORE_PX = 90;
 
-/** Views that are not in the page's first script, by their pages' names. */
-const VIEWS_LATER: Record<string, { begin(): Promise<void> } | undefined> = {
-  '': StatusPage, tasks: TasksPage, workers: WorkersPage, compare: ComparePage, 'tasks/~': TaskPage, 'workers/~': WorkerPage,
+/** Views by their pages' names. */
+const VIEWS: Record<string, { begin(): Promise<void> } | undefined> = {
+  '': StatusPage, profile: ProfilePage, tasks: TasksPage, workers: WorkersPage, compare: ComparePage, 'tasks/~': TaskPage, 'workers/~': WorkerPage,
   transfers: TransfersPage, memory: MemoryPage, events: EventsPage, licenses: LicensesPage,
 };
 
@@ -142,7 +142,7 @@ const FIRST_WAIT_MS = 1000;
 
 const first = Promise.allSettled([
   askNames().then((answer) => prepareColours(answer.names.map((task) => task.name))),
-  VIEWS_LATER[current().page]?.begin(),
+  VIEWS[current().page]?.begin(),
 ]);
 // What is wrong, and what is late, the page itself says.
 void Promise.race([first, new Promise((done) => setTimeout(done, FIRST_WAIT_MS))])
