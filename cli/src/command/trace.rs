@@ -47,21 +47,25 @@ pub(super) fn run(args: &TasksArgs, client: &Client, file: Option<&Path>) -> any
         let limit = args.limit.unwrap_or(PAGE_TASKS);
         Ok(client.get_json("tasks", &query.with("limit", limit.to_string()))?)
     };
-    let (about, workers) = write_to(file, |out| {
-        let mut trace = Trace::new(out)?;
-        let mut take = |tasks| trace.write(tasks).context("could not write the trace");
+    let failed = || match file {
+        Some(file) => format!("could not write {}", file.display()),
+        None => "could not write to stdout".to_owned(),
+    };
+    let (about, processes) = write_to(file, |out| {
+        let mut trace = Trace::new(out).with_context(failed)?;
+        let mut take = |tasks| trace.write(tasks).with_context(failed);
         let about = match args.limit {
             Some(_) => newest(&mut ask, &mut take)?,
             None => all(&mut ask, &mut take)?,
         };
-        let workers = trace.processes();
-        trace.finish(&about).context("could not write the trace")?;
-        Ok((about, workers))
+        let processes = trace.processes();
+        trace.finish(&about).with_context(failed)?;
+        Ok((about, processes))
     })?;
     notes(&about).iter().for_each(|note| say(note));
     if let Some(file) = file {
         say(&format!(
-            "wrote {}: {} tasks in {workers} lives of workers; open it at ui.perfetto.dev or \
+            "wrote {}: {} tasks of {processes} worker processes; open it at ui.perfetto.dev or \
              chrome://tracing",
             file.display(),
             grouped(about.tasks)
