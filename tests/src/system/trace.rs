@@ -82,6 +82,33 @@ fn read(trace: &Value) -> Shown {
     shown
 }
 
+/// Each task of the ledger is shown as it was; gives their phases.
+fn check_tasks(tasks: &[Value], shown: &Shown) -> BTreeSet<Span> {
+    assert_eq!(shown.tasks.len(), tasks.len());
+    let mut phases = BTreeSet::new();
+    for task in tasks {
+        let ((process, thread, name, start_ns, stop_ns), args) = &shown.tasks[&number(task, "id")];
+        assert_eq!(
+            (&task["worker"], &task["name"]),
+            (&process.as_str().into(), &name.as_str().into())
+        );
+        assert_eq!(&task["start_ns"].as_i64().unwrap(), start_ns);
+        assert_eq!(&task["stop_ns"].as_i64().unwrap(), stop_ns);
+        for field in ["key", "outcome", "parent", "attempt", "result_bytes", "thread_id"] {
+            assert_eq!(task[field], args[field], "{field} of {task}");
+        }
+        let labels = task["labels"].as_object().unwrap();
+        assert!(labels.iter().all(|(key, value)| args["labels"][key] == *value), "{args}");
+        for phase in task["phases"].as_array().unwrap() {
+            let start_ns = phase["start_ns"].as_i64().unwrap();
+            let stop_ns = start_ns + phase["duration_ns"].as_i64().unwrap();
+            let name = phase["name"].as_str().unwrap().to_owned();
+            phases.insert((process.clone(), thread.clone(), name, start_ns, stop_ns));
+        }
+    }
+    phases
+}
+
 /// Tasks with children, phases and waits, and futures across each other on one thread: the trace has
 /// all that the ledger has, to the nanosecond, on tracks that nest.
 #[test]
@@ -108,28 +135,7 @@ fn a_trace_says_what_the_ledger_says() {
     assert_eq!(number(&trace["otherData"], "left_out"), 0);
 
     let shown = read(&trace);
-    assert_eq!(shown.tasks.len(), tasks.len());
-    let mut phases = BTreeSet::new();
-    for task in tasks {
-        let ((process, thread, name, start_ns, stop_ns), args) = &shown.tasks[&number(task, "id")];
-        assert_eq!(
-            (&task["worker"], &task["name"]),
-            (&process.as_str().into(), &name.as_str().into())
-        );
-        assert_eq!(&task["start_ns"].as_i64().unwrap(), start_ns);
-        assert_eq!(&task["stop_ns"].as_i64().unwrap(), stop_ns);
-        for field in ["key", "outcome", "parent", "attempt", "result_bytes", "thread_id"] {
-            assert_eq!(task[field], args[field], "{field} of {task}");
-        }
-        let labels = task["labels"].as_object().unwrap();
-        assert!(labels.iter().all(|(key, value)| args["labels"][key] == *value), "{args}");
-        for phase in task["phases"].as_array().unwrap() {
-            let start_ns = phase["start_ns"].as_i64().unwrap();
-            let stop_ns = start_ns + phase["duration_ns"].as_i64().unwrap();
-            let name = phase["name"].as_str().unwrap().to_owned();
-            phases.insert((process.clone(), thread.clone(), name, start_ns, stop_ns));
-        }
-    }
+    let phases = check_tasks(tasks, &shown);
     assert_eq!(shown.phases, phases);
     let names: BTreeSet<&str> = phases.iter().map(|phase| &*phase.2).collect();
     assert_eq!(names, BTreeSet::from(["check", "queue", "transfer"]));
