@@ -57,7 +57,10 @@ fn generate() -> Result<Vec<Generated>> {
     };
     let messages = make(|builder| builder.build_client(false).build_server(false))?;
     let client = make(|builder| {
-        builder.build_server(false).extern_path(".emberline.v1", "::profiler_core::wire::v1")
+        builder
+            .build_server(false)
+            .codec_path("super::super::codec::SmallCodec")
+            .extern_path(".emberline.v1", "::profiler_core::wire::v1")
     })?;
     let server = make(|builder| {
         builder

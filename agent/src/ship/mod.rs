@@ -10,6 +10,7 @@ mod backoff;
 #[rustfmt::skip]
 mod client;
 mod clock;
+mod codec;
 mod extras;
 mod live;
 mod outbox;

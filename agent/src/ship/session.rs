@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use profiler_core::limits::{CAUSE_BYTES_MAX, MESSAGE_BYTES_TARGET, bounded};
+use profiler_core::limits::{CAUSE_BYTES_MAX, bounded};
 use profiler_core::wire::v1::{self, agent_message, collector_message};
 use profiler_core::wire::{
     Marks, WireError, dictionary_since, encode_cycle, encode_records, encode_task, encode_threads,
@@ -20,6 +20,10 @@ use crate::sync::lock;
 /// Most dictionaries that a collector may refuse on one stream. The first may be a difference in
 /// what both believe is held; one that persists does not heal by repeating.
 const DICTIONARY_REFUSALS_MAX: u32 = 3;
+
+/// About how many bytes one dictionary has: a collector's buffers for a stream stay as large as what
+/// came at once on it, and ten thousand agents have a pair of them each.
+const DICTIONARY_BYTES_MAX: usize = 4 << 10;
 
 /// Why a conversation ended.
 #[derive(Debug, thiserror::Error)]
@@ -243,7 +247,7 @@ impl<'a> Session<'a> {
 
     fn next_dictionary(&mut self) -> Option<v1::Dictionary> {
         let tables = lock(self.tables);
-        dictionary_since(&tables.symbols, &tables.trie, &mut self.marks, MESSAGE_BYTES_TARGET)
+        dictionary_since(&tables.symbols, &tables.trie, &mut self.marks, DICTIONARY_BYTES_MAX)
     }
 
     /// Adds what is true only at the time of sending.

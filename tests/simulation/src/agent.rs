@@ -17,8 +17,8 @@ use crate::record::{Detail, Facts, Record, Violation};
 
 const SECOND_NS: i64 = 1_000_000_000;
 
-/// Entries of each table in one message: well below what a message may hold.
-const DICTIONARY_ENTRIES_MAX: usize = 4_000;
+/// Strings in one message, which then has about as many bytes as a real agent's.
+const DICTIONARY_STRINGS_MAX: usize = 32;
 
 /// Dictionaries that may be refused on one stream: the first may be a difference in what both
 /// believe is held.
@@ -255,7 +255,7 @@ impl Agent {
         let (needs, held) = (open.needs, self.marks);
         if needs.strings > held.strings || needs.frames > held.frames || needs.nodes > held.nodes {
             let program = &self.setup.program;
-            let piece = self.dictionary.since(program, &mut self.marks, DICTIONARY_ENTRIES_MAX);
+            let piece = self.dictionary.since(program, &mut self.marks, DICTIONARY_STRINGS_MAX);
             return Some(message(Kind::Dictionary(piece.expect("more is needed than is held"))));
         }
         self.sent += 1;

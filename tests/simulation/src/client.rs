@@ -100,7 +100,7 @@ pub mod ingest_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = super::super::codec::SmallCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/emberline.v1.Ingest/Attach",
             );

@@ -96,13 +96,13 @@ impl Dictionary {
         }
     }
 
-    /// What comes after `held`, up to about `entries_max` of each kind, and advances `held` over it;
-    /// `None` if there is nothing.
+    /// What comes after `held`, up to `strings_max` strings and as many bytes of the others, about, and
+    /// advances `held` over it; `None` if there is nothing.
     pub(crate) fn since(
         &self,
         program: &Program,
         held: &mut Marks,
-        entries_max: usize,
+        strings_max: usize,
     ) -> Option<v1::Dictionary> {
         let end = self.marks();
         if *held == end {
@@ -114,11 +114,11 @@ impl Dictionary {
             node_base: held.nodes,
             ..v1::Dictionary::default()
         };
-        let strings = next(&self.strings, &mut held.strings, entries_max);
+        let strings = next(&self.strings, &mut held.strings, strings_max);
         message.strings = strings.iter().map(|at| program.strings[*at as usize].clone()).collect();
         // What refers to a string goes only when all strings have gone.
         if held.strings == end.strings {
-            for at in next(&self.frames, &mut held.frames, entries_max) {
+            for at in next(&self.frames, &mut held.frames, 2 * strings_max) {
                 let frame = program.frames[*at as usize];
                 message.frames.push(v1::Frame {
                     kind: frame.kind.into(),
@@ -131,7 +131,7 @@ impl Dictionary {
         }
         if held.strings == end.strings && held.frames == end.frames {
             let first = held.nodes;
-            for (own, at) in (first..).zip(next(&self.nodes, &mut held.nodes, entries_max)) {
+            for (own, at) in (first..).zip(next(&self.nodes, &mut held.nodes, 8 * strings_max)) {
                 let (parent, frame) = program.nodes[*at as usize];
                 message.node_parent_gaps.push(own - self.nodes.own(parent.0));
                 message.node_frames.push(self.frames.own(frame));
@@ -162,14 +162,14 @@ mod tests {
     fn what_a_collector_makes_of_the_pieces_is_the_program() {
         let shape = Shape { tasks: 4, stacks_per_task: 30, idle: 3, depths: (3, 12) };
         let program = Program::generate(shape, &mut Random(1));
-        for entries_max in [7, 10_000] {
+        for strings_max in [1, 7, 10_000] {
             let mut dictionary = Dictionary::new(&program);
             let (mut symbols, mut trie) = (SymbolTable::new(), CallTrie::new(100_000));
             let (mut translation, mut held) = (Translation::default(), Marks::default());
             for task in program.tasks.iter().rev() {
                 for leaf in &task.leaves {
                     let own = dictionary.node(&program, *leaf);
-                    while let Some(piece) = dictionary.since(&program, &mut held, entries_max) {
+                    while let Some(piece) = dictionary.since(&program, &mut held, strings_max) {
                         translation.apply(&piece, &mut symbols, &mut trie).unwrap();
                     }
                     let node = translation.node(NodeId(own)).unwrap();

@@ -26,6 +26,7 @@ mod api;
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
 #[rustfmt::skip]
 mod client;
+mod codec;
 mod dictionary;
 mod stream;
 
