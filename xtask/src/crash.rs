@@ -35,6 +35,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     crash.agents = options.agents.into();
     crash.recent = options.recent;
     crash.data.clone_from(&options.data);
+    crash.tell = |line| eprintln!("{line}");
     println!("{}", crash::run(&crash)?);
     Ok(())
 }

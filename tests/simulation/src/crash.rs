@@ -42,6 +42,8 @@ pub struct Options {
     pub recent: bool,
     /// A fault in the record, to show that the oracle finds it.
     pub tamper: Option<Tamper>,
+    /// Gets a line now and then, of how far it is.
+    pub tell: fn(&str),
 }
 
 impl Options {
@@ -49,7 +51,16 @@ impl Options {
     #[must_use]
     pub fn new(program: &Path, cycles: u32, seed: u64) -> Options {
         let (agents, data, recent, tamper) = (12, None, false, None);
-        Options { program: program.into(), cycles, seed, agents, data, recent, tamper }
+        Options {
+            program: program.into(),
+            cycles,
+            seed,
+            agents,
+            data,
+            recent,
+            tamper,
+            tell: |_| {},
+        }
     }
 }
 
@@ -72,6 +83,8 @@ pub enum Tamper {
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Kills between two audits.
 const AUDIT_EVERY: u32 = 50;
+/// Kills between two lines of how far it is: an audit was just before each.
+const TELL_EVERY: u32 = 2 * AUDIT_EVERY;
 /// How long a look at what the collector wrote is apart from the next.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 const SECOND_NS: i64 = 1_000_000_000;
@@ -272,6 +285,9 @@ impl Harness<'_> {
                 self.fleet.collector_is_gone();
                 running.process.kill()?;
             }
+            if cycle % TELL_EVERY == 0 {
+                (self.options.tell)(&self.progress(cycle));
+            }
         }
         let running = self.start()?;
         self.fleet.go_on();
@@ -287,6 +303,17 @@ impl Harness<'_> {
             stop = stop.max(running.process.stop()?);
         }
         self.report(stop).await
+    }
+
+    /// How far it is: it ends with the first cycle that is lost or counted twice.
+    fn progress(&self, kills: u32) -> String {
+        format!(
+            "{kills} kills of {}: {} cycles acked, 0 lost, 0 counted twice in {} audits, {:.0} s",
+            self.options.cycles,
+            self.fleet.counts().acked.load(Relaxed),
+            self.audits,
+            self.begin.elapsed().as_secs_f64(),
+        )
     }
 
     /// One life of the collector, up to its kill.
