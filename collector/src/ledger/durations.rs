@@ -3,6 +3,8 @@
 //! A duration counts in a [`bucket`], as in the tables `durations_*`; count and sum are kept beside,
 //! exactly.
 
+use std::borrow::Cow;
+
 pub use profiler_core::bucket::{BUCKETS, bucket, bucket_middle_ns};
 
 /// Least, median, 90 %, 99 %, most.
@@ -21,8 +23,37 @@ pub struct Durations {
 #[derive(Clone, Debug, Default)]
 struct Buckets {
     /// Each bucket once and in rising order, up to `settled`; then as they came.
-    counts: Vec<(u32, u64)>,
+    counts: Vec<BucketCount>,
     settled: usize,
+}
+
+/// A bucket, in the upper bits, and how many are in it: half of the memory of two numbers, which is what
+/// millions of them take time for. Past 2^48 in one bucket it stops counting there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct BucketCount(u64);
+
+const COUNT_BITS: u32 = 48;
+const COUNT_MAX: u64 = (1 << COUNT_BITS) - 1;
+const _: () = assert!(BUCKETS <= 1 << (u64::BITS - COUNT_BITS));
+
+impl BucketCount {
+    fn new(bucket: u32, count: u64) -> BucketCount {
+        // No table of ours has a greater one than the last.
+        let bucket = u64::from(bucket.min(BUCKETS - 1));
+        BucketCount(bucket << COUNT_BITS | count.min(COUNT_MAX))
+    }
+
+    fn bucket(self) -> u32 {
+        u32::try_from(self.0 >> COUNT_BITS).expect("16 bits are left")
+    }
+
+    fn count(self) -> u64 {
+        self.0 & COUNT_MAX
+    }
+
+    fn add(&mut self, other: BucketCount) {
+        self.0 += other.count().min(COUNT_MAX - self.count());
+    }
 }
 
 /// Fewest that are listed before they are put in order.
@@ -58,13 +89,32 @@ impl Durations {
 
     /// Adds what a table has counted in a bucket.
     pub(crate) fn add_to_bucket(&mut self, bucket: u32, count: u64) {
-        self.count = self.count.saturating_add(count);
-        self.buckets.add(bucket, count);
+        self.add_to_buckets([(bucket, count)].into_iter());
+    }
+
+    /// Adds what a table has counted by bucket; gives how many that are.
+    pub(crate) fn add_to_buckets(
+        &mut self,
+        counts: impl ExactSizeIterator<Item = (u32, u64)>,
+    ) -> u64 {
+        let mut sum = 0u64;
+        self.buckets.counts.reserve(counts.len());
+        for (bucket, count) in counts {
+            sum = sum.saturating_add(count);
+            self.buckets.add(BucketCount::new(bucket, count));
+        }
+        self.count = self.count.saturating_add(sum);
+        sum
     }
 
     /// Adds all of another set.
     pub(crate) fn absorb(&mut self, other: Durations) {
-        other.buckets.counts.iter().for_each(|(bucket, count)| self.add_to_bucket(*bucket, *count));
+        if self.count == 0 && self.total_ns == 0 {
+            *self = other;
+            return;
+        }
+        other.buckets.counts.iter().for_each(|count| self.buckets.add(*count));
+        self.count = self.count.saturating_add(other.count);
         self.add_to_total(other.total_ns);
     }
 
@@ -73,17 +123,21 @@ impl Durations {
         self.total_ns = self.total_ns.saturating_add(nanoseconds);
     }
 
+    /// Puts in order what was added, so that [`Durations::spread`] need not do it in a copy.
+    pub(crate) fn settle(&mut self) {
+        self.buckets.settle();
+    }
+
     /// How they are spread; `None` if there is none.
     #[must_use]
     pub fn spread(&self) -> Option<Spread> {
         if self.count == 0 {
             return None;
         }
-        let sorted = self.buckets.in_order();
         let [min_ns, p50_ns, p90_ns, p99_ns, max_ns] = match self.count {
             // Of a single one, the sum is the exact duration.
             1 => [self.total_ns; QUANTILES.len()],
-            count => QUANTILES.map(|quantile| nearest_rank(&sorted, count, quantile)),
+            count => nearest_ranks(&self.buckets.in_order(), count),
         };
         let (count, total_ns) = (self.count, self.total_ns);
         let mean_ns = total_ns / count;
@@ -92,23 +146,32 @@ impl Durations {
 }
 
 impl Buckets {
-    fn add(&mut self, bucket: u32, count: u64) {
-        if let Some(last) = self.counts.last_mut().filter(|last| last.0 == bucket) {
-            last.1 = last.1.saturating_add(count);
-            return;
+    #[inline]
+    fn add(&mut self, new: BucketCount) {
+        let is_settled = self.settled == self.counts.len();
+        match self.counts.last_mut() {
+            Some(last) if last.bucket() == new.bucket() => return last.add(new),
+            last => {
+                let is_next = is_settled && last.is_none_or(|last| last.bucket() < new.bucket());
+                self.settled += usize::from(is_next);
+            }
         }
-        self.counts.push((bucket, count));
+        self.counts.push(new);
         if self.counts.len() >= UNSETTLED_MIN.max(2 * self.settled) {
             self.settle();
         }
     }
 
     fn settle(&mut self) {
-        self.counts.sort_unstable_by_key(|(bucket, _)| *bucket);
+        if self.settled == self.counts.len() {
+            return;
+        }
+        // Not the unstable sort: this one finds the runs that tables give, and merges them.
+        self.counts.sort_by_key(|count| count.bucket());
         self.counts.dedup_by(|next, kept| {
-            let is_same = next.0 == kept.0;
+            let is_same = next.bucket() == kept.bucket();
             if is_same {
-                kept.1 = kept.1.saturating_add(next.1);
+                kept.add(*next);
             }
             is_same
         });
@@ -116,10 +179,13 @@ impl Buckets {
     }
 
     /// Each bucket once, in rising order.
-    fn in_order(&self) -> Vec<(u32, u64)> {
+    fn in_order(&self) -> Cow<'_, [BucketCount]> {
+        if self.settled == self.counts.len() {
+            return Cow::Borrowed(&self.counts);
+        }
         let mut all = self.clone();
         all.settle();
-        all.counts
+        Cow::Owned(all.counts)
     }
 }
 
@@ -131,15 +197,20 @@ impl PartialEq for Buckets {
 
 impl Eq for Buckets {}
 
-/// Middle of the first bucket up to which at least this share of the durations lies.
-fn nearest_rank(sorted: &[(u32, u64)], count: u64, quantile: f64) -> u64 {
-    let rank = ((quantile * count as f64).ceil() as u64).max(1);
-    let mut below = 0u64;
-    let found = sorted.iter().find(|(_, count)| {
-        below = below.saturating_add(*count);
-        below >= rank
-    });
-    found.or(sorted.last()).map_or(0, |(bucket, _)| bucket_middle_ns(*bucket))
+/// For each of [`QUANTILES`], the middle of the first bucket up to which at least this share of the
+/// durations lies.
+fn nearest_ranks(sorted: &[BucketCount], count: u64) -> [u64; QUANTILES.len()] {
+    let mut counts = sorted.iter();
+    let (mut bucket, mut reached) = (0, 0u64);
+    QUANTILES.map(|quantile| {
+        let rank = ((quantile * count as f64).ceil() as u64).max(1);
+        while reached < rank
+            && let Some(next) = counts.next()
+        {
+            (bucket, reached) = (next.bucket(), reached.saturating_add(next.count()));
+        }
+        bucket_middle_ns(bucket)
+    })
 }
 
 #[cfg(test)]
@@ -195,7 +266,9 @@ mod tests {
             all.absorb(std::mem::take(rest));
             prop_assert_eq!(all.count, map.values().sum::<u64>());
             prop_assert!(all.buckets.counts.len() <= UNSETTLED_MIN.max(2 * map.len()));
-            prop_assert_eq!(all.buckets.in_order(), Vec::from_iter(map));
+            let found = all.buckets.in_order();
+            let found = found.iter().map(|count| (count.bucket(), count.count()));
+            prop_assert_eq!(Vec::from_iter(found), Vec::from_iter(map));
         }
     }
 

@@ -142,17 +142,27 @@ impl Selecting {
 
     /// Counts a row, and keeps it if it is among the newest.
     pub(crate) fn offer(&mut self, row: &Arc<TaskRow>) {
-        if self.counts_in(row.record.start) {
+        self.count(1);
+        if self.wanted_from().is_none_or(|from| from <= row.record.start) {
             self.keep(row.clone());
         }
     }
 
-    /// Counts a row that started at `start`; whether it must be [kept](Selecting::keep), so that
-    /// most rows need not be made at all.
-    pub(crate) fn counts_in(&mut self, start: Timestamp) -> bool {
-        self.total += 1;
-        let oldest = self.newest.peek();
-        self.newest.len() < self.limit || oldest.is_some_and(|row| row.0.record.start <= start)
+    /// Counts rows, of which those that started at [`Selecting::wanted_from`] or later must be
+    /// [kept](Selecting::keep).
+    pub(crate) fn count(&mut self, rows: u64) {
+        self.total = self.total.saturating_add(rows);
+    }
+
+    /// The start of the oldest row that is kept, once there is no room for more.
+    pub(crate) fn wanted_from(&self) -> Option<Timestamp> {
+        let is_full = self.newest.len() >= self.limit;
+        self.newest.peek().filter(|_| is_full).map(|row| row.0.record.start)
+    }
+
+    /// How many rows are kept at most.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
     }
 
     pub(crate) fn keep(&mut self, row: Arc<TaskRow>) {

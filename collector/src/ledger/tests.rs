@@ -258,7 +258,7 @@ proptest! {
             let fields = row.key.fields(Tier::Second);
             let outcome = Outcome::ALL[usize::from(fields.kind)];
             let total = found.entry(fields.task.0).or_default();
-            total.count_in_bucket(outcome, fields.node, row.value);
+            total.count_in_buckets(outcome, [(fields.node, row.value)].into_iter());
         }
         let mut expected: BTreeMap<u32, NameTotal> = BTreeMap::new();
         for row in model.all().filter(|row| row.record.stop.is_some()) {

@@ -46,7 +46,7 @@ impl NameTotal {
         let outcome = row.record.outcome;
         match row.duration_ns() {
             Some(duration_ns) => {
-                self.count_in_bucket(outcome, bucket(duration_ns), 1);
+                self.count_in_buckets(outcome, [(bucket(duration_ns), 1)].into_iter());
                 self.add_to_total(outcome, duration_ns);
                 if let Some(detail) = &row.record.detail
                     && outcome != Outcome::Lost
@@ -60,9 +60,7 @@ impl NameTotal {
 
     /// Counts tasks of which there is no row.
     pub fn count_sum(&mut self, totals: &TaskTotals) {
-        for (bucket, count) in &totals.buckets {
-            self.count_in_bucket(totals.outcome, *bucket, *count);
-        }
+        self.count_in_buckets(totals.outcome, totals.buckets.iter().copied());
         self.add_to_total(totals.outcome, totals.duration_ns);
         self.phases.count(&totals.phases, OF_SEVERAL);
         self.thinned = self.thinned.saturating_add(totals.count());
@@ -78,12 +76,17 @@ impl NameTotal {
         self.thinned = self.thinned.saturating_add(other.thinned);
     }
 
-    /// Counts ended tasks, as they stand in `durations_*`.
-    pub(crate) fn count_in_bucket(&mut self, outcome: Outcome, bucket: u32, count: u64) {
+    /// Counts ended tasks, by bucket as they stand in `durations_*`.
+    pub(crate) fn count_in_buckets(
+        &mut self,
+        outcome: Outcome,
+        counts: impl ExactSizeIterator<Item = (u32, u64)>,
+    ) {
+        let count = match outcome {
+            Outcome::Lost => counts.fold(0, |sum: u64, (_, count)| sum.saturating_add(count)),
+            _ => self.durations.add_to_buckets(counts),
+        };
         self.outcomes.add(outcome, count);
-        if outcome != Outcome::Lost {
-            self.durations.add_to_bucket(bucket, count);
-        }
     }
 
     /// Adds time of ended tasks, as it stands in `duration_sums_*`.

@@ -5,6 +5,7 @@
 //! pieces) and computes without any, so that no question makes an agent wait.
 
 mod budget;
+mod ended;
 mod error;
 mod events;
 mod group;

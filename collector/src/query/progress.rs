@@ -8,14 +8,14 @@ use profiler_core::{Epoch, Outcome, TimeRange, Timestamp, WorkerId};
 use super::QueryError;
 use super::params::{Params, known_tasks, known_workers};
 use super::range::{RANGE_NAMES, asked_range};
-use super::stored::{Cancel, Stored};
-use super::tasks::{TaskQuery, seconds_touched};
+use super::stored::Cancel;
+use super::tasks::TaskQuery;
 use crate::collector::Collector;
-use crate::ledger::{OutcomeCounts, TaskFilter, TaskRow, overlaps};
+use crate::ledger::{OutcomeCounts, TaskFilter};
 use crate::limits::{AHEAD_MAX, PROGRESS_STARTS_MAX, nanoseconds};
 use crate::records::ExpectedRow;
 use crate::session::{Presence, SessionCell};
-use crate::store::{Coverage, Plan, Second};
+use crate::store::Second;
 use crate::sync::{lock, read};
 
 /// A question for progress.
@@ -322,26 +322,5 @@ impl Collector {
             }
         })?;
         Ok(())
-    }
-
-    /// Shows the kept tasks of which any part lies in a range; gives the files that are missing.
-    pub(super) fn each_task(
-        &self,
-        range: TimeRange,
-        filter: &TaskFilter,
-        cancel: &Cancel,
-        mut visit: impl FnMut(&Arc<TaskRow>),
-    ) -> Result<Vec<String>, QueryError> {
-        let take = |collector: &Collector, _| read(&collector.ledger).snapshot(range);
-        let plan = |_: &Coverage, seconds| Plan { pieces: Vec::new(), seconds };
-        let (mut stored, snapshot) = Stored::of((self, cancel), range, take, plan);
-        let mut offer = |row: &Arc<TaskRow>| {
-            if overlaps(row, range) && filter.keeps(row) {
-                visit(row);
-            }
-        };
-        snapshot.rows().for_each(&mut offer);
-        stored.scan_tasks(&seconds_touched(range), filter, offer)?;
-        Ok(stored.damaged())
     }
 }

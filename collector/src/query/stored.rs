@@ -1,5 +1,6 @@
 //! What the tables add to an answer, and what they could not.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -8,14 +9,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use profiler_core::{NodeId, TimeRange, Timestamp, WorkerId};
 
 use super::QueryError;
+use super::tasks::seconds_touched;
 use crate::collector::Collector;
 use crate::hot::View;
 use crate::idset::IdSet;
-use crate::ledger::{Snapshot, TaskFilter, TaskRow};
+use crate::ledger::{Selecting, Snapshot, TaskFilter, TaskRow};
 use crate::records::RecordView;
 use crate::store::{
-    Batch, Column, Counting, Coverage, FileEntry, ListRow, Manifest, Period, Piece, Plan, RowScan,
-    Scan, SealedTask, Second, StoreError, TableName, Tables, TaskScan, Tier, WorkerNumber,
+    Batch, Column, Counting, Coverage, FileEntry, ListRow, Manifest, NewestScan, Period, Piece,
+    Plan, RowScan, Scan, SealedTask, Second, StoreError, TableName, Tables, TaskScan, Tier,
+    WorkerNumber,
 };
 
 /// Whether the reader still wants the answer; set when it goes away.
@@ -189,6 +192,42 @@ impl<'a> Stored<'a> {
         Ok(())
     }
 
+    /// Counts the ended tasks of which any part lies in `range` and that `filter` keeps, and selects
+    /// the newest of them.
+    pub(crate) fn newest_tasks(
+        &mut self,
+        range: TimeRange,
+        filter: &TaskFilter,
+        selecting: &mut Selecting,
+    ) -> Result<(), QueryError> {
+        let manifest = self.manifest.clone();
+        let periods = {
+            let Range { start, end } = seconds_touched(range);
+            Period(start.0)..Period(end.0)
+        };
+        self.note_lost(&manifest, TableName::Tasks, &periods);
+        let scan = NewestScan::new(range, filter);
+        let overlaps = |file: &&FileEntry| file.from < periods.end && periods.start < file.to;
+        let mut files: Vec<_> = manifest.files_of(TableName::Tasks).filter(overlaps).collect();
+        // The sooner the newest are known, the fewer others are looked at.
+        files.sort_by_key(|file| Reverse(file.to));
+        for file in files {
+            self.cancel.check()?;
+            let read = self.tables.newest_tasks(file, &scan, selecting, &mut || match self
+                .cancel
+                .check()
+            {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(_) => ControlFlow::Break(()),
+            });
+            if let Err(error) = read {
+                self.note_unread(file, &error);
+            }
+            self.cancel.check()?;
+        }
+        Ok(())
+    }
+
     /// Shows the rows of a list's table that `scan` asks for, and others.
     pub(crate) fn scan_rows<R: ListRow>(
         &mut self,
@@ -296,6 +335,18 @@ impl Rows<'_> {
     pub(crate) fn start(&self, index: usize) -> Timestamp {
         let seconds = i64::from(self.batch.ts[index]) * i64::from(self.tier.seconds());
         Timestamp::from_unix_ns(seconds * 1_000_000_000)
+    }
+
+    /// Their places in the batch, neighbours together.
+    pub(crate) fn each_range(&self, mut visit: impl FnMut(Range<usize>)) {
+        let mut range = 0..0;
+        self.each(|index| {
+            if index != range.end {
+                visit(std::mem::replace(&mut range, index..index));
+            }
+            range.end = index + 1;
+        });
+        visit(range);
     }
 
     /// Their places in the batch, each shown once.

@@ -1,26 +1,24 @@
 //! What ran, from when to when.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use profiler_core::{Filter, NodeId, Outcome, TaskTotals, ThreadKind, TimeRange, Timestamp};
-use rustc_hash::FxHashMap;
+use profiler_core::{Outcome, TaskTotals, TimeRange, Timestamp};
 
 use super::QueryError;
+use super::ended::{NameTotals, scan_ended};
 use super::error::echo;
 use super::params::{Params, choose, known_tasks, known_workers};
 use super::range::asked_range;
-use super::stored::{Asked, Cancel, Stored};
+use super::stored::{Cancel, Stored};
 use crate::collector::Collector;
 use crate::ledger::{
-    EXECUTE, NameTotal, OutcomeCounts, PhaseTotal, Selecting, Selection, Spread, TaskFilter,
-    TaskRow, counts_in, overlaps,
+    EXECUTE, NameTotal, OutcomeCounts, PhaseTotal, Selecting, Selection, Snapshot, Spread,
+    TaskFilter, TaskRow, counts_in, overlaps,
 };
 use crate::limits::{TASK_COLUMNS_MAX, TASK_ROWS_DEFAULT, TASK_ROWS_MAX};
 use crate::store::{Counting, Coverage, Plan, Second};
 use crate::sync::read;
-use crate::tree::Top;
 
 /// A question to the ledger.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -142,9 +140,14 @@ impl Collector {
         query: &TaskQuery,
         cancel: &Cancel,
     ) -> Result<TaskAnswer, QueryError> {
+        let TaskQuery { range, filter, .. } = query;
+        let (mut stored, snapshot) = self.rows_stored(*range, cancel);
         let mut selecting = Selecting::new(query.limit);
-        let (thinned, damaged) = self.each_row(query, cancel, |row| selecting.offer(row))?;
-        Ok(TaskAnswer { selection: selecting.done(), thinned, damaged })
+        let kept = |row: &&Arc<TaskRow>| overlaps(row, *range) && filter.keeps(row);
+        snapshot.rows().filter(kept).for_each(|row| selecting.offer(row));
+        stored.newest_tasks(*range, filter, &mut selecting)?;
+        let thinned = self.thinned(query, &mut stored, &snapshot)?;
+        Ok(TaskAnswer { selection: selecting.done(), thinned, damaged: stored.damaged() })
     }
 
     /// Gives all rows that overlap the range, in no order. Answers how many there are no rows of, and
@@ -153,29 +156,64 @@ impl Collector {
         &self,
         query: &TaskQuery,
         cancel: &Cancel,
-        mut each: impl FnMut(&Arc<TaskRow>),
+        each: impl FnMut(&Arc<TaskRow>),
     ) -> Result<(u64, Vec<String>), QueryError> {
-        let TaskQuery { range, filter, .. } = query;
-        let take = |collector: &Collector, _| read(&collector.ledger).snapshot(*range);
-        // Rows are told apart to the nanosecond, so nothing ever widens.
-        let plan = |_: &Coverage, seconds| Plan { pieces: Vec::new(), seconds };
-        let (mut stored, snapshot) = Stored::of((self, cancel), *range, take, plan);
+        let (mut stored, snapshot) = self.each_task(query.range, &query.filter, cancel, each)?;
+        let thinned = self.thinned(query, &mut stored, &snapshot)?;
+        Ok((thinned, stored.damaged()))
+    }
+
+    /// Shows the kept tasks of which any part lies in a range, in no order. Gives what they were read
+    /// from.
+    pub(super) fn each_task<'a>(
+        &'a self,
+        range: TimeRange,
+        filter: &TaskFilter,
+        cancel: &'a Cancel,
+        mut visit: impl FnMut(&Arc<TaskRow>),
+    ) -> Result<(Stored<'a>, Snapshot), QueryError> {
+        let (mut stored, snapshot) = self.rows_stored(range, cancel);
         let mut offer = |row: &Arc<TaskRow>| {
-            if overlaps(row, *range) && filter.keeps(row) {
-                each(row);
+            if overlaps(row, range) && filter.keeps(row) {
+                visit(row);
             }
         };
         snapshot.rows().for_each(&mut offer);
-        stored.scan_tasks(&seconds_touched(*range), filter, offer)?;
+        stored.scan_tasks(&seconds_touched(range), filter, offer)?;
+        Ok((stored, snapshot))
+    }
+
+    /// What has the rows of a range, in tables and not.
+    fn rows_stored<'a>(&'a self, range: TimeRange, cancel: &'a Cancel) -> (Stored<'a>, Snapshot) {
+        let take = |collector: &Collector, _| read(&collector.ledger).snapshot(range);
+        // Rows are told apart to the nanosecond, so nothing ever widens.
+        let plan = |_: &Coverage, seconds| Plan { pieces: Vec::new(), seconds };
+        Stored::of((self, cancel), range, take, plan)
+    }
+
+    /// How many kept tasks there are no rows of.
+    fn thinned(
+        &self,
+        query: &TaskQuery,
+        stored: &mut Stored<'_>,
+        snapshot: &Snapshot,
+    ) -> Result<u64, QueryError> {
+        let TaskQuery { range, filter, .. } = query;
         let seconds = Second::starting_in(*range);
         let sums = snapshot.sums.iter();
         let sums = sums.filter(|sum| counts_sum(sum, &seconds) && filter.keeps_sum(sum));
         let mut thinned = snapshot.thinned() + sums.map(|sum| sum.count()).sum::<u64>();
         if !filter.is_by_row() {
             stored.plan_for(seconds);
-            thinned += self.add_phases(&mut stored, filter, &mut NameTotals::new(usize::MAX))?;
+            let tops = self.tops_named(filter);
+            scan_ended(stored, Counting::Phases, (&tops, filter), |top, ended| {
+                if ended.outcome != Outcome::Lost {
+                    let own = ended.rows().filter(|(node, _)| *node == tops[top].node.0);
+                    thinned = own.fold(thinned, |sum, (_, count)| sum.saturating_add(count));
+                }
+            })?;
         }
-        Ok((thinned, stored.damaged()))
+        Ok(thinned)
     }
 
     /// Counts and durations by name, of tasks that ended in the range and of those that run. Without
@@ -216,122 +254,16 @@ impl Collector {
                     totals.of(&sum.name).count_sum(sum);
                 }
             }
-            self.add_counted(&mut stored, filter, &mut totals)?;
-            self.add_phases(&mut stored, filter, &mut totals)?;
+            self.add_stored(&mut stored, filter, &mut totals)?;
         }
         let of_sums = totals.names.values().map(|total| total.thinned).sum::<u64>();
         Ok(TaskSummary {
             range: query.given_range.map(|range| stored.range(range)),
-            rows: totals.names.into_iter().map(|(name, total)| summary_row(name, &total)).collect(),
+            rows: totals.names.into_iter().map(|(name, total)| summary_row(name, total)).collect(),
             thinned: snapshot.thinned().saturating_add(of_sums),
             damaged: stored.damaged(),
         })
     }
-
-    /// Adds what the tables of durations hold.
-    fn add_counted(
-        &self,
-        stored: &mut Stored<'_>,
-        filter: &TaskFilter,
-        totals: &mut NameTotals,
-    ) -> Result<(), QueryError> {
-        let tops = self.tops_named(filter);
-        let tasks: Vec<NodeId> = tops.iter().map(|top| top.node).collect();
-        for counting in [Counting::Durations, Counting::DurationSums] {
-            let mut sums: Vec<Option<NameTotal>> = vec![None; tops.len()];
-            scan_outcomes(stored, counting, (&tasks, filter), |top, outcome, bucket, value| {
-                let sum = sums[top].get_or_insert_default();
-                match counting {
-                    Counting::Durations => sum.count_in_bucket(outcome, bucket, value),
-                    _ => sum.add_to_total(outcome, value),
-                }
-            })?;
-            for (top, sum) in tops.iter().zip(sums) {
-                if let Some(sum) = sum {
-                    totals.of(&top.name).absorb(sum);
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-/// What one task's rows of `phases` and `phase_sums` say: by node.
-type PhaseNodes = FxHashMap<u32, PhaseTotal>;
-
-impl Collector {
-    fn tops_named(&self, filter: &TaskFilter) -> Vec<Top> {
-        let by_name =
-            Filter { tasks: filter.names.clone(), threads: ThreadKind::All, ..Filter::default() };
-        read(&self.tree).tops_kept(&by_name)
-    }
-
-    /// Adds what the tables of phases hold; gives how many tasks have no rows.
-    fn add_phases(
-        &self,
-        stored: &mut Stored<'_>,
-        filter: &TaskFilter,
-        totals: &mut NameTotals,
-    ) -> Result<u64, QueryError> {
-        let tops = self.tops_named(filter);
-        let tasks: Vec<NodeId> = tops.iter().map(|top| top.node).collect();
-        let mut nodes: Vec<PhaseNodes> = vec![PhaseNodes::default(); tops.len()];
-        for counting in [Counting::Phases, Counting::PhaseSums] {
-            scan_outcomes(stored, counting, (&tasks, filter), |top, outcome, node, value| {
-                if outcome != Outcome::Lost {
-                    let total = nodes[top].entry(node).or_default();
-                    match counting {
-                        Counting::Phases => total.add(value, 0),
-                        _ => total.add(0, value),
-                    }
-                }
-            })?;
-        }
-        let mut thinned = 0u64;
-        for (top, nodes) in tops.iter().zip(nodes).filter(|(_, nodes)| !nodes.is_empty()) {
-            let mut sum = NameTotal::default();
-            for (node, total) in nodes {
-                if node == top.node.0 {
-                    sum.thinned = total.count;
-                    sum.phases.inside_ns = total.duration_ns;
-                } else {
-                    let name = read(&self.tree).name(NodeId(node));
-                    let name = name.ok_or(QueryError::UnknownNodes { rows: 1 })?;
-                    sum.phases.by_name.entry(name).or_default().add(total.count, total.duration_ns);
-                }
-            }
-            thinned = thinned.saturating_add(sum.thinned);
-            totals.of(&top.name).absorb(sum);
-        }
-        Ok(thinned)
-    }
-}
-
-/// Shows the rows of `tasks` with an outcome that is asked for: the task's place among them, the outcome,
-/// the node or bucket, if the table has one, and the value.
-fn scan_outcomes(
-    stored: &mut Stored<'_>,
-    counting: Counting,
-    (tasks, filter): (&[NodeId], &TaskFilter),
-    mut visit: impl FnMut(usize, Outcome, u32, u64),
-) -> Result<(), QueryError> {
-    let asked = Asked { tasks: Some(tasks), workers: None, columns: counting.columns() };
-    stored.scan(
-        |_| counting,
-        asked,
-        |batch, rows| {
-            rows.each(|index| {
-                let outcome = Outcome::ALL.get(usize::from(batch.kind[index]));
-                let top = tasks.binary_search(&NodeId(batch.task[index]));
-                if let (Some(outcome), Ok(top)) = (outcome, top)
-                    && filter.keeps_outcome(*outcome)
-                {
-                    let node = batch.node.get(index).copied().unwrap_or(0);
-                    visit(top, *outcome, node, batch.values[index]);
-                }
-            });
-        },
-    )
 }
 
 /// Whether tasks of which there is no row ended in those seconds.
@@ -344,29 +276,8 @@ pub(super) fn seconds_touched(range: TimeRange) -> Range<Second> {
     Second::of(range.start())..Second(Second::of(range.stop()).0.saturating_add(1))
 }
 
-/// Totals by name, bounded in names.
-struct NameTotals {
-    names: BTreeMap<Arc<str>, NameTotal>,
-    names_max: usize,
-}
-
-impl NameTotals {
-    /// The name that takes what is past the limit on names.
-    const OVERFLOW: &str = "[overflow]";
-
-    fn new(names_max: usize) -> NameTotals {
-        NameTotals { names: BTreeMap::new(), names_max }
-    }
-
-    fn of(&mut self, name: &Arc<str>) -> &mut NameTotal {
-        // Names are never taken out, so a name that went to the overflow once always does.
-        let has_room = self.names.len() < self.names_max || self.names.contains_key(name);
-        let name = if has_room { name.clone() } else { NameTotals::OVERFLOW.into() };
-        self.names.entry(name).or_default()
-    }
-}
-
-fn summary_row(name: Arc<str>, total: &NameTotal) -> SummaryRow {
+fn summary_row(name: Arc<str>, mut total: NameTotal) -> SummaryRow {
+    total.durations.settle();
     let (outcomes, spread) = (total.outcomes, total.durations.spread());
     let mut phases: Vec<(Arc<str>, PhaseTotal)> =
         total.phases.by_name.iter().map(|(name, total)| (name.clone(), *total)).collect();

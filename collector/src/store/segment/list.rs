@@ -342,6 +342,50 @@ impl ListSegment {
         })
     }
 
+    /// By row of a row group, whether a column's text is wanted; all if it is no column of texts.
+    pub(crate) fn texts_where(
+        &self,
+        group: usize,
+        column: &str,
+        is_wanted: impl Fn(&[u8]) -> bool,
+    ) -> Result<Vec<bool>, StoreError> {
+        let places = self.places(group);
+        let rows = places.len();
+        let Some(index) = self.index_of(column) else { return Ok(vec![true; rows]) };
+        decoding(&self.path, || {
+            let reader = self.reader::<ByteArrayType>(self.footer.row_group(group), index)?;
+            let texts: Vec<ByteArray> = required(reader, &[places])?;
+            whole(texts.iter().map(|text| is_wanted(text.data())).collect(), rows)
+        })
+    }
+
+    /// By row of a row group, what a column of times or numbers has; nothing if it is another's.
+    pub(crate) fn numbers(
+        &self,
+        group: usize,
+        column: &str,
+    ) -> Result<Vec<Option<i64>>, StoreError> {
+        let Some(index) = self.index_of(column) else { return Ok(Vec::new()) };
+        let places = self.places(group);
+        let rows = places.len();
+        decoding(&self.path, || {
+            match self.column(self.footer.row_group(group), index, &[places])? {
+                Values::Numbers64(values) => whole(values.into_iter().map(Some).collect(), rows),
+                Values::Optionals64(values) => whole(values, rows),
+                _ => Ok(Vec::new()),
+            }
+        })
+    }
+
+    /// The places of a row group at which something is wanted, and a few between them.
+    pub(crate) fn places_where(
+        &self,
+        group: usize,
+        is_wanted: impl Iterator<Item = bool>,
+    ) -> Vec<Range<usize>> {
+        chosen(&[self.places(group)], is_wanted)
+    }
+
     /// Least and greatest value of a column of numbers or times in a row group.
     pub(crate) fn number_bounds(&self, group: usize, column: &str) -> Option<(i64, i64)> {
         match self.statistics(group, column)? {
@@ -471,6 +515,14 @@ fn optional(
     let mut values = values.into_iter();
     let next = levels.into_iter().map(|level| if level == 1 { values.next() } else { None });
     Ok(next.collect())
+}
+
+/// The values, which must be as many as there are rows.
+fn whole<T>(values: Vec<T>, rows: usize) -> ParquetResult<Vec<T>> {
+    match values.len() == rows {
+        true => Ok(values),
+        false => Err(ParquetError::EOF("a column ends too early".into())),
+    }
 }
 
 /// The places at which something is wanted, and those between two that are not worth leaving out.

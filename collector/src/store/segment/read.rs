@@ -296,7 +296,7 @@ pub(crate) struct Cursor<'a> {
 
 /// A row group that is being read.
 struct Group {
-    ts: ColumnReaderImpl<Int64Type>,
+    ts: PeriodReader,
     /// By the table's columns, where they are wanted.
     keys: Vec<Option<ColumnReaderImpl<Int32Type>>>,
     values: ColumnReaderImpl<Int64Type>,
@@ -304,6 +304,13 @@ struct Group {
     row: usize,
     /// Rows to be read, last first.
     ranges: Vec<Range<usize>>,
+}
+
+/// Where the periods of a row group come from.
+enum PeriodReader {
+    /// All rows are of this one, by the bounds of the column, in milliseconds.
+    One(i64),
+    Column(ColumnReaderImpl<Int64Type>),
 }
 
 /// Values as they are decoded.
@@ -348,7 +355,10 @@ impl Cursor<'_> {
                 });
                 let last = self.wanted.len() + 1;
                 self.group = Some(Group {
-                    ts: open_column(&self.segment, 0, column(0)?)?,
+                    ts: match chunk_bounds(self.segment.footer.row_group(index), 0) {
+                        Some((first, last)) if first == last => PeriodReader::One(first),
+                        _ => PeriodReader::Column(open_column(&self.segment, 0, column(0)?)?),
+                    },
                     keys: keys.collect::<ParquetResult<_>>()?,
                     values: open_column(&self.segment, last, column(last)?)?,
                     row: 0,
@@ -371,7 +381,13 @@ impl Cursor<'_> {
             group.ranges.push(group.row..range.end);
         }
         let Scratch { int32, int64 } = &mut self.scratch;
-        read(&mut group.ts, skipped, count, int64)?;
+        match &mut group.ts {
+            PeriodReader::One(start) => {
+                int64.clear();
+                int64.resize(count, *start);
+            }
+            PeriodReader::Column(column) => read(column, skipped, count, int64)?,
+        }
         push_periods(int64, self.segment.period_ms(), &mut batch.ts)?;
         for (column, reader) in self.segment.counting.columns().iter().zip(&mut group.keys) {
             let Some(reader) = reader else { continue };

@@ -1,17 +1,22 @@
-//! What a question for tasks reads of a file: all that it asks for, and little else.
+//! What a question for tasks reads of a file: all that it asks for, and little else; and the newest of
+//! many are those that reading all of them gives.
 
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-use profiler_core::{Epoch, Outcome, TaskId, TaskRecord, Timestamp, WorkerId};
+use profiler_core::{
+    Epoch, Outcome, TaskDetail, TaskId, TaskRecord, TimeRange, Timestamp, WorkerId,
+};
+use proptest::prelude::*;
 
 use super::super::lists::SealedTask;
 use super::super::manifest::FileEntry;
+use super::super::newest::NewestScan;
 use super::super::objects::Objects;
 use super::super::segment::ListWriter;
 use super::super::table::TableName;
 use super::super::tables::{Tables, TaskScan};
-use crate::ledger::TaskRow;
+use crate::ledger::{Selecting, Selection, TaskFilter, TaskRow, overlaps};
 
 /// Three row groups.
 const TASKS: u64 = 40_000;
@@ -86,4 +91,99 @@ fn a_question_reads_all_that_it_asks_for_and_little_else() {
     for (scan, read_max) in cases.iter().chain(&cases) {
         check((&tables, &file), scan, *read_max);
     }
+}
+
+/// Tasks of which many started at the same time, of several workers, with all that a filter is about.
+fn varied(id: u64) -> SealedTask {
+    let SealedTask { row, version } = task(id);
+    let TaskRow { mut record, epoch, .. } = TaskRow::clone(&row);
+    let length_ns = record.stop.unwrap().since_ns(record.start).cast_signed();
+    record.start = Timestamp::from_unix_ns((id * 37 % 3_000).cast_signed() * SECOND_NS);
+    record.stop = Some(record.start.shifted(length_ns));
+    record.outcome = Outcome::ALL[1 + id as usize % 3];
+    let type_name = ["", "list", "table"][id as usize % 7 % 3].into();
+    let detail = TaskDetail { type_name, ..TaskDetail::default() };
+    record.detail = (detail != TaskDetail::default()).then(|| Box::new(detail));
+    let row = TaskRow { worker: WorkerId(format!("w{}", id % 5).into()), epoch, record };
+    SealedTask { row: Arc::new(row), version }
+}
+
+/// Two files of the varied tasks, and all of their rows.
+struct Varied {
+    tables: Tables,
+    files: Vec<FileEntry>,
+    rows: Vec<Arc<TaskRow>>,
+}
+
+impl Varied {
+    fn new() -> Varied {
+        let (tables, _) = Tables::open(Objects::memory()).unwrap();
+        let rows: Vec<SealedTask> = (0..TASKS).map(varied).collect();
+        let file = |rows: &[SealedTask]| {
+            let mut writer = ListWriter::new(TableName::Tasks);
+            rows.iter().for_each(|row| writer.push(row.clone()));
+            tables.put(TableName::Tasks, 0, writer.finish().unwrap()).unwrap()
+        };
+        let files = rows.chunks(36_000).map(file).collect();
+        Varied { tables, files, rows: rows.into_iter().map(|task| task.row).collect() }
+    }
+
+    fn newest(&self, range: TimeRange, filter: &TaskFilter, limit: usize) -> Selection {
+        let mut selecting = Selecting::new(limit);
+        let scan = NewestScan::new(range, filter);
+        for file in &self.files {
+            let mut go_on = || ControlFlow::Continue(());
+            self.tables.newest_tasks(file, &scan, &mut selecting, &mut go_on).unwrap();
+        }
+        selecting.done()
+    }
+
+    fn model(&self, range: TimeRange, filter: &TaskFilter, limit: usize) -> Selection {
+        let kept = self.rows.iter().filter(|row| overlaps(row, range) && filter.keeps(row));
+        let mut rows: Vec<&Arc<TaskRow>> = kept.collect();
+        rows.sort_by_key(|row| {
+            (std::cmp::Reverse(row.record.start), &row.worker, row.epoch, row.record.id)
+        });
+        let total = rows.len() as u64;
+        Selection { rows: rows.into_iter().take(limit).cloned().collect(), total }
+    }
+}
+
+fn filters() -> impl Strategy<Value = TaskFilter> {
+    fn some(texts: &[&str]) -> impl Strategy<Value = Vec<String>> + use<> {
+        let texts: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
+        let none = Just(Vec::new());
+        prop_oneof![3 => none, 1 => prop::sample::subsequence(texts, 1..=2)]
+    }
+    let outcomes = prop::sample::subsequence(vec![Outcome::Ok, Outcome::Erred], 0..=2);
+    let names = some(&["name 1", "name 19", "name 99"]);
+    let keys = some(&["key 77", "key 9972", "key 9999"]);
+    (names, keys, some(&["w1", "w4"]), outcomes, some(&["list", ""])).prop_map(
+        |(names, keys, workers, outcomes, types)| TaskFilter {
+            names,
+            keys,
+            workers,
+            outcomes,
+            types,
+        },
+    )
+}
+
+#[test]
+fn the_newest_tasks_are_those_that_reading_all_of_them_gives() {
+    let varied = Varied::new();
+    let limits = prop::sample::select(vec![1, 2, 100, 13_333, 100_000]);
+    let ends = (-10..3_100i64, 1..3_100i64, 0..2i64);
+    let mut runner = proptest::test_runner::TestRunner::default();
+    let cases = (ends, filters(), limits);
+    let check =
+        |((start, length, more_ns), filter, limit): ((i64, i64, i64), TaskFilter, usize)| {
+            let [start, stop] = [start, start + length].map(|second| second * SECOND_NS + more_ns);
+            let [start, stop] = [start, stop].map(Timestamp::from_unix_ns);
+            let range = TimeRange::new(start, stop).unwrap();
+            let newest = varied.newest(range, &filter, limit);
+            prop_assert!(newest == varied.model(range, &filter, limit), "{} found", newest.total);
+            Ok(())
+        };
+    runner.run(&cases, check).unwrap();
 }

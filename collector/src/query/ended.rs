@@ -1,0 +1,167 @@
+//! What the tables have counted of ended tasks.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use profiler_core::{Filter, NodeId, Outcome, ThreadKind};
+use rustc_hash::FxHashMap;
+
+use super::QueryError;
+use super::stored::{Asked, Stored};
+use crate::collector::Collector;
+use crate::ledger::{NameTotal, PhaseTotal, TaskFilter};
+use crate::store::Counting;
+use crate::sync::read;
+use crate::tree::Top;
+
+impl Collector {
+    /// Adds what the tables have counted, by name.
+    pub(super) fn add_stored(
+        &self,
+        stored: &mut Stored<'_>,
+        filter: &TaskFilter,
+        totals: &mut NameTotals,
+    ) -> Result<(), QueryError> {
+        let tops = self.tops_named(filter);
+        let mut sums: Vec<Option<StoredTotal>> = vec![None; tops.len()];
+        for counting in
+            [Counting::Durations, Counting::DurationSums, Counting::Phases, Counting::PhaseSums]
+        {
+            scan_ended(stored, counting, (&tops, filter), |top, ended| {
+                sums[top].get_or_insert_default().add(counting, &ended);
+            })?;
+        }
+        for (top, sum) in tops.iter().zip(sums) {
+            if let Some(sum) = sum {
+                totals.of(&top.name).absorb(self.with_phases(sum, top)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// The first-level nodes of the tasks that are asked for.
+    pub(super) fn tops_named(&self, filter: &TaskFilter) -> Vec<Top> {
+        let by_name =
+            Filter { tasks: filter.names.clone(), threads: ThreadKind::All, ..Filter::default() };
+        read(&self.tree).tops_kept(&by_name)
+    }
+
+    /// What the tables say of a task, with its phases by name.
+    fn with_phases(&self, sum: StoredTotal, top: &Top) -> Result<NameTotal, QueryError> {
+        let StoredTotal { mut total, phases } = sum;
+        for (node, phase) in phases {
+            if node == top.node.0 {
+                total.thinned = phase.count;
+                total.phases.inside_ns = phase.duration_ns;
+            } else {
+                let name = read(&self.tree).name(NodeId(node));
+                let name = name.ok_or(QueryError::UnknownNodes { rows: 1 })?;
+                let known = total.phases.by_name.entry(name).or_default();
+                known.add(phase.count, phase.duration_ns);
+            }
+        }
+        Ok(total)
+    }
+}
+
+/// What the tables say of one task.
+#[derive(Clone, Default)]
+struct StoredTotal {
+    /// Without phases.
+    total: NameTotal,
+    /// By node; at the task's own node, tasks without rows and what the phases took of the durations.
+    phases: FxHashMap<u32, PhaseTotal>,
+}
+
+impl StoredTotal {
+    fn add(&mut self, counting: Counting, ended: &Ended<'_>) {
+        let outcome = ended.outcome;
+        let phases = &mut self.phases;
+        match counting {
+            Counting::Durations => self.total.count_in_buckets(outcome, ended.rows()),
+            Counting::DurationSums => {
+                ended.rows().for_each(|(_, sum)| self.total.add_to_total(outcome, sum));
+            }
+            _ if outcome == Outcome::Lost => {}
+            Counting::Phases => {
+                ended
+                    .rows()
+                    .for_each(|(node, count)| phases.entry(node).or_default().add(count, 0));
+            }
+            _ => ended.rows().for_each(|(node, sum)| phases.entry(node).or_default().add(0, sum)),
+        }
+    }
+}
+
+/// Rows of a table about tasks of one name and outcome.
+pub(super) struct Ended<'a> {
+    pub(super) outcome: Outcome,
+    /// Empty if the table has no such column.
+    nodes: &'a [u32],
+    values: &'a [u64],
+}
+
+impl Ended<'_> {
+    /// Node or bucket, 0 if the table has none, and value.
+    pub(super) fn rows(&self) -> impl ExactSizeIterator<Item = (u32, u64)> {
+        let node = |index| self.nodes.get(index).copied().unwrap_or(0);
+        self.values.iter().enumerate().map(move |(index, value)| (node(index), *value))
+    }
+}
+
+/// Shows the rows of tasks with an outcome that is asked for, all neighbours of one task and outcome at
+/// once, with the task's place among `tops`.
+pub(super) fn scan_ended(
+    stored: &mut Stored<'_>,
+    counting: Counting,
+    (tops, filter): (&[Top], &TaskFilter),
+    mut visit: impl FnMut(usize, Ended<'_>),
+) -> Result<(), QueryError> {
+    let tasks: Vec<NodeId> = tops.iter().map(|top| top.node).collect();
+    let asked = Asked { tasks: Some(&tasks), workers: None, columns: counting.columns() };
+    stored.scan(
+        |_| counting,
+        asked,
+        |batch, rows| {
+            rows.each_range(|range| {
+                let key = |index: usize| (batch.task[index], batch.kind[index]);
+                let mut rest = range;
+                while !rest.is_empty() {
+                    let (task, kind) = key(rest.start);
+                    let end = (rest.start..rest.end).find(|index| key(*index) != (task, kind));
+                    let rows = rest.start..end.unwrap_or(rest.end);
+                    rest.start = rows.end;
+                    let outcome = Outcome::ALL.get(usize::from(kind)).copied();
+                    let outcome = outcome.filter(|outcome| filter.keeps_outcome(*outcome));
+                    if let (Some(outcome), Ok(top)) = (outcome, tasks.binary_search(&NodeId(task)))
+                    {
+                        let nodes = batch.node.get(rows.clone()).unwrap_or(&[]);
+                        visit(top, Ended { outcome, nodes, values: &batch.values[rows] });
+                    }
+                }
+            });
+        },
+    )
+}
+
+/// Totals by name, bounded in names.
+pub(super) struct NameTotals {
+    pub(super) names: BTreeMap<Arc<str>, NameTotal>,
+    names_max: usize,
+}
+
+impl NameTotals {
+    /// The name that takes what is past the limit on names.
+    const OVERFLOW: &str = "[overflow]";
+
+    pub(super) fn new(names_max: usize) -> NameTotals {
+        NameTotals { names: BTreeMap::new(), names_max }
+    }
+
+    pub(super) fn of(&mut self, name: &Arc<str>) -> &mut NameTotal {
+        // Names are never taken out, so a name that went to the overflow once always does.
+        let has_room = self.names.len() < self.names_max || self.names.contains_key(name);
+        let name = if has_room { name.clone() } else { NameTotals::OVERFLOW.into() };
+        self.names.entry(name).or_default()
+    }
+}

@@ -1,0 +1,144 @@
+//! The newest of many tasks: all that count are counted by the columns that the question is about, and
+//! only those that may be among the newest are read whole.
+
+use std::cmp::Reverse;
+use std::ops::ControlFlow;
+
+use profiler_core::{TimeRange, Timestamp};
+
+use super::error::StoreError;
+use super::lists::SealedTask;
+use super::manifest::FileEntry;
+use super::segment::ListSegment;
+use super::tables::Tables;
+use crate::ledger::{Selecting, TaskFilter, overlaps};
+
+/// Which tasks count.
+#[derive(Clone, Debug)]
+pub(crate) struct NewestScan<'a> {
+    range: TimeRange,
+    filter: &'a TaskFilter,
+    /// Columns, and the texts of which each must have one.
+    texts: Vec<(&'static str, Vec<&'a str>)>,
+}
+
+impl<'a> NewestScan<'a> {
+    /// Tasks of which any part lies in `range` and that `filter` keeps.
+    pub(crate) fn new(range: TimeRange, filter: &'a TaskFilter) -> NewestScan<'a> {
+        fn all(texts: &[String]) -> Vec<&str> {
+            texts.iter().map(String::as_str).collect()
+        }
+        let TaskFilter { names, keys, workers, outcomes, types } = filter;
+        // In the order in which they rule out most for least.
+        let mut texts = vec![
+            ("key", all(keys)),
+            ("name", all(names)),
+            ("worker", all(workers)),
+            ("outcome", outcomes.iter().map(|outcome| outcome.name()).collect()),
+            ("type_name", all(types)),
+        ];
+        texts.retain(|(_, texts)| !texts.is_empty());
+        NewestScan { range, filter, texts }
+    }
+
+    /// Counts the tasks of a row group, and selects the newest of them.
+    fn select(
+        &self,
+        segment: &ListSegment,
+        group: usize,
+        selecting: &mut Selecting,
+    ) -> Result<(), StoreError> {
+        let Some(counts) = self.counts(segment, group)? else { return Ok(()) };
+        selecting.count(counts.iter().filter(|counts| **counts).count() as u64);
+        let is_wanted = |selecting: &Selecting, start: i64| {
+            selecting.wanted_from().is_none_or(|from| from.unix_ns() <= start)
+        };
+        let latest = segment.number_bounds(group, "start").map_or(i64::MAX, |(_, latest)| latest);
+        if !is_wanted(selecting, latest) {
+            return Ok(());
+        }
+        let starts: Vec<i64> =
+            segment.numbers(group, "start")?.into_iter().map(Option::unwrap_or_default).collect();
+        // Of this group's own, as many as are selected at most, and those that started with the last.
+        let mut counted: Vec<i64> =
+            starts.iter().zip(&counts).filter(|(_, counts)| **counts).map(|(at, _)| *at).collect();
+        let from = match counted.len().checked_sub(selecting.limit()) {
+            None | Some(0) => i64::MIN,
+            Some(place) => *counted.select_nth_unstable(place).1,
+        };
+        let wanted = starts.iter().zip(counts);
+        let wanted =
+            wanted.map(|(start, counts)| counts && from <= *start && is_wanted(selecting, *start));
+        let places = segment.places_where(group, wanted);
+        for SealedTask { row, .. } in segment.rows(group, &places)? {
+            // Others stand between them.
+            if overlaps(&row, self.range) && self.filter.keeps(&row) {
+                selecting.keep(row);
+            }
+        }
+        Ok(())
+    }
+
+    /// By row of a row group, whether it counts; `None` if none does.
+    fn counts(&self, segment: &ListSegment, group: usize) -> Result<Option<Vec<bool>>, StoreError> {
+        let bounds = |column| segment.number_bounds(group, column).unwrap_or((i64::MIN, i64::MAX));
+        let (starts, stops) = (bounds("start"), bounds("stop"));
+        let [start, stop] = [self.range.start(), self.range.stop()].map(Timestamp::unix_ns);
+        if starts.0 >= stop || stops.1 < start {
+            return Ok(None);
+        }
+        for (column, texts) in &self.texts {
+            let mut may_hold = false;
+            for text in texts {
+                may_hold |= segment.may_hold(group, column, text)?;
+            }
+            if !may_hold {
+                return Ok(None);
+            }
+        }
+        let mut counts = vec![true; segment.places(group).len()];
+        let mut rule_out = |keeps: Vec<bool>| {
+            counts.iter_mut().zip(keeps).for_each(|(counts, keeps)| *counts &= keeps);
+        };
+        for (column, texts) in &self.texts {
+            let texts: Vec<&[u8]> = texts.iter().map(|text| text.as_bytes()).collect();
+            rule_out(segment.texts_where(group, column, |text| texts.contains(&text))?);
+        }
+        if starts.1 >= stop {
+            let starts = segment.numbers(group, "start")?.into_iter();
+            rule_out(starts.map(|at| at.is_none_or(|at| at < stop)).collect());
+        }
+        if stops.0 < start {
+            let stops = segment.numbers(group, "stop")?.into_iter();
+            rule_out(stops.map(|at| at.is_none_or(|at| at >= start)).collect());
+        }
+        Ok(Some(counts))
+    }
+}
+
+impl Tables {
+    /// Counts the tasks of a file of `tasks` that `scan` asks for, and selects the newest of them;
+    /// `go_on` is asked before each part of the work.
+    ///
+    /// # Errors
+    /// As [`Tables::scan`].
+    pub(crate) fn newest_tasks(
+        &self,
+        file: &FileEntry,
+        scan: &NewestScan<'_>,
+        selecting: &mut Selecting,
+        go_on: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        let segment = self.list::<SealedTask>(file)?;
+        let latest = |group: &usize| segment.number_bounds(*group, "start").map(|(_, last)| last);
+        let mut groups: Vec<usize> = (0..segment.group_count()).collect();
+        groups.sort_by_key(|group| Reverse(latest(group)));
+        for group in groups {
+            if go_on().is_break() {
+                break;
+            }
+            self.noting_damage(file, scan.select(&segment, group, selecting))?;
+        }
+        Ok(())
+    }
+}
