@@ -105,7 +105,7 @@ impl Collector {
     /// Takes in what the tables say of the tree, the sessions and what ran.
     pub(crate) fn restore(&self, loaded: Loaded) {
         let Loaded { manifest, frames, nodes, workers, sessions, running, .. } = loaded;
-        let Loaded { runs, expected, reports, .. } = loaded;
+        let Loaded { settled, runs, expected, reports, .. } = loaded;
         self.events.note_lost(&manifest);
         for report in reports {
             self.events.damaged("store".to_owned(), report, self.clock.now());
@@ -125,7 +125,7 @@ impl Collector {
             let greeting = record.restore(&mut session);
             registry.greet(&mut session, greeting);
         }
-        write(&self.ledger).restore(running.into_iter().map(Arc::unwrap_or_clone));
+        write(&self.ledger).restore(running.into_iter().map(Arc::unwrap_or_clone), settled);
         write(&self.records).restore(runs, expected);
     }
 

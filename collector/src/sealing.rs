@@ -69,6 +69,7 @@ impl Collector {
             tasks: &taken.ledger.ended,
             totals: &taken.ledger.totals,
             running: &taken.ledger.open,
+            settled: &taken.ledger.settled,
             sessions: &taken.sessions,
             records: &taken.records,
             tree: &self.tree,

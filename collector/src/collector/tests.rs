@@ -393,6 +393,7 @@ fn seal(collector: &Collector) {
 
 mod budget;
 mod damage;
+mod lost;
 mod many;
 mod phases;
 mod records;

@@ -49,6 +49,9 @@ const LOST_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 /// does not count them again.
 const SETTLED_MAX: usize = 200_000;
 
+/// For how long they are remembered: as long as rows of tasks are kept.
+const SETTLED_KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
 /// One task of the fleet. Times are the collector's.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TaskRow {
@@ -93,6 +96,15 @@ struct TaskKey {
     id: TaskId,
 }
 
+/// A task that was sealed as lost, and when that was its end.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct SettledTask {
+    pub(crate) worker: WorkerId,
+    pub(crate) epoch: Epoch,
+    pub(crate) id: TaskId,
+    pub(crate) stop: Timestamp,
+}
+
 /// Where an ended row stands: its stop, then its arrival.
 type Place = (Timestamp, u64);
 
@@ -114,8 +126,9 @@ pub struct Ledger {
     running_of: FxHashMap<(WorkerId, Epoch), usize>,
     /// Tasks that we ended for their worker.
     lost: BTreeMap<TaskKey, Arc<TaskRow>>,
-    /// Tasks that were sealed as lost: they have ended once and for all, whatever is told of them.
-    settled: FxHashSet<TaskKey>,
+    /// Tasks that were sealed as lost, with their stops: they have ended once and for all, whatever is
+    /// told of them.
+    settled: FxHashMap<TaskKey, Timestamp>,
     /// Names of `running` and `lost`, and how many rows have them.
     open_names: FxHashMap<Arc<str>, u32>,
     /// Names of `ended`, and of rows that were there since the last sealing.
@@ -149,6 +162,8 @@ pub(crate) struct LedgerSealing {
     pub(crate) ended: Vec<Arc<TaskRow>>,
     /// All rows that are not settled: running ones, and lost ones that may turn out otherwise.
     pub(crate) open: Vec<Arc<TaskRow>>,
+    /// Tasks that are in tables as lost, or will be with this sealing.
+    pub(crate) settled: Vec<SettledTask>,
     /// Tasks that ended and have no rows.
     pub(crate) totals: Vec<Arc<TaskTotals>>,
 }
@@ -162,7 +177,7 @@ impl Ledger {
             running: BTreeMap::new(),
             running_of: FxHashMap::default(),
             lost: BTreeMap::new(),
-            settled: FxHashSet::default(),
+            settled: FxHashMap::default(),
             open_names: FxHashMap::default(),
             ended_names: FxHashSet::default(),
             sealing_names: FxHashSet::default(),
@@ -182,8 +197,18 @@ impl Ledger {
         }
     }
 
-    /// Takes in the rows that [`LedgerSealing::open`] gave before a restart.
-    pub(crate) fn restore(&mut self, open: impl IntoIterator<Item = TaskRow>) {
+    /// Takes in what [`LedgerSealing::open`] and [`LedgerSealing::settled`] gave before a restart.
+    pub(crate) fn restore(
+        &mut self,
+        open: impl IntoIterator<Item = TaskRow>,
+        settled: impl IntoIterator<Item = SettledTask>,
+    ) {
+        let settled = settled.into_iter().take(SETTLED_MAX);
+        self.settled.extend(
+            settled.map(|SettledTask { worker, epoch, id, stop }| {
+                (TaskKey { worker, epoch, id }, stop)
+            }),
+        );
         for row in open {
             match row.record.outcome {
                 Outcome::Lost => {
@@ -207,7 +232,7 @@ impl Ledger {
             self.share(key);
         }
         let key = row.key();
-        if self.settled.contains(&key) {
+        if self.settled.contains_key(&key) {
             return;
         }
         for known in [self.remove_running(&key), self.lost.remove(&key)].into_iter().flatten() {
@@ -306,7 +331,7 @@ impl Ledger {
             self.open_bytes -= row.said_bytes();
             self.insert_ended(key, Arc::unwrap_or_clone(row), stop);
         }
-        self.settle();
+        self.settle(now);
         self.sealing_rows += self.places.len();
         self.sealing_bytes += std::mem::take(&mut self.ended_bytes);
         self.places.clear();
@@ -316,6 +341,7 @@ impl Ledger {
         LedgerSealing {
             ended: chunks.flat_map(|chunk| chunk.rows.values().cloned()).collect(),
             open: self.running.values().chain(self.lost.values()).cloned().collect(),
+            settled: self.settled(),
             totals: self.sums.take_for_sealing(),
         }
     }
@@ -387,11 +413,22 @@ impl Ledger {
     }
 
     /// Remembers what is sealed as lost from now on, as far as there is room.
-    fn settle(&mut self) {
+    fn settle(&mut self, now: Timestamp) {
+        let kept_from = now.shifted(-nanoseconds(SETTLED_KEPT));
+        self.settled.retain(|_, stop| *stop >= kept_from);
         let is_lost = |row: &&Arc<TaskRow>| row.record.outcome == Outcome::Lost;
         let rows = self.ended.values().flat_map(|chunk| chunk.rows.values()).filter(is_lost);
         let room = SETTLED_MAX.saturating_sub(self.settled.len());
-        self.settled.extend(rows.take(room).map(|row| row.key()));
+        let settled = rows.filter_map(|row| Some((row.key(), row.record.stop?)));
+        self.settled.extend(settled.take(room));
+    }
+
+    fn settled(&self) -> Vec<SettledTask> {
+        let settled = self.settled.iter().map(|(key, stop)| {
+            let TaskKey { worker, epoch, id } = key.clone();
+            SettledTask { worker, epoch, id, stop: *stop }
+        });
+        settled.collect()
     }
 
     fn has_room(&self, key: &TaskKey) -> bool {

@@ -374,7 +374,7 @@ fn open_rows_outlast_a_restart() {
     let taken = ledger.take_for_sealing(time(7));
     assert_eq!((taken.ended.len(), taken.open.len()), (1, 2));
     let mut restarted = Ledger::new(Arc::new(Manifest::default()), 10);
-    restarted.restore(taken.open.iter().map(|row| (**row).clone()));
+    restarted.restore(taken.open.iter().map(|row| (**row).clone()), []);
     let again = restarted.take_for_sealing(time(7));
     assert_eq!((again.ended, again.open), (Vec::new(), taken.open));
     restarted.run_again(&worker(0), Epoch(7));
@@ -441,11 +441,19 @@ fn what_was_sealed_as_lost_counts_once_whatever_is_told_of_it_later() {
     assert_eq!(ledger.take_for_sealing(time(8 + day)).ended, settled);
     drop(ledger.sealed(Arc::new(Manifest::default())));
     ledger.run_again(&worker(0), Epoch(7));
-    for told in [running, ended] {
-        ledger.upsert(told);
-        assert_eq!(ledger.take_for_sealing(time(9 + day)), LedgerSealing::default());
+    let again = ledger.take_for_sealing(time(8 + day));
+    let mut restarted = Ledger::new(Arc::new(Manifest::default()), 10);
+    restarted.restore([], again.settled.clone());
+    for mut ledger in [ledger, restarted] {
+        for told in [running.clone(), ended.clone()] {
+            ledger.upsert(told);
+            assert_eq!(ledger.take_for_sealing(time(9 + day)), again);
+        }
+        assert_eq!((ledger.row_count(), ledger.knows_name("load")), (0, false));
+        // It is remembered for as long as its row is kept.
+        assert_eq!(ledger.take_for_sealing(time(6 + 30 * day)), again);
+        assert_eq!(ledger.take_for_sealing(time(7 + 30 * day)), LedgerSealing::default());
     }
-    assert_eq!((ledger.row_count(), ledger.knows_name("load")), (0, false));
 }
 
 proptest! {

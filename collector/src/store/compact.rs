@@ -83,7 +83,11 @@ impl Tables {
             }
             TableName::Transfers => self.merge_list(&inputs, compare_transfers, |_| true)?,
             TableName::Resources => self.merge_list(&inputs, compare_samples, |_| true)?,
-            TableName::Running | TableName::Sessions | TableName::Runs | TableName::Expected => {
+            TableName::Running
+            | TableName::Settled
+            | TableName::Sessions
+            | TableName::Runs
+            | TableName::Expected => {
                 unreachable!("they are replaced whole")
             }
         };

@@ -19,6 +19,7 @@ use super::segment::{ALL_COLUMNS, Scan};
 use super::table::{Counting, TableName};
 use super::tables::Tables;
 use super::tier::Tier;
+use crate::ledger::SettledTask;
 use crate::records::{ExpectedRow, RunRow, SampleRow, TransferRow};
 
 /// A store at a glance.
@@ -267,6 +268,7 @@ impl Check<'_> {
             TableName::Nodes => read_list::<NodeRow>(objects, file)?.len(),
             TableName::Workers => read_list::<WorkerRow>(objects, file)?.len(),
             TableName::Tasks | TableName::Running => read_list::<SealedTask>(objects, file)?.len(),
+            TableName::Settled => read_list::<SettledTask>(objects, file)?.len(),
             TableName::Sessions => read_list::<SessionRecord>(objects, file)?.len(),
             TableName::Links => read_list::<LinkRow>(objects, file)?.len(),
             TableName::Transfers => read_list::<Arc<TransferRow>>(objects, file)?.len(),

@@ -11,7 +11,7 @@ use super::objects::Objects;
 use super::segment::{ListRow, ListSegment};
 use super::table::TableName;
 use super::tables::Tables;
-use crate::ledger::TaskRow;
+use crate::ledger::{SettledTask, TaskRow};
 use crate::records::{ExpectedRow, RunRow};
 use crate::sync::{lock, write};
 
@@ -28,6 +28,7 @@ pub(crate) struct Loaded {
     pub(crate) workers: Vec<WorkerId>,
     pub(crate) sessions: Vec<SessionRecord>,
     pub(crate) running: Vec<Arc<TaskRow>>,
+    pub(crate) settled: Vec<SettledTask>,
     pub(crate) runs: Vec<RunRow>,
     pub(crate) expected: Vec<ExpectedRow>,
     /// What was damaged, for people to read.
@@ -103,14 +104,25 @@ impl Tables {
         let sessions = self.rows(TableName::Sessions, reports)?;
         let running = self.rows::<SealedTask>(TableName::Running, reports)?;
         let running = running.into_iter().map(|task| task.row).collect();
+        let settled = self.rows(TableName::Settled, reports)?;
         let runs = self.rows(TableName::Runs, reports)?;
         let expected = self.rows(TableName::Expected, reports)?;
         self.remember(&frames, &nodes, &workers)?;
         let links = ids_of(&manifest, TableName::Links).saturating_sub(1);
         write(&self.links).restore(self.rows(TableName::Links, reports)?, links);
         lock(&self.sealed).links = links;
-        let reports = Vec::new();
-        Ok(Loaded { manifest, frames, nodes, workers, sessions, running, runs, expected, reports })
+        Ok(Loaded {
+            manifest,
+            frames,
+            nodes,
+            workers,
+            sessions,
+            running,
+            settled,
+            runs,
+            expected,
+            reports: Vec::new(),
+        })
     }
 
     /// All rows of a list's files, without those of damaged ones.

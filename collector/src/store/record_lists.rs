@@ -12,6 +12,7 @@ use profiler_core::{
 use super::lists::{column, next, numbers32, numbers64, optionals64, texts, times};
 use super::segment::{Columns, ListColumn, ListKind, ListRow, Values};
 use super::tier::Second;
+use crate::ledger::SettledTask;
 use crate::records::{ExpectedRow, RunRow, SampleRow, TransferRow};
 
 /// A row of `links`: what the column `link` of `transfer_sums` stands for.
@@ -272,6 +273,42 @@ impl ListRow for RunRow {
 
     fn place(&self) -> Range<u32> {
         seconds(self.run.start, self.stop().unwrap_or(self.run.start))
+    }
+}
+
+impl ListRow for SettledTask {
+    const COLUMNS: &'static [ListColumn] = &[
+        column("worker", ListKind::Text),
+        column("epoch", ListKind::Number64),
+        column("id", ListKind::Number64),
+        column("stop", ListKind::Time),
+    ];
+
+    fn encode(rows: &[SettledTask]) -> Vec<Values> {
+        vec![
+            texts(rows, |row| row.worker.0.clone()),
+            numbers64(rows, |row| row.epoch.0),
+            numbers64(rows, |row| row.id.0),
+            times(rows, |row| row.stop),
+        ]
+    }
+
+    fn decode(mut columns: Columns) -> Result<Vec<SettledTask>, String> {
+        let (workers, mut epochs) = (columns.texts(), columns.numbers64());
+        let (mut ids, mut stops) = (columns.numbers64(), columns.numbers64());
+        let row = |worker| {
+            Ok(SettledTask {
+                worker: WorkerId(worker),
+                epoch: Epoch(next(&mut epochs)?.cast_unsigned()),
+                id: TaskId(next(&mut ids)?.cast_unsigned()),
+                stop: Timestamp::from_unix_ns(next(&mut stops)?),
+            })
+        };
+        workers.map(row).collect()
+    }
+
+    fn place(&self) -> Range<u32> {
+        seconds(self.stop, self.stop)
     }
 }
 

@@ -24,7 +24,7 @@ use super::table::{Counting, Measure, TableName};
 use super::tables::{Sealed, Swap, Tables};
 use super::tier::{Period, Second, Tier};
 use crate::hot::StoredWindow;
-use crate::ledger::{DurationRows, TaskNode, TaskNodes, TaskRow};
+use crate::ledger::{DurationRows, SettledTask, TaskNode, TaskNodes, TaskRow};
 use crate::records::RecordSealing;
 use crate::sync::{lock, read, write};
 use crate::tree::Tree;
@@ -49,6 +49,8 @@ pub(crate) struct Sealing<'a> {
     pub(crate) totals: &'a [Arc<TaskTotals>],
     /// All that run now.
     pub(crate) running: &'a [Arc<TaskRow>],
+    /// All that are in tables as lost, whatever is told of them.
+    pub(crate) settled: &'a [SettledTask],
     /// All that are known now.
     pub(crate) sessions: &'a [SessionRecord],
     /// What was told beside samples and tasks.
@@ -91,6 +93,7 @@ impl Tables {
         };
         self.seal_tasks(list(&tasks), &mut files)?;
         self.put_list(TableName::Running, list(batch.running), &mut files)?;
+        self.put_list(TableName::Settled, batch.settled.to_vec(), &mut files)?;
         self.put_list(TableName::Sessions, batch.sessions.to_vec(), &mut files)?;
         let links_end = self.seal_records(batch.records, &sealed, &mut files)?;
         let workers = read(&self.workers).rows_from(sealed.workers);

@@ -176,6 +176,8 @@ pub(crate) enum TableName {
     Tasks,
     /// Tasks that ran at the last sealing; replaced whole.
     Running,
+    /// Tasks that are in `tasks` as lost, whatever is told of them; replaced whole.
+    Settled,
     /// What is known of each life of each agent; replaced whole.
     Sessions,
     /// Peers and types of transfers, by number.
@@ -191,12 +193,13 @@ pub(crate) enum TableName {
 }
 
 impl TableName {
-    const LISTS: [TableName; 11] = [
+    const LISTS: [TableName; 12] = [
         TableName::Frames,
         TableName::Nodes,
         TableName::Workers,
         TableName::Tasks,
         TableName::Running,
+        TableName::Settled,
         TableName::Sessions,
         TableName::Links,
         TableName::Transfers,
@@ -222,6 +225,7 @@ impl TableName {
             TableName::Workers => "workers".into(),
             TableName::Tasks => "tasks".into(),
             TableName::Running => "running".into(),
+            TableName::Settled => "settled".into(),
             TableName::Sessions => "sessions".into(),
             TableName::Links => "links".into(),
             TableName::Transfers => "transfers".into(),
@@ -242,7 +246,11 @@ impl TableName {
     pub(crate) const fn is_replaced(self) -> bool {
         matches!(
             self,
-            TableName::Running | TableName::Sessions | TableName::Runs | TableName::Expected
+            TableName::Running
+                | TableName::Settled
+                | TableName::Sessions
+                | TableName::Runs
+                | TableName::Expected
         )
     }
 }

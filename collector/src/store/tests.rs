@@ -454,6 +454,7 @@ fn a_task_with_three_phases_takes_at_most_60_bytes() {
         tasks: &tasks,
         totals: &[],
         running: &[],
+        settled: &[],
         sessions: &[],
         records: &crate::records::RecordSealing::default(),
         tree: &tree,

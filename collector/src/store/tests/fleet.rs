@@ -20,7 +20,7 @@ use super::super::table::{Column, Counting, Measure, TableName};
 use super::super::tables::{Tables, TaskScan};
 use super::super::tier::{Period, Tier};
 use crate::hot::StoredWindow;
-use crate::ledger::TaskRow;
+use crate::ledger::{SettledTask, TaskRow};
 use crate::records::{ExpectedRow, RecordSealing, RunRow, SampleRow, TransferRow};
 use crate::session::Greeting;
 use crate::tree::Tree;
@@ -190,6 +190,11 @@ impl Fleet {
         Arc::new(row)
     }
 
+    fn settled(&self) -> SettledTask {
+        let (worker, stop) = (WorkerId("worker-1".into()), Timestamp::from_unix_ns(5_000_000_000));
+        SettledTask { worker, epoch: Epoch(9), id: TaskId(self.sealings), stop }
+    }
+
     /// What was told beside: with each window a transfer and a sample; and one of what is replaced.
     fn records(&self, windows: &[Arc<StoredWindow>]) -> RecordSealing {
         RecordSealing {
@@ -226,6 +231,7 @@ impl Fleet {
             tasks: &tasks,
             totals: &totals,
             running: &[self.running()],
+            settled: &[self.settled()],
             sessions: &[self.session()],
             records: &self.records(&windows),
             tree: &self.tree,
@@ -427,6 +433,7 @@ impl Fleet {
         let before = |sealings| Fleet { sealings, ..Fleet::new() };
         assert_eq!(loaded.sessions, [before(self.sealings).session()]);
         assert_eq!(loaded.running, [before(self.sealings).running()]);
+        assert_eq!(loaded.settled, [before(self.sealings).settled()]);
         assert_eq!(loaded.runs, [before(self.sealings).run()]);
         assert_eq!(loaded.expected, [before(self.sealings).expected()]);
         assert_eq!(loaded.manifest.wal_from, self.sealings);
