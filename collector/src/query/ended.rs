@@ -84,9 +84,8 @@ impl StoredTotal {
             }
             _ if outcome == Outcome::Lost => {}
             Counting::Phases => {
-                ended
-                    .rows()
-                    .for_each(|(node, count)| phases.entry(node).or_default().add(count, 0));
+                let counts = ended.rows();
+                counts.for_each(|(node, count)| phases.entry(node).or_default().add(count, 0));
             }
             _ => ended.rows().for_each(|(node, sum)| phases.entry(node).or_default().add(0, sum)),
         }
@@ -103,7 +102,7 @@ pub(super) struct Ended<'a> {
 
 impl Ended<'_> {
     /// Node or bucket, 0 if the table has none, and value.
-    pub(super) fn rows(&self) -> impl ExactSizeIterator<Item = (u32, u64)> {
+    pub(super) fn rows(&self) -> impl Iterator<Item = (u32, u64)> {
         let node = |index| self.nodes.get(index).copied().unwrap_or(0);
         self.values.iter().enumerate().map(move |(index, value)| (node(index), *value))
     }

@@ -201,10 +201,8 @@ impl<'a> Stored<'a> {
         selecting: &mut Selecting,
     ) -> Result<(), QueryError> {
         let manifest = self.manifest.clone();
-        let periods = {
-            let Range { start, end } = seconds_touched(range);
-            Period(start.0)..Period(end.0)
-        };
+        let seconds = seconds_touched(range);
+        let periods = Period(seconds.start.0)..Period(seconds.end.0);
         self.note_lost(&manifest, TableName::Tasks, &periods);
         let scan = NewestScan::new(range, filter);
         let overlaps = |file: &&FileEntry| file.from < periods.end && periods.start < file.to;

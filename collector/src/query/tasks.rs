@@ -259,7 +259,7 @@ impl Collector {
         let of_sums = totals.names.values().map(|total| total.thinned).sum::<u64>();
         Ok(TaskSummary {
             range: query.given_range.map(|range| stored.range(range)),
-            rows: totals.names.into_iter().map(|(name, total)| summary_row(name, total)).collect(),
+            rows: totals.names.into_iter().map(|(name, total)| summary_row(name, &total)).collect(),
             thinned: snapshot.thinned().saturating_add(of_sums),
             damaged: stored.damaged(),
         })
@@ -276,8 +276,7 @@ pub(super) fn seconds_touched(range: TimeRange) -> Range<Second> {
     Second::of(range.start())..Second(Second::of(range.stop()).0.saturating_add(1))
 }
 
-fn summary_row(name: Arc<str>, mut total: NameTotal) -> SummaryRow {
-    total.durations.settle();
+fn summary_row(name: Arc<str>, total: &NameTotal) -> SummaryRow {
     let (outcomes, spread) = (total.outcomes, total.durations.spread());
     let mut phases: Vec<(Arc<str>, PhaseTotal)> =
         total.phases.by_name.iter().map(|(name, total)| (name.clone(), *total)).collect();

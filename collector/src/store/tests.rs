@@ -202,7 +202,9 @@ fn what_is_old_goes_while_the_store_is_used() {
     let little = Retention { bytes_max: 1, ..retention };
     assert!(maintain(day(31), &little).expired > 20);
     let named: Vec<_> = tables.manifest().files.iter().map(|file| file.table.name()).collect();
-    let kept = ["frames", "nodes", "running", "sessions", "links", "runs", "expected", "workers"];
+    let kept = [
+        "frames", "nodes", "running", "settled", "sessions", "links", "runs", "expected", "workers",
+    ];
     assert_eq!(named, kept);
 }
 

@@ -51,7 +51,8 @@ fn a_true_end_told_a_day_and_a_restart_later_does_not_count_again() {
     drop(collector);
 
     let collector = start();
-    let attachment = attach(&collector, &worker, DAY_S + 300).attachment;
+    let Attached { attachment, welcome, .. } = attach(&collector, &worker, DAY_S + 300);
+    worker.resume(welcome.strings, welcome.frames, welcome.nodes);
     let tasks = vec![worker.task(1, "load", (10, Some(DAY_S + 250)))];
     let flush = worker.flush(DAY_S + 260, tasks);
     assert_eq!(send_at(DAY_S + 300, (&collector, &attachment), &mut worker, &flush), "ack 2");

@@ -308,9 +308,9 @@ struct Group {
 
 /// Where the periods of a row group come from.
 enum PeriodReader {
-    /// All rows are of this one, by the bounds of the column, in milliseconds.
-    One(i64),
-    Column(ColumnReaderImpl<Int64Type>),
+    /// All rows are of this one, by the bounds of the column.
+    One(u32),
+    Column(Box<ColumnReaderImpl<Int64Type>>),
 }
 
 /// Values as they are decoded.
@@ -355,10 +355,7 @@ impl Cursor<'_> {
                 });
                 let last = self.wanted.len() + 1;
                 self.group = Some(Group {
-                    ts: match chunk_bounds(self.segment.footer.row_group(index), 0) {
-                        Some((first, last)) if first == last => PeriodReader::One(first),
-                        _ => PeriodReader::Column(open_column(&self.segment, 0, column(0)?)?),
-                    },
+                    ts: self.segment.period_reader(index)?,
                     keys: keys.collect::<ParquetResult<_>>()?,
                     values: open_column(&self.segment, last, column(last)?)?,
                     row: 0,
@@ -382,13 +379,12 @@ impl Cursor<'_> {
         }
         let Scratch { int32, int64 } = &mut self.scratch;
         match &mut group.ts {
-            PeriodReader::One(start) => {
-                int64.clear();
-                int64.resize(count, *start);
+            PeriodReader::One(period) => batch.ts.resize(batch.ts.len() + count, *period),
+            PeriodReader::Column(column) => {
+                read(column, skipped, count, int64)?;
+                push_periods(int64, self.segment.period_ms(), &mut batch.ts)?;
             }
-            PeriodReader::Column(column) => read(column, skipped, count, int64)?,
         }
-        push_periods(int64, self.segment.period_ms(), &mut batch.ts)?;
         for (column, reader) in self.segment.counting.columns().iter().zip(&mut group.keys) {
             let Some(reader) = reader else { continue };
             read(reader, skipped, count, int32)?;
@@ -401,6 +397,20 @@ impl Cursor<'_> {
 }
 
 impl Segment {
+    fn period_reader(&self, group: usize) -> ParquetResult<PeriodReader> {
+        match chunk_bounds(self.footer.row_group(group), 0) {
+            Some((first, last)) if first == last => {
+                let mut period = Vec::new();
+                push_periods(&[first], self.period_ms(), &mut period)?;
+                Ok(PeriodReader::One(period[0]))
+            }
+            _ => {
+                let column = open_column(self, 0, self.column_pages(group, 0)?)?;
+                Ok(PeriodReader::Column(Box::new(column)))
+            }
+        }
+    }
+
     /// The pages of a column in a row group, read at once.
     fn column_pages(
         &self,

@@ -104,7 +104,8 @@ fn varied(id: u64) -> SealedTask {
     let type_name = ["", "list", "table"][id as usize % 7 % 3].into();
     let detail = TaskDetail { type_name, ..TaskDetail::default() };
     record.detail = (detail != TaskDetail::default()).then(|| Box::new(detail));
-    let row = TaskRow { worker: WorkerId(format!("w{}", id % 5).into()), epoch, record };
+    let row =
+        TaskRow { worker: WorkerId(format!("w{}", id / 1_000 * 3 % 5).into()), epoch, record };
     SealedTask { row: Arc::new(row), version }
 }
 
