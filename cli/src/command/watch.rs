@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use console::Term;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::range_query;
 use crate::args::{RowFormat, WatchArgs};
@@ -45,7 +46,7 @@ fn ask(client: &Client, query: &Query) -> Result<Progress, ClientError> {
 /// Until all that is expected is done, and what else runs rests or has had its time. Without a terminal
 /// on stderr nothing is drawn.
 fn watch(client: &Client, query: &Query) -> anyhow::Result<Progress> {
-    let mut screen = Screen::new();
+    let screen = Screen::new();
     let (mut heard, mut done): (Option<Instant>, Option<Instant>) = (None, None);
     loop {
         match ask(client, query) {
@@ -53,7 +54,7 @@ fn watch(client: &Client, query: &Query) -> anyhow::Result<Progress> {
                 heard = Some(Instant::now());
                 done = progress.is_done().then(|| done.unwrap_or_else(Instant::now));
                 if done.is_some_and(|done| progress.rests() || done.elapsed() >= REST_MAX) {
-                    screen.draw(|_| Vec::new());
+                    screen.clear();
                     return Ok(progress);
                 }
                 screen.draw(|size| progress.picture(size));
@@ -64,7 +65,7 @@ fn watch(client: &Client, query: &Query) -> anyhow::Result<Progress> {
                 screen.draw(|_| vec!["the collector does not answer; trying again".to_owned()]);
             }
             Err(error) => {
-                screen.draw(|_| Vec::new());
+                screen.clear();
                 return Err(error.into());
             }
         }
@@ -72,33 +73,28 @@ fn watch(client: &Client, query: &Query) -> anyhow::Result<Progress> {
     }
 }
 
-/// The lines that were drawn last on stderr, to be drawn over.
-struct Screen {
-    /// `None` where nobody would see it.
-    term: Option<Term>,
-    lines: usize,
-}
+/// A picture on stderr, drawn over the one before; nothing where nobody would see it.
+struct Screen(ProgressBar);
 
 impl Screen {
     fn new() -> Screen {
-        let term = Term::buffered_stderr();
-        Screen { term: term.is_term().then_some(term), lines: 0 }
+        // One bar that is its message: bars of many names, each drawn by itself, draw all others anew.
+        let lines = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        Screen(lines.with_style(ProgressStyle::with_template("{msg}").expect("a template")))
     }
 
-    /// Draws a picture in place of the one before. Each line is written over and then cut, and all of
-    /// them at once, so that nothing flickers.
-    fn draw(&mut self, picture: impl FnOnce((usize, usize)) -> Vec<String>) {
-        let Some(term) = &self.term else { return };
-        let (lines, columns) = term.size();
+    fn draw(&self, picture: impl FnOnce((usize, usize)) -> Vec<String>) {
+        if self.0.is_hidden() {
+            return;
+        }
+        let (lines, columns) = Term::stderr().size();
         // The cursor stands below; what fills the last column would wrap on some terminals.
         let size = (usize::from(lines).saturating_sub(1), usize::from(columns).saturating_sub(1));
-        let picture = picture(size);
-        let rows: String = picture.iter().map(|line| format!("{line}\x1b[K\n")).collect();
-        // A terminal that is gone has nobody to be told.
-        let _ = term
-            .move_cursor_up(self.lines.min(size.0))
-            .and_then(|()| term.write_str(&format!("{rows}\x1b[J")))
-            .and_then(|()| term.flush());
-        self.lines = picture.len();
+        self.0.set_message(picture(size).join("\n"));
+        self.0.tick();
+    }
+
+    fn clear(&self) {
+        self.0.finish_and_clear();
     }
 }

@@ -57,13 +57,14 @@ fn bars_grow_in_a_terminal_and_a_table_is_left() {
     assert!(half.contains("load  [##########>         ]  50 %  2 of 4"), "{half:?}");
     worker.finish();
     let all = terminal.until("STATE");
-    let (pictures, table) = all.rsplit_once("\u{1b}[J").unwrap();
-    assert!(pictures.contains("\u{1b}[1A"), "drawn over: {pictures:?}");
+    // Each line is emptied before it is drawn again.
+    let (pictures, table) = all.rsplit_once("\r\u{1b}[2K").unwrap();
+    assert!(pictures.contains("\r\u{1b}[2Kload  ["), "drawn over: {pictures:?}");
     let lines: Vec<&str> = table.lines().map(str::trim_end).collect();
     assert!(lines[0].starts_with("NAME  EXPECTED  DONE"), "{table:?}");
     assert!(terminal.process.0.wait().unwrap().success());
     let all = terminal.until("100 %");
-    let (_, table) = all.rsplit_once("\u{1b}[J").unwrap();
+    let (_, table) = all.rsplit_once("\r\u{1b}[2K").unwrap();
     assert!(table.contains("load         4     4  100 %        0"), "{table:?}");
     assert!(!table.contains('['), "no bar is left: {table:?}");
 
