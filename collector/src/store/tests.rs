@@ -346,6 +346,7 @@ fn version_1_is_read_as_it_was_written() {
         workers 2 rows, sum 0
         tasks 15 rows, sum 0
         running 1 rows, sum 0
+        settled 1 rows, sum 0
         sessions 1 rows, sum 0
         links 1 rows, sum 0
         transfers 60 rows, sum 0
