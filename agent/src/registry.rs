@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::num::NonZeroU64;
 use std::ops::Range;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
@@ -309,30 +310,62 @@ impl Names {
 }
 
 thread_local! {
-    /// Of this process's registry, and how many forks away that is.
-    static CACHED_NAMES: RefCell<(usize, FxHashMap<Box<str>, NameId>)> = RefCell::default();
+    static CACHED_NAMES: RefCell<CachedNames> = RefCell::default();
+}
+
+/// Places for names that a thread has used last, by where they stand in memory: most are literals.
+const RECENT_NAMES: usize = 16;
+
+/// The numbers of names that a thread has used.
+#[derive(Default)]
+struct CachedNames {
+    /// How many forks away the registry is that they are from.
+    generation: usize,
+    /// To compare a name takes half as long as to look it up.
+    recent: [Option<(Rc<str>, NameId)>; RECENT_NAMES],
+    ids: FxHashMap<Rc<str>, NameId>,
+}
+
+impl CachedNames {
+    #[inline]
+    fn id(&mut self, name: &str) -> Option<NameId> {
+        if self.generation != fork::generation() {
+            return None;
+        }
+        let recent = &mut self.recent[name.as_ptr().addr() % RECENT_NAMES];
+        if let Some((recent, id)) = recent
+            && **recent == *name
+        {
+            return Some(*id);
+        }
+        let (name, id) = self.ids.get_key_value(name)?;
+        *recent = Some((name.clone(), *id));
+        Some(*id)
+    }
+
+    fn insert(&mut self, name: &str, id: NameId) {
+        if self.generation != fork::generation() {
+            *self = CachedNames { generation: fork::generation(), ..CachedNames::default() };
+        }
+        if self.ids.len() < CACHED_NAMES_MAX {
+            self.ids.insert(name.into(), id);
+        }
+    }
 }
 
 /// The number of a name; a thread that has used it before takes no lock.
+#[inline(never)]
 pub(crate) fn name_id(name: &str) -> NameId {
-    let cached = CACHED_NAMES.try_with(|cached| {
-        let (generation, ids) = &*cached.borrow();
-        ids.get(name).copied().filter(|_| *generation == fork::generation())
-    });
-    if let Ok(Some(id)) = cached {
-        return id;
+    match CACHED_NAMES.try_with(|cached| cached.borrow_mut().id(name)) {
+        Ok(Some(id)) => id,
+        _ => new_name_id(name),
     }
+}
+
+#[cold]
+fn new_name_id(name: &str) -> NameId {
     let id = shared_name_id(&bounded_name(name));
-    let _ = CACHED_NAMES.try_with(|cached| {
-        let (generation, ids) = &mut *cached.borrow_mut();
-        if *generation != fork::generation() {
-            *generation = fork::generation();
-            ids.clear();
-        }
-        if ids.len() < CACHED_NAMES_MAX {
-            ids.insert(name.into(), id);
-        }
-    });
+    let _ = CACHED_NAMES.try_with(|cached| cached.borrow_mut().insert(name, id));
     id
 }
 
