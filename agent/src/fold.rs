@@ -94,8 +94,7 @@ impl Folder {
                     stop = clock::at(raw.stop_ns);
                     // Twice, for the ends that the first time holds back.
                     self.ledger.drain();
-                    self.ledger.drain();
-                    self.gathered.listen();
+                    self.empty_rings();
                     sink.push(self.fold(&raw));
                     if let Some(stacks) = raw.stacks {
                         sink.stacks(self.stacks(stacks));

@@ -306,4 +306,4 @@ impl<W: Write> Trace<W> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::*;
 
-fn task(id: u64, thread_id: u32, (start_ns, duration_ns): (i64, u64)) -> Task {
+pub(crate) fn task(id: u64, thread_id: u32, (start_ns, duration_ns): (i64, u64)) -> Task {
     Task {
         worker: "w-1".to_owned(),
         epoch: "a1".to_owned(),

@@ -1,29 +1,9 @@
-use std::collections::BTreeMap;
-
 use proptest::prelude::*;
 
 use super::*;
 
 fn task(id: u64, start_ns: i64, duration_ns: u64) -> Task {
-    Task {
-        worker: "w".to_owned(),
-        epoch: "1".to_owned(),
-        id,
-        name: "load".to_owned(),
-        key: String::new(),
-        thread_id: 1,
-        thread_name: String::new(),
-        parent: None,
-        start_ns,
-        duration_ns,
-        outcome: "ok".to_owned(),
-        cause: String::new(),
-        attempt: None,
-        result_bytes: None,
-        type_name: String::new(),
-        labels: BTreeMap::new(),
-        phases: Vec::new(),
-    }
+    crate::trace::tests::task(id, 1, (start_ns, duration_ns))
 }
 
 /// What a collector with these tasks and that limit answers about a piece of 100 to 200 ns.
