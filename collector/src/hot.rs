@@ -7,14 +7,18 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use profiler_core::{Delta, Epoch, Ticks, TimeRange, Timestamp, Window};
+use profiler_core::{Epoch, Ticks, TimeRange, Timestamp, WorkerId};
 
+use crate::packed::Packed;
 use crate::store::{Coverage, Manifest, Second};
 
 /// A window as it is kept: times by the collector's clock, and what they were made from.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct StoredWindow {
-    pub(crate) window: Window,
+    /// Whose time it is.
+    pub(crate) worker: WorkerId,
+    pub(crate) range: TimeRange,
+    pub(crate) samples: Packed,
     pub(crate) epoch: Epoch,
     /// Its start by the agent's clock.
     pub(crate) raw_start: Timestamp,
@@ -22,20 +26,28 @@ pub(crate) struct StoredWindow {
     pub(crate) clock_error_ns: u64,
     pub(crate) ticks: Ticks,
     /// The window's time once more, by thread: at nodes that are paths of task, phase and thread.
-    pub(crate) threads: Delta,
+    pub(crate) threads: Packed,
 }
 
 impl StoredWindow {
     /// The second that it counts to, whole.
     pub(crate) fn second(&self) -> Second {
-        Second::of(self.window.range.start())
+        Second::of(self.range.start())
+    }
+
+    /// As core's own merge takes it.
+    #[cfg(test)]
+    pub(crate) fn window(&self) -> profiler_core::Window {
+        let (worker, delta) = (self.worker.clone(), self.samples.entries().collect());
+        profiler_core::Window { worker, range: self.range, delta }
     }
 
     /// Memory that it takes, in bytes.
     fn bytes(&self) -> usize {
         /// A node of the map, and the counts of an `Arc`.
         const ENTRY_BYTES: usize = 64;
-        size_of::<StoredWindow>() + ENTRY_BYTES + self.window.delta.bytes() + self.threads.bytes()
+        let bytes = self.samples.bytes().len() + self.threads.bytes().len();
+        size_of::<StoredWindow>() + ENTRY_BYTES + bytes
     }
 }
 
@@ -144,7 +156,7 @@ impl HotWindow {
 
 #[cfg(test)]
 mod tests {
-    use profiler_core::{NodeId, State, WorkerId};
+    use profiler_core::{NodeId, State};
     use proptest::prelude::*;
 
     use super::*;
@@ -153,18 +165,15 @@ mod tests {
     /// A second of one node's time that starts at `start_s`.
     fn window(start_s: i64) -> StoredWindow {
         let entry = (NodeId(1), State::Cpu, start_s.unsigned_abs() + 1);
-        let window = Window {
+        StoredWindow {
             worker: WorkerId("w".into()),
             range: range(start_s, start_s + 1).shifted(999_999_999).unwrap(),
-            delta: [entry].into_iter().collect(),
-        };
-        StoredWindow {
-            window,
+            samples: Packed::of([entry], 1, |_| NodeId(1)),
             epoch: Epoch(1),
             raw_start: at(start_s),
             clock_error_ns: 0,
             ticks: Ticks::default(),
-            threads: Delta::default(),
+            threads: Packed::default(),
         }
     }
 

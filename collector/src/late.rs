@@ -17,7 +17,7 @@ pub(crate) type Hours = BTreeSet<u32>;
 pub(crate) fn late_hours(checked: &Checked, now: Timestamp) -> Hours {
     let hour = |point: Timestamp| Second::of(point).0 / Tier::Hour.seconds();
     let late_before = hour(now.shifted(-nanoseconds(LATE_AFTER)));
-    let window = checked.window.iter().map(|stored| stored.window.range.start());
+    let window = checked.window.iter().map(|stored| stored.range.start());
     let stops = checked.tasks.iter().filter_map(|task| task.stop);
     let transfers = checked.records.transfers.iter().map(|transfer| transfer.stop);
     let samples = checked.records.resources.iter().map(|sample| sample.at);

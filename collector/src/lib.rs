@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Reading order: [`limits`], `clock`, `tree` (all agents' stacks in one), `store` (what stays: log and
-//! tables), `hot` (what is in no table yet), [`ledger`] (tasks' starts and stops), `session` (one life
+//! tables), `hot` (what is in no table yet; `packed`: what of it is most), [`ledger`] (tasks' starts and stops), `session` (one life
 //! of one agent), `collector` (what a message does), `commit` (how a flush becomes safe), `sealing`
 //! (how memory becomes tables), `recovery` (how a collector starts with what stayed), `live` (what is
 //! asked of running agents), `query` (what is asked and answered), [`serve`] (the protocols).
@@ -33,6 +33,7 @@ mod late;
 pub mod ledger;
 pub mod limits;
 mod live;
+mod packed;
 mod query;
 mod records;
 mod recovery;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use profiler_core::limits::NAME_BYTES_MAX;
-use profiler_core::{Epoch, NodeId, Timestamp, WorkerId};
+use profiler_core::{Epoch, Timestamp, WorkerId};
 
 use crate::collector::{Collector, Settings};
 use crate::commit::Log;
@@ -175,15 +175,16 @@ impl Collector {
         if flush.seq <= session.acked_seq {
             return Ok(());
         }
-        let checked = flush.checked(&cell.worker).map_err(|error| error.to_string())?;
-        let deltas =
-            checked.window.iter().flat_map(|stored| [&stored.window.delta, &stored.threads]);
-        let last = deltas.filter_map(|delta| Some(delta.entries().last()?.0)).max();
-        let last = last.unwrap_or(NodeId::ROOT);
+        let last = flush.last_node().map_err(|error| error.to_string())?;
         if last.0 >= read(&self.tree).node_count() {
             let filled = write(&self.tree).restore_node(last).map_err(|error| error.to_string())?;
             tracing::warn!(?filled, "stacks that a damaged log no longer tells are [overflow]");
         }
+        let checked = {
+            let tree = read(&self.tree);
+            let checked = flush.checked(&cell.worker, |node| tree.task_of(node));
+            checked.map_err(|error| error.to_string())?
+        };
         session.note_seen(received_at);
         session.note_applied(&checked);
         lock(&self.late).restore(late_hours(&checked, received_at));

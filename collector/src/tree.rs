@@ -13,6 +13,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::idset::{IdSet, RankedIds};
 use crate::limits::{LEDGER_NAMES_MAX, PHASES_MAX};
+use crate::packed::NODES_MAX;
 use crate::query::{Level, Phases, Place};
 use crate::sync::read;
 
@@ -48,6 +49,8 @@ pub(crate) struct Tree {
     has_unnamed: bool,
     /// The first level: tasks, threads outside any, the agent's own, `[overflow]`; rising.
     tops: Vec<NodeId>,
+    /// The first-level node above each node, by node; the root's is the root.
+    tasks: Vec<NodeId>,
     /// The phases below first-level nodes, by the phase's name.
     phases: FxHashMap<(NodeId, StringId), NodeId>,
     /// The strings of `symbols`, to be found by their text.
@@ -64,10 +67,11 @@ impl Tree {
         symbols.intern(&Frame::overflow());
         Tree {
             symbols,
-            trie: CallTrie::new(nodes_max),
+            trie: CallTrie::new(nodes_max.min(NODES_MAX)),
             task_names: BTreeSet::new(),
             has_unnamed: false,
             tops: Vec::new(),
+            tasks: vec![NodeId::ROOT],
             phases: FxHashMap::default(),
             known: FxHashSet::default(),
             symbol_bytes: 0,
@@ -180,8 +184,11 @@ impl Tree {
 
     fn note_top(&mut self, node: NodeId) {
         let Some((parent, frame)) = self.trie.node(node) else { return };
+        debug_assert_eq!(self.tasks.len(), node.index(), "a node was added unseen");
         let frame = self.symbols.frame_ids(frame);
-        if parent == NodeId::ROOT {
+        let is_top = parent == NodeId::ROOT;
+        self.tasks.push(if is_top { node } else { self.tasks[parent.index()] });
+        if is_top {
             self.tops.push(node);
             self.has_unnamed |= frame.kind == FrameKind::Overflow;
             if frame.kind == FrameKind::Task {
@@ -193,6 +200,14 @@ impl Tree {
         {
             self.phases.insert((parent, frame.function), node);
         }
+    }
+
+    /// The first-level node above a node, or itself; the root for the root.
+    ///
+    /// # Panics
+    /// If there is no such node.
+    pub(crate) fn task_of(&self, node: NodeId) -> NodeId {
+        self.tasks[node.index()]
     }
 
     /// What a node's frame stands for; `None` for the root.

@@ -144,10 +144,10 @@ impl Collector {
         let mut sums = Sums::default();
         for window in &view.windows {
             cancel.check()?;
-            let worker = sums.worker(&window.window.worker);
-            sums.add_sampled(worker, window.window.range.length_ns());
+            let worker = sums.worker(&window.worker);
+            sums.add_sampled(worker, window.range.length_ns());
             for (node, state, nanoseconds) in window.threads.entries() {
-                sums.add(worker, (node.0, *state as u8), *nanoseconds);
+                sums.add(worker, (node.0, state as u8), nanoseconds);
             }
         }
         add_stored(&mut stored, filter, &mut sums)?;

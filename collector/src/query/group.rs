@@ -145,10 +145,10 @@ impl Collector {
         let mut sums = GroupedSums::default();
         for window in &view.windows {
             cancel.check()?;
-            let group = sums.group(by.of(&window.window.worker, &facts));
-            for (node, state, nanoseconds) in window.window.delta.entries() {
-                if states.contains(*state) {
-                    sums.add(group, (node.0, *state as u8), *nanoseconds);
+            let group = sums.group(by.of(&window.worker, &facts));
+            for (node, state, nanoseconds) in window.samples.entries() {
+                if states.contains(state) {
+                    sums.add(group, (node.0, state as u8), nanoseconds);
                 }
             }
         }

@@ -111,7 +111,7 @@ pub(crate) struct Sampling {
 impl Sampling {
     fn add_window(&mut self, stored: &StoredWindow) {
         self.windows += 1;
-        let length_ns = stored.window.range.length_ns();
+        let length_ns = stored.range.length_ns();
         self.sampled_ns = self.sampled_ns.saturating_add(length_ns);
         self.ticks += stored.ticks;
     }
@@ -171,7 +171,7 @@ impl Facts {
         let mut workers = BTreeSet::new();
         for window in &view.windows {
             sampling.add_window(window);
-            workers.insert(window.window.worker.clone());
+            workers.insert(window.worker.clone());
         }
         stored.coarsen();
         let columns = &[Column::Worker, Column::Kind];
@@ -204,7 +204,7 @@ impl View {
     /// The windows that start in `seconds` and whose worker a filter keeps.
     pub(super) fn of(collector: &Collector, seconds: Range<Second>, filter: &Filter) -> View {
         let mut view = read(&collector.hot).view(seconds);
-        view.windows.retain(|stored| filter.keeps_worker(&stored.window.worker));
+        view.windows.retain(|stored| filter.keeps_worker(&stored.worker));
         view
     }
 }
@@ -238,8 +238,8 @@ impl Collector {
         let mut sums = Sums::new(filter.states, nodes, QUERY_BYTES_MAX)?;
         for stored in &view.windows {
             cancel.check()?;
-            for (node, state, nanoseconds) in stored.window.delta.entries() {
-                sums.add(node.0, *state as usize, *nanoseconds);
+            for (node, state, nanoseconds) in stored.samples.entries() {
+                sums.add(node.0, state as usize, nanoseconds);
             }
         }
         let numbers = stored.worker_numbers(&filter.workers);

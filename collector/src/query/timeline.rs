@@ -3,9 +3,7 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use profiler_core::{
-    Delta, Filter, FrameKind, NodeId, State, StateSet, TimeRange, Timestamp, Weight,
-};
+use profiler_core::{Filter, FrameKind, NodeId, State, StateSet, TimeRange, Timestamp, Weight};
 
 use super::QueryError;
 use super::params::{Filters, Params};
@@ -18,7 +16,7 @@ use crate::hot::{StoredWindow, View};
 use crate::limits::{TIMELINE_SERIES_MAX, TIMELINE_STEPS_MAX};
 use crate::store::{Column, Counting, Tier, WorkerNumber};
 use crate::sync::read;
-use crate::tree::{Excerpt, Top};
+use crate::tree::Top;
 
 /// Steps that are chosen when none is given, the first that is not too small.
 const STEPS_S: [u64; 14] =
@@ -123,12 +121,11 @@ impl Collector {
             |held, seconds| held.plan_in(seconds, coarsest),
         );
         let tops = read(&self.tree).tops_kept(filter);
-        let hot = HotTops::of(self, &view.windows, &tops);
         let numbers = stored.worker_numbers(&filter.workers);
         let nodes = phases.nodes(&self.tree);
         let kept = Kept { states: filter.states, nodes: nodes.as_deref() };
         let visit_all = |stored: &mut Stored<'_>, visit: &mut Visit<'_>| {
-            hot.visit(&view.windows, kept, visit);
+            visit_windows(&view.windows, &tops, kept, visit);
             visit_stored(stored, (&tops, numbers.as_deref()), kept, visit)
         };
         let steps = Steps::new(*range, *step_ns);
@@ -250,40 +247,24 @@ fn visit_stored(
     )
 }
 
-/// Which first-level node is above each node of the windows.
-struct HotTops {
-    excerpt: Excerpt,
-    /// By the excerpt's nodes but the root: the place among the nodes that are kept.
-    places: Vec<Option<usize>>,
-}
-
-impl HotTops {
-    fn of(collector: &Collector, windows: &[Arc<StoredWindow>], tops: &[Top]) -> HotTops {
-        let deltas = windows.iter().map(|stored| &stored.window.delta);
-        let touched = deltas.flat_map(Delta::entries).map(|(node, _, _)| node.0);
-        let excerpt = Excerpt::of(&collector.tree, touched.collect());
-        let place = |top: NodeId| tops.binary_search_by_key(&top, |top| top.node).ok();
-        let places = excerpt.tops().into_iter().map(place).collect();
-        HotTops { excerpt, places }
-    }
-
-    /// Shows what is in the windows, as [`visit_stored`] does.
-    fn visit(&self, windows: &[Arc<StoredWindow>], kept: Kept<'_>, visit: &mut Visit<'_>) {
-        let mut runs = Runs::new(visit);
-        for stored in windows {
-            let start = stored.second().start();
-            for (node, state, nanoseconds) in stored.window.delta.entries() {
-                let place = self.excerpt.node(*node).index().checked_sub(1);
-                if let Some(top) = place.and_then(|place| self.places[place])
-                    && kept.states.contains(*state)
-                    && kept.has_node(node.0)
-                {
-                    runs.add((start, top), *state, *nanoseconds);
-                }
+/// Shows what is in the windows, as [`visit_stored`] does.
+fn visit_windows(
+    windows: &[Arc<StoredWindow>],
+    tops: &[Top],
+    kept: Kept<'_>,
+    visit: &mut Visit<'_>,
+) {
+    let mut runs = Runs::new(visit);
+    for stored in windows {
+        let start = stored.second().start();
+        for part in stored.samples.parts().filter(|part| kept.states.contains(part.state)) {
+            let Ok(top) = tops.binary_search_by_key(&part.task, |top| top.node) else { continue };
+            for (_, nanoseconds) in part.entries().filter(|(node, _)| kept.has_node(node.0)) {
+                runs.add((start, top), part.state, nanoseconds);
             }
         }
-        runs.end();
     }
+    runs.end();
 }
 
 /// Lines for the heaviest first-level nodes and one for the rest; which line each node goes to, if

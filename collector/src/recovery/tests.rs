@@ -49,13 +49,13 @@ fn held(collector: &Collector) -> Contents {
     let mut contents = Contents::new();
     for stored in windows {
         let mut content = Content::new();
-        for (node, _, nanoseconds) in stored.window.delta.entries() {
-            let frames: Vec<_> = tree.trie.path(*node).collect();
+        for (node, _, nanoseconds) in stored.samples.entries() {
+            let frames: Vec<_> = tree.trie.path(node).collect();
             let labels = frames.iter().rev().map(|frame| tree.symbols.frame(*frame).label());
             *content.entry(labels.collect::<Vec<_>>().join(";")).or_default() += nanoseconds;
         }
-        let start_s = stored.window.range.start().second() - at(0).second();
-        let before = contents.insert((stored.window.worker.to_string(), start_s), content);
+        let start_s = stored.range.start().second() - at(0).second();
+        let before = contents.insert((stored.worker.to_string(), start_s), content);
         assert_eq!(before, None, "it is held twice");
     }
     contents

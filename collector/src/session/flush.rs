@@ -3,10 +3,10 @@
 use std::sync::RwLock;
 
 use profiler_core::wire::{
-    Translation, WireError, decode_cycle_moved, decode_records, decode_task, decode_threads, v1,
+    Translation, WireError, decode_cycle, decode_records, decode_task, decode_threads, v1,
 };
 use profiler_core::{
-    Delta, FrameKind, NodeId, Records, TaskRecord, TaskTotals, Ticks, TimeRange, Timestamp, Window,
+    Delta, FrameKind, Records, TaskRecord, TaskTotals, Ticks, TimeRange, Timestamp,
 };
 
 use prost::Message as _;
@@ -15,9 +15,13 @@ use super::SessionCell;
 use crate::hot::StoredWindow;
 use crate::late::late_hours;
 use crate::limits::{AHEAD_MAX, BEHIND_MAX, LATE_HOURS_MAX, WAL_RECORD_BYTES_MAX, nanoseconds};
+use crate::packed::Packed;
 use crate::store::wal;
 use crate::sync::read;
 use crate::tree::Tree;
+
+/// Why a node of a decoded cycle can be looked up.
+const OF_DICTIONARY: &str = "decoding lets only nodes of the dictionary pass";
 
 /// A flush that was refused; nothing of it is stored.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -59,8 +63,6 @@ pub(crate) struct Checked {
     pub(crate) seq: u64,
     /// `None` if the flush only told of tasks.
     pub(crate) window: Option<StoredWindow>,
-    /// Every weight of the window is a multiple of it.
-    pub(crate) quantum_ns: u64,
     pub(crate) tasks: Vec<TaskRecord>,
     /// What was told beside, without the sums of tasks.
     pub(crate) records: Records,
@@ -96,9 +98,8 @@ impl Checks<'_> {
         let tasks = self.tasks(&flush.tasks, clock.offset_ns)?;
         let mut records = self.records(flush, clock.offset_ns)?;
         let totals = std::mem::take(&mut records.totals);
-        let quantum_ns = flush.cycle.as_ref().map_or(1, |cycle| cycle.quantum_ns);
         let seq = flush.seq;
-        let checked = Checked { seq, window, quantum_ns, tasks, records, totals, account, clock };
+        let checked = Checked { seq, window, tasks, records, totals, account, clock };
         self.check_times(&checked)?;
         Ok(checked)
     }
@@ -117,7 +118,7 @@ impl Checks<'_> {
             Ok(())
         };
         if let Some(stored) = &checked.window {
-            check("the cycle starts", stored.window.range.start())?;
+            check("the cycle starts", stored.range.start())?;
         }
         let mut stops = checked.tasks.iter().filter_map(|task| task.stop);
         stops.try_for_each(|stop| check("a task ends", stop))?;
@@ -145,14 +146,23 @@ impl Checks<'_> {
     }
 
     fn window(&self, cycle: &v1::Cycle, clock: v1::Clock) -> Result<StoredWindow, FlushError> {
-        let (raw, delta) = decode_cycle_moved(cycle, self.translation.marks().nodes, |node| {
-            let node = self.translation.node(node);
-            node.expect("decode_cycle_moved lets only nodes of the dictionary pass")
-        })?;
+        let nodes = self.translation.marks().nodes;
+        let (raw, samples) = decode_cycle(cycle, nodes)?;
+        let threads = decode_threads(cycle, nodes)?;
         let range = shifted_whole(raw, clock.offset_ns).ok_or(FlushError::Time)?;
-        let threads = self.threads(cycle)?;
+        let tree = read(self.tree);
+        self.check_threads(&tree, &threads)?;
+        let packed = |delta: &Delta| {
+            let entries = delta.entries().iter().map(|(node, state, nanoseconds)| {
+                let node = self.translation.node(*node).expect(OF_DICTIONARY);
+                (node, *state, *nanoseconds)
+            });
+            Packed::of(entries, cycle.quantum_ns, |node| tree.task_of(node))
+        };
         Ok(StoredWindow {
-            window: Window { worker: self.cell.worker.clone(), range, delta },
+            worker: self.cell.worker.clone(),
+            range,
+            samples: packed(&samples),
             epoch: self.cell.epoch,
             raw_start: raw.start(),
             clock_error_ns: clock.error_ns,
@@ -161,28 +171,19 @@ impl Checks<'_> {
                 expected: cycle.ticks_expected,
                 saved: cycle.ticks_saved,
             },
-            threads,
+            threads: packed(&threads),
         })
     }
 
-    /// The window's time by thread: every node must be one, so that no sample is taken for a thread.
-    fn threads(&self, cycle: &v1::Cycle) -> Result<Delta, FlushError> {
-        let threads = decode_threads(cycle, self.translation.marks().nodes)?;
-        if threads.is_empty() {
-            return Ok(threads);
-        }
-        let tree = read(self.tree);
-        let entries = threads.entries().iter().map(|(given, state, nanoseconds)| {
-            let node = self.translation.node(*given);
-            let node = node.expect("decode_threads lets only nodes of the dictionary pass");
-            match tree.kind(node) {
+    /// Every node of the time by thread must be one, so that no sample is taken for a thread.
+    fn check_threads(&self, tree: &Tree, threads: &Delta) -> Result<(), FlushError> {
+        threads.entries().iter().try_for_each(|(given, _, _)| {
+            match tree.kind(self.translation.node(*given).expect(OF_DICTIONARY)) {
                 // Past the limit on nodes, threads share one.
-                Some(FrameKind::Thread | FrameKind::Overflow) => Ok((node, *state, *nanoseconds)),
+                Some(FrameKind::Thread | FrameKind::Overflow) => Ok(()),
                 _ => Err(FlushError::NoThread { node: given.0 }),
             }
-        });
-        let entries: Vec<(NodeId, _, u64)> = entries.collect::<Result<_, _>>()?;
-        Ok(entries.into_iter().collect::<Delta>().clone())
+        })
     }
 
     fn tasks(&self, tasks: &[v1::Task], offset_ns: i64) -> Result<Vec<TaskRecord>, FlushError> {

@@ -113,7 +113,7 @@ impl Session {
         self.account = Some(checked.account);
         self.clock = Some(checked.clock);
         if let Some(stored) = &checked.window {
-            let weight_ns = stored.window.delta.total().total_ns();
+            let weight_ns = stored.samples.total_ns();
             self.stored_ns = self.stored_ns.saturating_add(weight_ns);
             self.ticks += stored.ticks;
         }

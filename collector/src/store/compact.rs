@@ -139,7 +139,7 @@ impl Tables {
                 );
                 outputs.extend(full.finish());
             }
-            writer.push(Row { key, value });
+            writer.push(key.fields(tier), value);
             last = Some(key);
         }
         outputs.extend(writer.finish());

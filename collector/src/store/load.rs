@@ -151,7 +151,6 @@ impl Tables {
     ) -> Result<(), StoreError> {
         let mut sealed = lock(&self.sealed);
         sealed.frames = u32::try_from(frames.len()).expect("ids have 32 bits");
-        sealed.note_nodes(nodes.iter().map(|(parent, _)| *parent));
         sealed.nodes = u32::try_from(nodes.len() + 1).expect("ids have 32 bits");
         sealed.workers = ids.len();
         let mut workers = write(&self.workers);

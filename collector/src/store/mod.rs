@@ -19,6 +19,7 @@ mod retention;
 mod row;
 mod seal;
 mod seal_records;
+mod seal_windows;
 mod segment;
 mod table;
 mod tables;

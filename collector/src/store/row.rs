@@ -1,7 +1,6 @@
 //! The row of every counting table, packed so that sorting and merging compare one number.
 
 use profiler_core::{NodeId, State};
-use rustc_hash::FxHashMap;
 
 use super::tier::{Period, Tier};
 
@@ -90,16 +89,6 @@ impl Key {
     /// Periods that share a row group, task and period: what all rows of a task in a period share.
     pub(crate) fn of_task(self) -> u128 {
         self.0 >> REST_AT
-    }
-
-    /// The same in a table without nodes.
-    pub(crate) fn without_node(self) -> Key {
-        Key(self.0 >> KIND_AT << KIND_AT)
-    }
-
-    /// The same in a table over all workers.
-    pub(crate) fn over_workers(self) -> Key {
-        Key(self.0 & !(u128::from(WorkerNumber::MAX.0) << WORKER_AT))
     }
 
     /// What it was made from. `tier` must be that of [`Key::new`].
@@ -208,130 +197,6 @@ impl Packing {
     }
 }
 
-/// Room for the rows of one sealing, which the next one uses again: where much comes in, the kernel took
-/// a quarter of the collector's time to give such pages anew each time.
-#[derive(Default)]
-pub(crate) struct RowBuffers {
-    rows: Vec<(u64, u64)>,
-}
-
-impl std::fmt::Debug for RowBuffers {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RowBuffers").field("rows_max", &self.rows.capacity()).finish()
-    }
-}
-
-/// Rows of one tier in order, each key once; in half the memory where keys differ in few bits.
-pub(crate) struct TierRows<'a> {
-    /// How the rows in `buffers` are packed; `None`: they are `wide` ones.
-    packing: Option<Packing>,
-    buffers: &'a mut RowBuffers,
-    wide: Vec<Row>,
-}
-
-impl<'a> TierRows<'a> {
-    /// Sorts and sums the `count` rows that `rows` gives, the same each time that it is called.
-    pub(crate) fn of<I: Iterator<Item = Row>>(
-        (rows, count): (impl Fn() -> I, usize),
-        buffers: &'a mut RowBuffers,
-    ) -> TierRows<'a> {
-        buffers.rows.clear();
-        let Some(packing) = Packing::of(rows().map(|row| row.key)) else {
-            let mut wide = rows().collect();
-            sort_and_sum(&mut wide);
-            return TierRows { packing: None, buffers, wide };
-        };
-        // Room for what was much and is little again is given back.
-        buffers.rows.shrink_to(count * 4);
-        buffers.rows.reserve_exact(count);
-        buffers.rows.extend(rows().map(|row| (packing.pack(row.key), row.value)));
-        buffers.sort_and_sum();
-        TierRows { packing: Some(packing), buffers, wide: Vec::new() }
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Row> + '_ {
-        let packed = self.packing.iter().flat_map(|packing| {
-            let row = |(key, value): &(u64, u64)| Row { key: packing.unpack(*key), value: *value };
-            self.buffers.rows.iter().map(row)
-        });
-        packed.chain(self.wide.iter().copied())
-    }
-
-    /// Makes rows of one tier those of a coarser one.
-    pub(crate) fn roll_up(&mut self, from: Tier, to: Tier) {
-        let coarser = |key: Key| {
-            let mut fields = key.fields(from);
-            fields.ts = Period(fields.ts.0 / (to.seconds() / from.seconds()));
-            Key::new(to, fields)
-        };
-        let packing = Packing::of(self.iter().map(|row| coarser(row.key)));
-        match (&self.packing, packing) {
-            (Some(before), Some(packing)) => {
-                for (key, _) in &mut self.buffers.rows {
-                    *key = packing.pack(coarser(before.unpack(*key)));
-                }
-                self.buffers.sort_and_sum();
-                self.packing = Some(packing);
-            }
-            _ => {
-                let rows = self.iter().map(|row| Row { key: coarser(row.key), ..row });
-                let mut wide = rows.collect();
-                sort_and_sum(&mut wide);
-                (self.packing, self.wide) = (None, wide);
-            }
-        }
-    }
-}
-
-impl RowBuffers {
-    fn sort_and_sum(&mut self) {
-        self.rows.sort_unstable_by_key(|(key, _)| *key);
-        self.rows.dedup_by(|next, sum| {
-            let same = next.0 == sum.0;
-            if same {
-                sum.1 = sum.1.saturating_add(next.1);
-            }
-            same
-        });
-    }
-}
-
-/// Sums without their nodes.
-pub(crate) fn without_nodes(rows: impl Iterator<Item = Row>) -> Vec<Row> {
-    let mut sums: Vec<Row> = Vec::new();
-    for Row { key, value } in rows {
-        let key = key.without_node();
-        match sums.last_mut() {
-            // A node is what a key ends with, so those of one sum are neighbours.
-            Some(sum) if sum.key == key => sum.value = sum.value.saturating_add(value),
-            _ => sums.push(Row { key, value }),
-        }
-    }
-    sums
-}
-
-/// Sums over all workers. Rows of one task and period stand together before and after, so only sums
-/// are sorted.
-pub(crate) fn over_workers(rows: impl Iterator<Item = Row>) -> Vec<Row> {
-    let mut sums: Vec<Row> = Vec::new();
-    let mut part: FxHashMap<Key, u64> = FxHashMap::default();
-    let mut end_part = |part: &mut FxHashMap<Key, u64>| {
-        let begin = sums.len();
-        sums.extend(part.drain().map(|(key, value)| Row { key, value }));
-        sums[begin..].sort_unstable_by_key(|row| row.key);
-    };
-    let mut of_task = None;
-    for Row { key, value } in rows {
-        if of_task.replace(key.of_task()) != Some(key.of_task()) {
-            end_part(&mut part);
-        }
-        let sum = part.entry(key.over_workers()).or_default();
-        *sum = sum.saturating_add(value);
-    }
-    end_part(&mut part);
-    sums
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -384,55 +249,6 @@ mod tests {
                     prop_assert_eq!(rows, expected);
                 }
                 None => prop_assert!(differing.count_ones() > 8),
-            }
-        }
-    }
-
-    proptest! {
-        /// Against sums by key: near each other in time and ids, or so far that no packing fits.
-        #[test]
-        fn rows_of_every_tier_are_the_sums_of_the_seconds_whatever_their_keys(
-            rows in prop::collection::vec(fields(), 1..200),
-            mask in prop_oneof![Just(u32::MAX), Just(0xfff), Just(0x3ffff)],
-        ) {
-            let rows = rows.into_iter().zip(1u64..).map(|((second, task, worker, kind, node), value)| {
-                let fields = Fields {
-                    ts: Period(1 << 29 | second & mask >> 4),
-                    task: NodeId(task & mask),
-                    worker: WorkerNumber(worker & mask),
-                    kind,
-                    node: node & mask,
-                };
-                (fields, value)
-            });
-            let rows: Vec<(Fields, u64)> = rows.collect();
-            let key = |tier: Tier, fields: Fields| {
-                let ts = Period(fields.ts.0 / tier.seconds());
-                Key::new(tier, Fields { ts, ..fields })
-            };
-            let seconds = || {
-                rows.iter().map(|(fields, value)| Row { key: key(Tier::Second, *fields), value: *value })
-            };
-            let mut buffers = RowBuffers::default();
-            let mut found = TierRows::of((seconds, rows.len()), &mut buffers);
-            let mut before = Tier::Second;
-            for tier in Tier::ALL {
-                if tier > before {
-                    found.roll_up(before, tier);
-                }
-                before = tier;
-                let sums = |change: &dyn Fn(Fields) -> Fields| {
-                    let mut sums = std::collections::BTreeMap::new();
-                    for (fields, value) in &rows {
-                        *sums.entry(key(tier, change(*fields))).or_insert(0) += value;
-                    }
-                    sums.into_iter().map(|(key, value)| Row { key, value }).collect::<Vec<_>>()
-                };
-                prop_assert_eq!(found.iter().collect::<Vec<_>>(), sums(&|fields| fields));
-                let expected = sums(&|fields| Fields { node: 0, ..fields });
-                prop_assert_eq!(without_nodes(found.iter()), expected);
-                let expected = sums(&|fields| Fields { worker: WorkerNumber::ALL, ..fields });
-                prop_assert_eq!(over_workers(found.iter()), expected);
             }
         }
     }

@@ -7,20 +7,15 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
 
-use profiler_core::{
-    Delta, Epoch, Frame, FrameId, NodeId, PhaseInterval, TaskId, TaskTotals, WorkerId,
-};
+use profiler_core::{Epoch, Frame, FrameId, NodeId, PhaseInterval, TaskId, TaskTotals, WorkerId};
 use rustc_hash::FxHashMap;
 
 use super::error::StoreError;
 use super::lists::{FrameRow, NodeRow, SealedTask, SessionRecord};
 use super::manifest::{FileEntry, Manifest};
-use super::row::{
-    Fields, Key, Row, TierRows, WorkerNumber, over_workers, sort_and_sum, sum_neighbours,
-    without_nodes,
-};
+use super::row::{Fields, Key, Row, sort_and_sum, sum_neighbours};
 use super::segment::{Effort, ListRow, ListWriter, SegmentWriter};
-use super::table::{Counting, Measure, TableName};
+use super::table::{Counting, TableName};
 use super::tables::{Sealed, Swap, Tables};
 use super::tier::{Period, Second, Tier};
 use crate::hot::StoredWindow;
@@ -32,9 +27,8 @@ use crate::tree::Tree;
 /// Nodes and frames that are copied under one lock of the tree.
 const GROWTH_AT_ONCE: u32 = 4_096;
 
-/// Rows of seconds that are sorted at once, about: what comes in until a sealing is due fits, and
-/// where sealing fell behind, its memory does not grow with what waits.
-const SEAL_ROWS_MAX: usize = 3 << 20;
+/// Bytes of its row groups at which a file ends: it is in memory, with its twins, until then.
+const SEALED_FILE_BYTES: usize = 8 << 20;
 
 /// Seconds of stops in one file of `tasks`.
 pub(super) const TASKS_FILE_SECONDS: u32 = 86_400;
@@ -82,9 +76,7 @@ impl Tables {
         let Growth { frames, nodes, frames_end, nodes_end } = sealed.growth(batch.tree);
         self.put_list(TableName::Frames, frames, &mut files)?;
         self.put_list(TableName::Nodes, nodes, &mut files)?;
-        for windows in slices(batch.windows, SEAL_ROWS_MAX) {
-            self.seal_windows(windows, &mut sealed, &mut files)?;
-        }
+        self.seal_windows(batch.windows, &mut sealed.parts, &mut files)?;
         self.seal_durations((&tasks, batch.totals), &names, &mut files)?;
         // The next version's number, or a later one: enough to tell which row is the later.
         let version = self.manifest().version + 1;
@@ -128,76 +120,6 @@ impl Tables {
         Ok(())
     }
 
-    /// Writes the rows of a table and tier, which are in order, cut where a file ends; and those of
-    /// `twins`, coarser tiers of which one period each holds all rows.
-    fn put_rows(
-        &self,
-        (counting, tier): (Counting, Tier),
-        twins: &[(Tier, Period)],
-        rows: impl Iterator<Item = Row>,
-        files: &mut Vec<FileEntry>,
-    ) -> Result<(), StoreError> {
-        let begin = || {
-            SegmentWriter::new((counting, tier), Effort::Sealed).with_twins(twins, Effort::Sealed)
-        };
-        let mut put = |writer: SegmentWriter| {
-            for (tier, written) in writer.finish_all() {
-                files.push(self.put(TableName::Counting(counting, tier), 0, written)?);
-            }
-            Ok::<_, StoreError>(())
-        };
-        let (mut writer, mut last) = (begin(), None);
-        for row in rows {
-            let partition = row.key.fields(tier).ts.0 / tier.periods_in_file();
-            if last.replace(partition).is_some_and(|last| last != partition) {
-                put(std::mem::replace(&mut writer, begin()))?;
-            }
-            writer.push(row);
-        }
-        put(writer)
-    }
-
-    fn seal_windows(
-        &self,
-        windows: &[Arc<StoredWindow>],
-        sealed: &mut Sealed,
-        files: &mut Vec<FileEntry>,
-    ) -> Result<(), StoreError> {
-        let workers = &self.number_workers(windows)?;
-        let number = move |stored: &StoredWindow| workers[&stored.window.worker];
-        let numbered = || windows.iter().map(move |stored| (stored, number(stored)));
-        let tasks = &sealed.tasks;
-        let rows = || {
-            numbered().flat_map(move |(stored, worker)| {
-                delta_rows((stored.second(), worker), &stored.window.delta, tasks)
-            })
-        };
-        let count = windows.iter().map(|stored| stored.window.delta.entries().len()).sum();
-        let seconds = windows.iter().map(|stored| stored.second());
-        let seconds = (seconds.clone().min(), seconds.max());
-        let mut rows = TierRows::of((rows, count), &mut sealed.row_buffers);
-        let mut tier = Tier::Second;
-        loop {
-            let twins = twins(seconds, tier);
-            self.put_rows((Counting::Samples, tier), &twins, rows.iter(), files)?;
-            let totals = without_nodes(rows.iter()).into_iter();
-            self.put_rows((Counting::Totals, tier), &twins, totals, files)?;
-            if Counting::SamplesAll.has(tier) {
-                let all = over_workers(rows.iter()).into_iter();
-                self.put_rows((Counting::SamplesAll, tier), &twins, all, files)?;
-            }
-            let Some(coarser) = tier.coarser().filter(|_| twins.is_empty()) else { break };
-            rows.roll_up(tier, coarser);
-            tier = coarser;
-        }
-        let cycles = numbered().flat_map(|(stored, worker)| cycle_rows(stored, worker));
-        self.put_tiers(Counting::Cycles, cycles.collect(), files)?;
-        let threads = numbered().flat_map(|(stored, worker)| {
-            delta_rows((stored.second(), worker), &stored.threads, &sealed.tasks)
-        });
-        self.put_tiers(Counting::Threads, threads.collect(), files)
-    }
-
     /// Writes rows of seconds in every tier.
     pub(super) fn put_tiers(
         &self,
@@ -211,7 +133,9 @@ impl Tables {
         let mut tier = Tier::Second;
         loop {
             let twins = twins(seconds, tier);
-            self.put_rows((counting, tier), &twins, rows.iter().copied(), files)?;
+            let mut writer = TierWriter::new(self, (counting, tier), &twins);
+            rows.iter().try_for_each(|row| writer.push(row.key.fields(tier), row.value))?;
+            files.append(&mut writer.finish()?);
             let Some(coarser) = tier.coarser().filter(|_| twins.is_empty()) else { return Ok(()) };
             roll_up(&mut rows, tier, coarser);
             tier = coarser;
@@ -249,40 +173,62 @@ impl Tables {
         }
         Ok(())
     }
+}
 
-    /// The numbers of the windows' workers; new ones where they have none.
-    fn number_workers(
-        &self,
-        windows: &[Arc<StoredWindow>],
-    ) -> Result<FxHashMap<WorkerId, WorkerNumber>, StoreError> {
-        let mut workers = write(&self.workers);
-        let mut numbers = FxHashMap::default();
-        for stored in windows {
-            let worker = &stored.window.worker;
-            if !numbers.contains_key(worker) {
-                numbers.insert(worker.clone(), workers.give(worker)?);
-            }
+/// Writes the rows of a table and tier, in order, cut where a file ends; and those of its twins.
+pub(super) struct TierWriter<'a> {
+    tables: &'a Tables,
+    counting: Counting,
+    tier: Tier,
+    /// Coarser tiers of which one period each holds all rows.
+    twins: &'a [(Tier, Period)],
+    writer: SegmentWriter,
+    /// Of the last row: which file it belongs to.
+    partition: Option<u32>,
+    files: Vec<FileEntry>,
+}
+
+impl<'a> TierWriter<'a> {
+    pub(super) fn new(
+        tables: &'a Tables,
+        (counting, tier): (Counting, Tier),
+        twins: &'a [(Tier, Period)],
+    ) -> TierWriter<'a> {
+        let writer = new_file((counting, tier), twins);
+        TierWriter { tables, counting, tier, twins, writer, partition: None, files: Vec::new() }
+    }
+
+    pub(super) fn push(&mut self, fields: Fields, value: u64) -> Result<(), StoreError> {
+        let partition = fields.ts.0 / self.tier.periods_in_file();
+        let is_other = self.partition.replace(partition).is_some_and(|last| last != partition);
+        if is_other || self.writer.bytes() > SEALED_FILE_BYTES {
+            self.end_file()?;
         }
-        Ok(numbers)
+        self.writer.push(fields, value);
+        Ok(())
+    }
+
+    pub(super) fn finish(mut self) -> Result<Vec<FileEntry>, StoreError> {
+        self.end_file()?;
+        Ok(self.files)
+    }
+
+    fn end_file(&mut self) -> Result<(), StoreError> {
+        let ended =
+            std::mem::replace(&mut self.writer, new_file((self.counting, self.tier), self.twins));
+        for (tier, written) in ended.finish_all() {
+            self.files.push(self.tables.put(
+                TableName::Counting(self.counting, tier),
+                0,
+                written,
+            )?);
+        }
+        Ok(())
     }
 }
 
-/// The windows one after the other, each part of at most `rows_max` rows, or of one window.
-fn slices(
-    mut windows: &[Arc<StoredWindow>],
-    rows_max: usize,
-) -> impl Iterator<Item = &[Arc<StoredWindow>]> {
-    std::iter::from_fn(move || {
-        let mut rows = 0;
-        let fits = |stored: &Arc<StoredWindow>| {
-            rows += stored.window.delta.entries().len() + stored.threads.entries().len();
-            rows <= rows_max
-        };
-        let count = windows.iter().map(fits).take_while(|fits| *fits).count().max(1);
-        let (slice, rest) = windows.split_at_checked(count)?;
-        windows = rest;
-        Some(slice)
-    })
+fn new_file((counting, tier): (Counting, Tier), twins: &[(Tier, Period)]) -> SegmentWriter {
+    SegmentWriter::new((counting, tier), Effort::Sealed).with_twins(twins, Effort::Sealed)
 }
 
 /// Which file of `tasks` a row belongs to.
@@ -344,7 +290,10 @@ fn task_nodes(
 
 /// The tiers coarser than `tier`, and the one period of each that holds all of what is in one period
 /// of `tier`: from the first to the last second. None if that is more than one.
-fn twins((first, last): (Option<Second>, Option<Second>), tier: Tier) -> Vec<(Tier, Period)> {
+pub(super) fn twins(
+    (first, last): (Option<Second>, Option<Second>),
+    tier: Tier,
+) -> Vec<(Tier, Period)> {
     let (Some(first), Some(last)) = (first, last) else { return Vec::new() };
     // Not every table has seconds.
     if tier == Tier::Second || tier.period(first) != tier.period(last) {
@@ -370,53 +319,10 @@ fn roll_up(rows: &mut Vec<Row>, from: Tier, to: Tier) {
     sort_and_sum(rows);
 }
 
-fn cycle_rows(stored: &StoredWindow, worker: WorkerNumber) -> impl Iterator<Item = Row> {
-    let ts = Period(Second::of(stored.window.range.start()).0);
-    let ticks = stored.ticks;
-    let length_ns = stored.window.range.length_ns();
-    let rows = Measure::ALL.into_iter().map(move |measure| {
-        let value = match measure {
-            Measure::Windows => 1,
-            Measure::SampledNs => length_ns,
-            Measure::Ticks => ticks.made,
-            Measure::TicksExpected => ticks.expected,
-            Measure::TicksSaved => ticks.saved,
-        };
-        let fields = Fields { ts, task: NodeId::ROOT, worker, kind: measure as u8, node: 0 };
-        Row { key: Key::new(Tier::Second, fields), value }
-    });
-    rows.filter(|row| row.value > 0)
-}
-
-/// What a window has counted, of the second to which it counts.
-fn delta_rows<'a>(
-    (second, worker): (Second, WorkerNumber),
-    delta: &'a Delta,
-    tasks: &'a [u32],
-) -> impl Iterator<Item = Row> + 'a {
-    delta.entries().iter().map(move |(node, state, value)| {
-        let (ts, task) = (Period(second.0), NodeId(tasks[node.index()]));
-        let fields = Fields { ts, task, worker, kind: *state as u8, node: node.0 };
-        Row { key: Key::new(Tier::Second, fields), value: *value }
-    })
-}
-
 impl Sealed {
-    /// Notes the first-level nodes of the next nodes, by their parents.
-    pub(super) fn note_nodes(&mut self, parents: impl Iterator<Item = NodeId>) {
-        if self.tasks.is_empty() {
-            self.tasks.push(NodeId::ROOT.0);
-        }
-        for parent in parents {
-            let id = u32::try_from(self.tasks.len()).expect("ids have 32 bits");
-            let above = self.tasks[parent.index()];
-            self.tasks.push(if parent == NodeId::ROOT { id } else { above });
-        }
-    }
-
     /// What the tree has and the tables have not, copied in pieces so that its lock is never held
     /// for long.
-    fn growth(&mut self, tree: &RwLock<Tree>) -> Growth {
+    fn growth(&self, tree: &RwLock<Tree>) -> Growth {
         let (first_node, mut frames_end) = (self.nodes.max(1), self.frames);
         let (mut frames, mut nodes) = (Vec::new(), Vec::new());
         let mut next_node = first_node;
@@ -443,9 +349,6 @@ impl Sealed {
             frames.extend(ids.map(|id| FrameRow { id, frame: frame_of(&tree, id) }));
             frames_end = end;
         }
-        // A sealing that failed noted some of them.
-        self.tasks.truncate(first_node as usize);
-        self.note_nodes(nodes.iter().map(|node| node.parent));
         Growth { frames, nodes, frames_end, nodes_end: next_node }
     }
 }
@@ -466,39 +369,4 @@ fn frame_of(tree: &Tree, id: FrameId) -> Frame {
     let (function, file) = (text(function), text(file));
     let (module, build_id) = (text(module), text(build_id));
     Frame { kind, function, file, line, module, build_id, offset, inlined }
-}
-
-#[cfg(test)]
-mod tests {
-    use profiler_core::{State, Ticks, Timestamp, Window};
-
-    use super::*;
-    use crate::testing::range;
-
-    #[test]
-    fn windows_are_sealed_in_parts_of_so_many_rows_or_one_by_one() {
-        let check = |rows: &[u32], expected: &[usize]| {
-            let windows: Vec<_> = rows.iter().map(|rows| Arc::new(window(*rows))).collect();
-            let counts: Vec<usize> = slices(&windows, 4).map(<[_]>::len).collect();
-            assert_eq!(counts, expected, "{rows:?}");
-        };
-        check(&[], &[]);
-        check(&[1], &[1]);
-        check(&[2, 2, 1], &[2, 1]);
-        check(&[0, 4, 0, 1, 3, 4], &[3, 2, 1]);
-        check(&[9, 1, 9, 9], &[1, 1, 1, 1]);
-    }
-
-    fn window(rows: u32) -> StoredWindow {
-        let delta = (1..=rows).map(|node| (NodeId(node), State::Cpu, 1)).collect();
-        let worker = WorkerId("w".into());
-        StoredWindow {
-            window: Window { worker, range: range(0, 1), delta },
-            threads: profiler_core::Delta::default(),
-            epoch: Epoch(1),
-            raw_start: Timestamp::default(),
-            clock_error_ns: 0,
-            ticks: Ticks::default(),
-        }
-    }
 }

@@ -13,7 +13,8 @@ use super::links::Links;
 use super::lists::{SealedTask, WorkerRow};
 use super::manifest::{FileEntry, Manifest, Versions, path};
 use super::objects::Objects;
-use super::row::{RowBuffers, WorkerNumber};
+use super::row::WorkerNumber;
+use super::seal_windows::Parts;
 use super::segment::{Batch, ListRow, ListSegment, Scan, Segment, Written};
 use super::table::TableName;
 use crate::clock::Clock;
@@ -51,9 +52,8 @@ pub(super) struct Sealed {
     pub(super) nodes: u32,
     pub(super) workers: usize,
     pub(super) links: usize,
-    /// The first-level node above each node that was seen, by node.
-    pub(super) tasks: Vec<u32>,
-    pub(super) row_buffers: RowBuffers,
+    /// Room for sealing.
+    pub(super) parts: Parts,
 }
 
 /// The numbers of workers.

@@ -77,7 +77,7 @@ fn ship(
     let (mut total_ns, mut windows) = (0, Vec::new());
     let mut keep = |collector: &Collector| {
         let view = read(&collector.hot).view(store::Second(0)..store::Second(u32::MAX));
-        windows.extend(view.windows.iter().map(|stored| stored.window.clone()));
+        windows.extend(view.windows.iter().map(|stored| stored.window()));
     };
     for (index, (worker, start_s, counts)) in seconds.iter().enumerate() {
         let (worker, attachment) = &mut workers[*worker];
@@ -289,7 +289,7 @@ fn a_cycle_is_stored_by_the_collectors_clock_with_the_raw_time_beside() {
     assert_eq!(send(&collector, &attachment, &mut worker, &flush), "ack 1");
     let view = read(&collector.hot).view(store::Second(0)..store::Second(u32::MAX));
     let stored = &view.windows[0];
-    assert_eq!((stored.window.range, stored.raw_start), (range(10, 11), at(13)));
+    assert_eq!((stored.range, stored.raw_start), (range(10, 11), at(13)));
     let ticks = Ticks { made: 95, expected: 100, saved: 4 };
     assert_eq!((stored.clock_error_ns, stored.ticks), (5, ticks));
     assert_eq!(rows(&collector), ["w/1/1 ok 12"]);

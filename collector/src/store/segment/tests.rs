@@ -34,7 +34,7 @@ type Numbers = (u32, u32, u32, u8, u32, u64);
 
 fn write(counting: Counting, tier: Tier, rows: &[Row]) -> Written {
     let mut writer = SegmentWriter::new((counting, tier), Effort::Sealed);
-    rows.iter().for_each(|row| writer.push(*row));
+    rows.iter().for_each(|row| writer.push(row.key.fields(tier), row.value));
     writer.finish().unwrap()
 }
 
@@ -140,7 +140,9 @@ fn a_files_twin_differs_in_time_alone_and_is_read_as_well() {
     let twins = [(Tier::Hour, Period(5)), (Tier::Day, Period(7))];
     let writer = SegmentWriter::new((counting, Tier::Minute), Effort::Sealed);
     let mut writer = writer.with_twins(&twins, Effort::Sealed);
-    rows(Tier::Minute, 301).iter().for_each(|row| writer.push(*row));
+    rows(Tier::Minute, 301)
+        .iter()
+        .for_each(|row| writer.push(row.key.fields(Tier::Minute), row.value));
     let all = writer.finish_all();
     let tiers: Vec<Tier> = all.iter().map(|(tier, _)| *tier).collect();
     assert_eq!(tiers, [Tier::Minute, Tier::Hour, Tier::Day]);

@@ -8,13 +8,14 @@ use parquet::file::writer::{
     SerializedFileWriter, SerializedPageWriter, SerializedRowGroupWriter, TrackedWrite,
 };
 use parquet::schema::types::ColumnDescPtr;
+use profiler_core::NodeId;
 
-use super::super::row::{Fields, Row};
+use super::super::row::{Fields, Key, WorkerNumber};
 use super::super::table::{Column, Counting};
 use super::super::tier::{Period, Tier};
 use super::schema::Effort;
 
-/// Rows of a row group, which holds whole [`Key::group`](super::super::row::Key::group)s.
+/// Rows of a row group, which holds whole [`Key::group`]s.
 const GROUP_ROWS_TARGET: usize = 1 << 17;
 
 /// Most rows of a row group: a larger group is split.
@@ -37,13 +38,55 @@ pub(crate) struct SegmentWriter {
     tier: Tier,
     file: SerializedFileWriter<Vec<u8>>,
     twins: Vec<Twin>,
-    /// Rows that are in no row group yet.
-    rows: Vec<Row>,
-    /// Where the last group begins in `rows`.
+    /// Rows that are in no row group yet, by column.
+    rows: Columns,
+    /// Where the last group of periods begins in `rows`.
     group_at: usize,
     written: u64,
     /// First period and the one after the last, of the row groups that are written.
     span: Option<(u32, u32)>,
+}
+
+/// Rows, by column.
+#[derive(Default)]
+struct Columns {
+    ts: Vec<u32>,
+    task: Vec<i32>,
+    worker: Vec<i32>,
+    kind: Vec<i32>,
+    node: Vec<i32>,
+    value: Vec<i64>,
+}
+
+impl Columns {
+    fn push(&mut self, fields: Fields, value: u64) {
+        self.ts.push(fields.ts.0);
+        self.task.push(fields.task.0.cast_signed());
+        self.worker.push(fields.worker.0.cast_signed());
+        self.kind.push(fields.kind.into());
+        self.node.push(fields.node.cast_signed());
+        self.value.push(value.cast_signed());
+    }
+
+    fn drain(&mut self, count: usize) {
+        self.ts.drain(..count);
+        for column in [&mut self.task, &mut self.worker, &mut self.kind, &mut self.node] {
+            column.drain(..count);
+        }
+        self.value.drain(..count);
+    }
+
+    /// What the rows are in order of.
+    fn key(&self, row: usize, tier: Tier) -> Option<Key> {
+        let fields = Fields {
+            ts: Period(*self.ts.get(row)?),
+            task: NodeId(self.task[row].cast_unsigned()),
+            worker: WorkerNumber(self.worker[row].cast_unsigned()),
+            kind: u8::try_from(self.kind[row]).expect("it was one"),
+            node: self.node[row].cast_unsigned(),
+        };
+        Some(Key::new(tier, fields))
+    }
 }
 
 /// The file of a coarser tier, all of whose rows are of one period: it differs from the writer's own in
@@ -65,7 +108,7 @@ impl SegmentWriter {
             tier,
             file: SerializedFileWriter::new(Vec::new(), schema, properties).expect(ENCODES),
             twins: Vec::new(),
-            rows: Vec::new(),
+            rows: Columns::default(),
             group_at: 0,
             written: 0,
             span: None,
@@ -83,18 +126,22 @@ impl SegmentWriter {
         self
     }
 
-    /// Adds a row, whose key must be greater than that of the one before.
-    pub(crate) fn push(&mut self, row: Row) {
-        if let Some(last) = self.rows.last() {
-            debug_assert!(last.key < row.key, "{:?} {:?}", last.key, row.key);
-            if last.key.group() != row.key.group() {
-                self.group_at = self.rows.len();
-            }
+    /// Adds a row, which must come after the one before in the order of [`Key`].
+    pub(crate) fn push(&mut self, fields: Fields, value: u64) {
+        let count = self.rows.ts.len();
+        debug_assert!(
+            count == 0 || self.rows.key(count - 1, self.tier) < Some(Key::new(self.tier, fields)),
+            "{:?} comes after {fields:?}",
+            self.rows.key(count - 1, self.tier),
+        );
+        let group = |ts: u32| ts / self.tier.periods_in_group();
+        if self.rows.ts.last().is_some_and(|last| group(*last) != group(fields.ts.0)) {
+            self.group_at = count;
         }
-        self.rows.push(row);
-        if self.rows.len() > GROUP_ROWS_TARGET && self.group_at > 0 {
+        self.rows.push(fields, value);
+        if count + 1 > GROUP_ROWS_TARGET && self.group_at > 0 {
             self.flush(self.group_at);
-        } else if self.rows.len() == GROUP_ROWS_MAX {
+        } else if count + 1 == GROUP_ROWS_MAX {
             self.flush(GROUP_ROWS_MAX);
         }
     }
@@ -111,7 +158,7 @@ impl SegmentWriter {
 
     /// The file and its twins; nothing if there was no row.
     pub(crate) fn finish_all(mut self) -> Vec<(Tier, Written)> {
-        self.flush(self.rows.len());
+        self.flush(self.rows.ts.len());
         let Some((from, to)) = self.span else { return Vec::new() };
         let rows = self.written;
         let written = |mut file: SerializedFileWriter<Vec<u8>>, from, to| {
@@ -128,36 +175,32 @@ impl SegmentWriter {
 
     /// Writes the first `count` rows as a row group.
     fn flush(&mut self, count: usize) {
-        let rows = &self.rows[..count];
-        if rows.is_empty() {
+        let (Some(first), Some(last)) =
+            (self.rows.ts[..count].iter().min(), self.rows.ts[..count].iter().max())
+        else {
             return;
-        }
-        let fields: Vec<Fields> = rows.iter().map(|row| row.key.fields(self.tier)).collect();
-        let periods = fields.iter().map(|fields| fields.ts.0);
-        let (first, last) = periods
-            .fold((u32::MAX, 0), |(first, last), period| (first.min(period), last.max(period)));
+        };
         let (from, to) = self.span.unwrap_or((u32::MAX, 0));
-        self.span = Some((from.min(first), to.max(last.saturating_add(1))));
+        self.span = Some((from.min(*first), to.max(last.saturating_add(1))));
 
         let mut groups = Groups::begin(&mut self.file, &mut self.twins);
         let period_ms =
             |tier: Tier, period: u32| i64::from(period) * i64::from(tier.seconds()) * 1_000;
-        let own = fields.iter().map(|fields| period_ms(self.tier, fields.ts.0)).collect();
+        let own = self.rows.ts[..count].iter().map(|ts| period_ms(self.tier, *ts)).collect();
         groups.write_ts(own, |tier, period| vec![period_ms(tier, period.0); count]);
         for column in self.counting.columns() {
-            let values = fields.iter().map(|fields| match column {
-                Column::Task => fields.task.0,
-                Column::Worker => fields.worker.0,
-                Column::Kind => fields.kind.into(),
-                Column::Node => fields.node,
-            });
-            groups.write::<Int32Type>(&values.map(u32::cast_signed).collect::<Vec<_>>());
+            let values = match column {
+                Column::Task => &self.rows.task,
+                Column::Worker => &self.rows.worker,
+                Column::Kind => &self.rows.kind,
+                Column::Node => &self.rows.node,
+            };
+            groups.write::<Int32Type>(&values[..count]);
         }
-        let values = rows.iter().map(|row| row.value.cast_signed());
-        groups.write::<Int64Type>(&values.collect::<Vec<_>>());
+        groups.write::<Int64Type>(&self.rows.value[..count]);
         groups.close();
         self.written += count as u64;
-        self.rows.drain(..count);
+        self.rows.drain(count);
         self.group_at = 0;
     }
 }

@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, RwLock};
 
 use profiler_core::{
-    Delta, Direction, Epoch, Expected, Frame, NodeId, Outcome, PhaseInterval, Resource,
-    ResourceSample, Run, RunId, State, TaskDetail, TaskId, TaskRecord, TaskTotals, Ticks,
-    TimeRange, Timestamp, TransferId, TransferRecord, Window, WorkerId,
+    Direction, Epoch, Expected, Frame, NodeId, Outcome, PhaseInterval, Resource, ResourceSample,
+    Run, RunId, State, TaskDetail, TaskId, TaskRecord, TaskTotals, Ticks, TimeRange, Timestamp,
+    TransferId, TransferRecord, WorkerId,
 };
 use proptest::prelude::*;
 
@@ -21,6 +21,7 @@ use super::super::tables::{Tables, TaskScan};
 use super::super::tier::{Period, Tier};
 use crate::hot::StoredWindow;
 use crate::ledger::{SettledTask, TaskRow};
+use crate::packed::Packed;
 use crate::records::{ExpectedRow, RecordSealing, RunRow, SampleRow, TransferRow};
 use crate::session::Greeting;
 use crate::tree::Tree;
@@ -84,6 +85,7 @@ impl Fleet {
             }
             nodes.push(node);
         }
+        tree.note_new(tree.symbols.string_count(), tree.symbols.frame_count(), 1);
         let (windows, tasks, totals) = Default::default();
         let (sealings, marks) = (0, vec![(0, 0, 0)]);
         let tree = RwLock::new(tree);
@@ -93,18 +95,17 @@ impl Fleet {
     fn windows(&self, batch: &Batch) -> Vec<Arc<StoredWindow>> {
         let window = |(second, worker, entries): &(u32, u32, Vec<(u32, u8, u64)>)| {
             let start = Timestamp::from_unix_ns(i64::from(START_S + second) * 1_000_000_000 + 7);
-            let of = |nodes: &[NodeId]| -> Delta {
+            let of = |nodes: &[NodeId]| {
                 let entries = entries.iter().map(|(node, state, value)| {
                     (nodes[*node as usize], State::ALL[usize::from(*state)], *value)
                 });
-                entries.collect()
+                let tree = self.tree.read().unwrap();
+                Packed::of(entries, 1, |node| tree.task_of(node))
             };
             Arc::new(StoredWindow {
-                window: Window {
-                    worker: WorkerId(format!("worker-{worker}").into()),
-                    range: TimeRange::new(start, start.shifted(1_500_000_000)).unwrap(),
-                    delta: of(&self.nodes),
-                },
+                worker: WorkerId(format!("worker-{worker}").into()),
+                range: TimeRange::new(start, start.shifted(1_500_000_000)).unwrap(),
+                samples: of(&self.nodes),
                 epoch: Epoch(9),
                 raw_start: start,
                 clock_error_ns: 3,
@@ -306,20 +307,20 @@ impl Fleet {
         };
         for tier in Tier::ALL {
             for stored in windows {
-                let second = u32::try_from(stored.window.range.start().second()).unwrap();
+                let second = u32::try_from(stored.range.start().second()).unwrap();
                 let ts = second / tier.seconds();
-                let worker = tables.worker_number(&stored.window.worker).unwrap().0;
-                for (node, state, value) in stored.window.delta.entries() {
-                    let (task, kind) = (task_of(*node), *state as u8);
-                    add((Counting::Samples, tier, ts, task, worker, kind, node.0), *value);
-                    add((Counting::Totals, tier, ts, task, worker, kind, 0), *value);
+                let worker = tables.worker_number(&stored.worker).unwrap().0;
+                for (node, state, value) in stored.samples.entries() {
+                    let (task, kind) = (task_of(node), state as u8);
+                    add((Counting::Samples, tier, ts, task, worker, kind, node.0), value);
+                    add((Counting::Totals, tier, ts, task, worker, kind, 0), value);
                     if tier > Tier::Second {
-                        add((Counting::SamplesAll, tier, ts, task, 0, kind, node.0), *value);
+                        add((Counting::SamplesAll, tier, ts, task, 0, kind, node.0), value);
                     }
                 }
                 for (node, state, value) in stored.threads.entries() {
-                    let (task, kind) = (task_of(*node), *state as u8);
-                    add((Counting::Threads, tier, ts, task, worker, kind, node.0), *value);
+                    let (task, kind) = (task_of(node), state as u8);
+                    add((Counting::Threads, tier, ts, task, worker, kind, node.0), value);
                 }
                 let facts = [
                     (Measure::Windows, 1),
@@ -426,8 +427,7 @@ impl Fleet {
         assert_eq!(loaded.frames, frames);
         let nodes = (1..tree.node_count()).map(|id| tree.trie.node(NodeId(id)).unwrap());
         assert_eq!(loaded.nodes, nodes.collect::<Vec<_>>());
-        let workers: BTreeSet<_> =
-            self.windows.iter().map(|stored| &stored.window.worker).collect();
+        let workers: BTreeSet<_> = self.windows.iter().map(|stored| &stored.worker).collect();
         assert_eq!(loaded.workers.iter().collect::<BTreeSet<_>>(), workers);
         assert_eq!(loaded.workers.len(), workers.len());
         let before = |sealings| Fleet { sealings, ..Fleet::new() };
@@ -442,7 +442,7 @@ impl Fleet {
 
 /// The transfer that is told with a window: it stops where the window starts.
 fn transfer_of(stored: &Arc<StoredWindow>) -> Arc<TransferRow> {
-    let (count, stop) = (stored.window.delta.entries().len(), stored.window.range.start());
+    let (count, stop) = (stored.samples.entries().count(), stored.range.start());
     let record = TransferRecord {
         id: TransferId(count as u64 + 1),
         direction: Direction::ALL[count % 2],
@@ -459,19 +459,19 @@ fn transfer_of(stored: &Arc<StoredWindow>) -> Arc<TransferRow> {
         outcome: if count == 3 { Outcome::Erred } else { Outcome::Ok },
         cause: "".into(),
     };
-    let worker = stored.window.worker.clone();
+    let worker = stored.worker.clone();
     Arc::new(TransferRow { worker, epoch: stored.epoch, record })
 }
 
 /// The sample that is told with a window.
 fn sample_of(stored: &Arc<StoredWindow>) -> Arc<SampleRow> {
-    let count = stored.window.delta.entries().len() as u64;
+    let count = stored.samples.entries().count() as u64;
     let sample = ResourceSample {
-        at: stored.window.range.start(),
+        at: stored.range.start(),
         period_ns: 500_000_000,
         values: vec![(Resource::ProcessCpu, count), (Resource::IoPressure, u64::MAX - count)],
     };
-    Arc::new(SampleRow { worker: stored.window.worker.clone(), epoch: stored.epoch, sample })
+    Arc::new(SampleRow { worker: stored.worker.clone(), epoch: stored.epoch, sample })
 }
 
 /// All rows of a list, in words, sorted.

@@ -5,17 +5,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use profiler_core::wire::{
-    WireError, decode_cycle, decode_detail, decode_records, decode_threads, encode_cycle,
-    encode_detail, encode_records, encode_threads, v1,
+    WireError, decode_detail, decode_records, encode_detail, encode_records, v1,
 };
 use profiler_core::{
-    Epoch, Outcome, Records, TaskId, TaskRecord, Ticks, Timestamp, Window, WorkerId,
+    Epoch, NodeId, Outcome, Records, State, TaskId, TaskRecord, Ticks, TimeRange, Timestamp,
+    WorkerId,
 };
 use prost::Message as _;
 use rustc_hash::FxHashMap;
 
 use super::told::{MarkedRun, Told};
 use crate::hot::StoredWindow;
+use crate::packed::Packed;
 use crate::session::{Checked, Greeting};
 
 /// Why the bytes of a good frame are no record.
@@ -116,12 +117,8 @@ pub(crate) struct Flush {
     pub(crate) clock: Option<v1::Clock>,
     #[prost(message, optional, tag = "6")]
     pub(crate) account: Option<v1::Account>,
-    /// By the collector's clock and nodes.
     #[prost(message, optional, tag = "7")]
-    pub(crate) cycle: Option<v1::Cycle>,
-    /// The cycle's start by the agent's clock.
-    #[prost(sint64, tag = "8")]
-    pub(crate) raw_start_ns: i64,
+    pub(crate) window: Option<LoggedWindow>,
     /// Names of the tasks; and of what is said of them, there by their place plus 1, for 0 is the
     /// empty text.
     #[prost(string, repeated, tag = "9")]
@@ -134,6 +131,53 @@ pub(crate) struct Flush {
     /// What was told beside.
     #[prost(message, optional, tag = "20")]
     pub(crate) told: Option<Told>,
+}
+
+/// A window, its weights as it keeps them itself.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct LoggedWindow {
+    #[prost(sint64, tag = "1")]
+    pub(crate) start_ns: i64,
+    #[prost(sint64, tag = "2")]
+    pub(crate) stop_ns: i64,
+    /// Its start by the agent's clock.
+    #[prost(sint64, tag = "3")]
+    pub(crate) raw_start_ns: i64,
+    #[prost(uint64, tag = "4")]
+    pub(crate) ticks: u64,
+    #[prost(uint64, tag = "5")]
+    pub(crate) ticks_expected: u64,
+    #[prost(uint64, tag = "6")]
+    pub(crate) ticks_saved: u64,
+    #[prost(uint64, tag = "7")]
+    pub(crate) quantum_ns: u64,
+    /// As [`Packed`] has them.
+    #[prost(bytes = "vec", tag = "8")]
+    pub(crate) samples: Vec<u8>,
+    #[prost(bytes = "vec", tag = "9")]
+    pub(crate) threads: Vec<u8>,
+}
+
+impl LoggedWindow {
+    fn of(stored: &StoredWindow) -> LoggedWindow {
+        LoggedWindow {
+            start_ns: stored.range.start().unix_ns(),
+            stop_ns: stored.range.stop().unix_ns(),
+            raw_start_ns: stored.raw_start.unix_ns(),
+            ticks: stored.ticks.made,
+            ticks_expected: stored.ticks.expected,
+            ticks_saved: stored.ticks.saved,
+            quantum_ns: stored.samples.quantum_ns(),
+            samples: stored.samples.bytes().to_vec(),
+            threads: stored.threads.bytes().to_vec(),
+        }
+    }
+
+    /// The entries of samples and of threads.
+    fn entries(&self) -> Result<[Vec<(NodeId, State, u64)>; 2], WireError> {
+        let decoded = |bytes: &[u8]| Packed::decode(self.quantum_ns, bytes);
+        Ok([decoded(&self.samples)?, decoded(&self.threads)?])
+    }
 }
 
 /// A row of the ledger.
@@ -210,14 +254,6 @@ impl Flush {
         received_at: Timestamp,
         checked: &Checked,
     ) -> Flush {
-        let stored = checked.window.as_ref();
-        let cycle = stored.map(|stored| v1::Cycle {
-            ticks: stored.ticks.made,
-            ticks_expected: stored.ticks.expected,
-            ticks_saved: stored.ticks.saved,
-            threads: encode_threads(&stored.threads, checked.quantum_ns),
-            ..encode_cycle(&stored.window.delta, stored.window.range, checked.quantum_ns)
-        });
         let mut names = Names::default();
         let tasks = checked.tasks.iter().map(|task| LoggedTask::of(task, &mut names)).collect();
         let records = Records { totals: checked.totals.clone(), ..Records::default() };
@@ -230,8 +266,7 @@ impl Flush {
             received_at_ns: received_at.unix_ns(),
             clock: Some(checked.clock),
             account: Some(checked.account),
-            cycle,
-            raw_start_ns: stored.map_or(0, |stored| stored.raw_start.unix_ns()),
+            window: checked.window.as_ref().map(LoggedWindow::of),
             names: names.names,
             tasks,
             totals: told.totals,
@@ -239,36 +274,54 @@ impl Flush {
         }
     }
 
-    /// The flush as it was checked. Whether its nodes are in the tree is the caller's to see.
-    pub(crate) fn checked(self, worker: &WorkerId) -> Result<Checked, RecordError> {
+    /// The last node that it tells of.
+    pub(crate) fn last_node(&self) -> Result<NodeId, RecordError> {
+        let entries = self.window.as_ref().map(LoggedWindow::entries).transpose()?;
+        let nodes = entries.iter().flatten().flatten().map(|(node, _, _)| *node);
+        Ok(nodes.max().unwrap_or(NodeId::ROOT))
+    }
+
+    /// The flush as it was checked. `task_of` gives the first-level node above a node, up to
+    /// [`Flush::last_node`].
+    pub(crate) fn checked(
+        self,
+        worker: &WorkerId,
+        task_of: impl Fn(NodeId) -> NodeId,
+    ) -> Result<Checked, RecordError> {
         let clock = self.clock.ok_or(WireError::Missing { what: "the flush's clock" })?;
         let account = self.account.ok_or(WireError::Missing { what: "the flush's account" })?;
-        let window = match &self.cycle {
-            None => None,
-            Some(cycle) => {
-                let (range, delta) = decode_cycle(cycle, u32::MAX)?;
-                Some(StoredWindow {
-                    window: Window { worker: worker.clone(), range, delta },
-                    epoch: Epoch(self.epoch),
-                    raw_start: Timestamp::from_unix_ns(self.raw_start_ns),
-                    clock_error_ns: clock.error_ns,
-                    ticks: Ticks {
-                        made: cycle.ticks,
-                        expected: cycle.ticks_expected,
-                        saved: cycle.ticks_saved,
-                    },
-                    threads: decode_threads(cycle, u32::MAX)?,
-                })
-            }
-        };
-        let quantum_ns = self.cycle.map_or(1, |cycle| cycle.quantum_ns);
+        let window = self.window.map(|logged| {
+            let [start, stop] = [logged.start_ns, logged.stop_ns].map(Timestamp::from_unix_ns);
+            // Nodes that a damaged log no longer tells of may stand below another task by now.
+            let [samples, threads] =
+                logged.entries()?.map(|entries| Packed::of(entries, logged.quantum_ns, &task_of));
+            Ok::<_, WireError>(StoredWindow {
+                worker: worker.clone(),
+                range: TimeRange::new(start, stop).ok_or(WireError::Invalid {
+                    what: "the window's stop - start",
+                    value: i128::from(logged.stop_ns) - i128::from(logged.start_ns),
+                    allowed: "above 0",
+                })?,
+                samples,
+                epoch: Epoch(self.epoch),
+                raw_start: Timestamp::from_unix_ns(logged.raw_start_ns),
+                clock_error_ns: clock.error_ns,
+                ticks: Ticks {
+                    made: logged.ticks,
+                    expected: logged.ticks_expected,
+                    saved: logged.ticks_saved,
+                },
+                threads,
+            })
+        });
+        let window = window.transpose()?;
         let names: Vec<Arc<str>> = self.names.into_iter().map(Into::into).collect();
         let tasks = self.tasks.into_iter().map(|task| task.record(&names));
         let tasks = tasks.collect::<Result<_, _>>()?;
         let told = v1::Flush { totals: self.totals, ..v1::Flush::default() };
         let totals = decode_records(&told, &|index| text_at(&names, index))?.totals;
         let records = self.told.map_or(Ok(Records::default()), Told::records)?;
-        Ok(Checked { seq: self.seq, window, quantum_ns, tasks, records, totals, account, clock })
+        Ok(Checked { seq: self.seq, window, tasks, records, totals, account, clock })
     }
 }
 
@@ -379,8 +432,8 @@ impl Hello {
 #[cfg(test)]
 mod tests {
     use profiler_core::{
-        Delta, Direction, Expected, NodeId, PhaseInterval, Resource, ResourceSample, Run, RunId,
-        State, TaskDetail, TaskTotals, TimeRange, TransferId, TransferRecord,
+        Direction, Expected, PhaseInterval, Resource, ResourceSample, Run, RunId, TaskDetail,
+        TaskTotals, TransferId, TransferRecord,
     };
     use proptest::prelude::*;
 
@@ -444,7 +497,11 @@ mod tests {
         )
     }
 
-    fn window() -> impl Strategy<Value = (StoredWindow, u64)> {
+    fn task_of(node: NodeId) -> NodeId {
+        NodeId(node.0 / 100 * 100)
+    }
+
+    fn window() -> impl Strategy<Value = StoredWindow> {
         let entry = (1..90_000u32, prop::sample::select(&State::ALL[..]), 1..1_000u64);
         let entries = prop::collection::vec(entry, 0..20);
         (entries, any::<i64>(), 1..5_000u64, 1..2_000_000u64, any::<[u64; 3]>()).prop_map(
@@ -453,20 +510,21 @@ mod tests {
                 let (start, raw_start) =
                     (Timestamp::from_unix_ns(start), Timestamp::from_unix_ns(start / 3));
                 let stop = start.shifted(length.cast_signed());
-                let delta: Delta = entries
+                let entries = entries
                     .into_iter()
-                    .map(|(node, state, quanta)| (NodeId(node), state, quanta * quantum_ns))
-                    .collect();
+                    .map(|(node, state, quanta)| (NodeId(node), state, quanta * quantum_ns));
+                let samples = Packed::of(entries, quantum_ns, task_of);
                 let range = TimeRange::new(start, stop).unwrap_or(TimeRange::ALL);
-                let window = StoredWindow {
-                    window: Window { worker: WorkerId("w".into()), range, delta: delta.clone() },
+                StoredWindow {
+                    worker: WorkerId("w".into()),
+                    range,
+                    samples: samples.clone(),
                     epoch: Epoch(made),
                     raw_start,
                     clock_error_ns: saved,
                     ticks: Ticks { made, expected, saved },
-                    threads: delta,
-                };
-                (window, quantum_ns)
+                    threads: samples,
+                }
             },
         )
     }
@@ -530,13 +588,13 @@ mod tests {
             seq in any::<u64>(), offset_ns in any::<i64>(), accepted_ns in any::<u64>(),
             records in records(),
         ) {
-            let quantum_ns = window.as_ref().map_or(1, |(_, quantum_ns)| *quantum_ns);
-            let epoch = window.as_ref().map_or(Epoch(0), |(window, _)| window.epoch);
-            let error_ns = window.as_ref().map_or(0, |(window, _)| window.clock_error_ns);
+            let epoch = window.as_ref().map_or(Epoch(0), |window| window.epoch);
+            let error_ns = window.as_ref().map_or(0, |window| window.clock_error_ns);
+            let last = window.iter().flat_map(|window| window.samples.entries());
+            let last = last.map(|(node, _, _)| node).max().unwrap_or(NodeId::ROOT);
             let checked = Checked {
                 seq,
-                window: window.map(|(window, _)| window),
-                quantum_ns,
+                window,
                 tasks,
                 records,
                 totals,
@@ -548,7 +606,8 @@ mod tests {
             let bytes = record.encode_to_vec();
             let Ok(Record::Flush(back)) = Record::decode(Flush::KIND, &bytes) else { panic!() };
             prop_assert_eq!(&*back, &record);
-            prop_assert_eq!(back.checked(&worker), Ok(checked));
+            prop_assert_eq!(back.last_node(), Ok(last));
+            prop_assert_eq!(back.checked(&worker, task_of), Ok(checked));
         }
 
         #[test]
@@ -556,7 +615,8 @@ mod tests {
             kind in 0..5u8, bytes in prop::collection::vec(any::<u8>(), 0..200),
         ) {
             if let Ok(Record::Flush(flush)) = Record::decode(kind, &bytes) {
-                let _ = flush.checked(&WorkerId("w".into()));
+                let _ = flush.last_node();
+                let _ = flush.checked(&WorkerId("w".into()), task_of);
             }
         }
     }

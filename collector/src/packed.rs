@@ -1,0 +1,304 @@
+//! What a window counted, as it waits in memory and in the log: in about 4 bytes an entry, where a
+//! [`Delta`](profiler_core::Delta) takes 16.
+
+use profiler_core::wire::WireError;
+use profiler_core::{NodeId, State};
+use prost::bytes::BufMut;
+use prost::encoding::{decode_varint, encode_varint, encoded_len_varint};
+
+/// Nanoseconds by node of the collector's tree and state, each such pair once, in the order in which
+/// tables have them: by task, state and node.
+///
+/// For each task and state that has any: the task's distance from the one before; the state's number
+/// and, times 8, how many bytes follow; and for each node, rising, its distance from the one before
+/// (the first's from the task) and its weight in quanta. All are varints.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Packed {
+    quantum_ns: u64,
+    bytes: Box<[u8]>,
+}
+
+/// The time of one task in one state.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part<'a> {
+    /// The first-level node.
+    pub(crate) task: NodeId,
+    pub(crate) state: State,
+    quantum_ns: u64,
+    bytes: &'a [u8],
+}
+
+/// How task, state and node make one number to sort by. A task is a node too, of a tree that never has
+/// more.
+const NODE_BITS: u32 = 30;
+const STATE_BITS: u32 = 3;
+const _: () =
+    assert!(State::ALL.len() <= 1 << STATE_BITS && 2 * NODE_BITS + STATE_BITS < u64::BITS);
+
+/// Most nodes that a tree may have.
+pub(crate) const NODES_MAX: usize = 1 << NODE_BITS;
+
+fn key_of(task: NodeId, state: State, node: NodeId) -> u64 {
+    assert!(node.index() < NODES_MAX && task <= node, "node {node:?} of task {task:?}");
+    (u64::from(task.0) << STATE_BITS | state as u64) << NODE_BITS | u64::from(node.0)
+}
+
+/// Why reading what [`Packed::of`] made cannot fail.
+const OURS: &str = "it was packed by us, or checked";
+
+impl Packed {
+    /// Packs entries in any order; those of one node and state are added up. `task_of` gives the
+    /// first-level node above a node.
+    ///
+    /// # Panics
+    /// If a weight is not a multiple of `quantum_ns`: the rest would be lost.
+    pub(crate) fn of(
+        entries: impl IntoIterator<Item = (NodeId, State, u64)>,
+        quantum_ns: u64,
+        task_of: impl Fn(NodeId) -> NodeId,
+    ) -> Packed {
+        let key = |(node, state, nanoseconds): (NodeId, State, u64)| {
+            assert!(nanoseconds.is_multiple_of(quantum_ns), "{nanoseconds} of {quantum_ns}");
+            (key_of(task_of(node), state, node), nanoseconds / quantum_ns)
+        };
+        let mut entries: Vec<(u64, u64)> = entries.into_iter().map(key).collect();
+        entries.sort_unstable_by_key(|(key, _)| *key);
+        entries.dedup_by(|next, sum| {
+            let same = next.0 == sum.0;
+            if same {
+                sum.1 = sum.1.saturating_add(next.1);
+            }
+            same
+        });
+        entries.retain(|(_, quanta)| *quanta > 0);
+        let (mut bytes, mut weights) = (Vec::new(), Vec::new());
+        let mut last_task = 0;
+        for part in entries.chunk_by(|a, b| a.0 >> NODE_BITS == b.0 >> NODE_BITS) {
+            let of_part = part[0].0 >> NODE_BITS;
+            let (task, state) = (of_part >> STATE_BITS, of_part & ((1 << STATE_BITS) - 1));
+            let mut last = task;
+            for (key, quanta) in part {
+                let node = key & ((1 << NODE_BITS) - 1);
+                // What is above a node has a smaller id.
+                encode_varint(node - last, &mut weights);
+                encode_varint(*quanta, &mut weights);
+                last = node;
+            }
+            encode_varint(task - last_task, &mut bytes);
+            encode_varint((weights.len() as u64) << STATE_BITS | state, &mut bytes);
+            bytes.append(&mut weights);
+            last_task = task;
+        }
+        Packed { quantum_ns, bytes: bytes.into() }
+    }
+
+    /// What the log kept, in any order that it may have and over a tree of any size.
+    ///
+    /// # Errors
+    /// If these are no such bytes, or the weights or their sum exceed 64 bits.
+    pub(crate) fn decode(
+        quantum_ns: u64,
+        bytes: &[u8],
+    ) -> Result<Vec<(NodeId, State, u64)>, WireError> {
+        let mut entries = Vec::new();
+        let mut total = 0u64;
+        if quantum_ns == 0 && !bytes.is_empty() {
+            return Err(WireError::Unreadable);
+        }
+        for part in (Parts { quantum_ns, bytes, task: 0 }) {
+            let part = part?;
+            for entry in part.checked_entries() {
+                let (node, nanoseconds) = entry?;
+                total = total.checked_add(nanoseconds).ok_or(WireError::Unreadable)?;
+                entries.push((node, part.state, nanoseconds));
+            }
+        }
+        Ok(entries)
+    }
+
+    /// Parts in rising order of task and state.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = Part<'_>> {
+        let parts = Parts { quantum_ns: self.quantum_ns, bytes: &self.bytes, task: 0 };
+        parts.map(|part| part.expect(OURS))
+    }
+
+    /// All entries, by part.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (NodeId, State, u64)> {
+        self.parts().flat_map(|part| {
+            part.entries().map(move |(node, nanoseconds)| (node, part.state, nanoseconds))
+        })
+    }
+
+    /// Sum of all weights.
+    pub(crate) fn total_ns(&self) -> u64 {
+        self.entries().map(|(_, _, nanoseconds)| nanoseconds).sum()
+    }
+
+    pub(crate) fn quantum_ns(&self) -> u64 {
+        self.quantum_ns
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl<'a> Part<'a> {
+    /// Writes what [`Part::read`] needs beside task and state, so many bytes.
+    pub(crate) fn write(&self, mut to: impl BufMut) {
+        encode_varint(self.quantum_ns, &mut to);
+        to.put_slice(self.bytes);
+    }
+
+    pub(crate) fn written_bytes(&self) -> usize {
+        encoded_len_varint(self.quantum_ns) + self.bytes.len()
+    }
+
+    pub(crate) fn read((task, state): (NodeId, State), mut bytes: &'a [u8]) -> Part<'a> {
+        let quantum_ns = varint(&mut bytes).expect(OURS);
+        Part { task, state, quantum_ns, bytes }
+    }
+
+    /// Nodes, rising, and their nanoseconds; none is 0.
+    pub(crate) fn entries(self) -> impl Iterator<Item = (NodeId, u64)> + 'a {
+        self.checked_entries().map(|entry| entry.expect(OURS))
+    }
+
+    #[inline]
+    fn checked_entries(self) -> impl Iterator<Item = Result<(NodeId, u64), WireError>> + 'a {
+        let Part { task, quantum_ns, mut bytes, .. } = self;
+        let mut last = task.0;
+        std::iter::from_fn(move || {
+            if bytes.is_empty() {
+                return None;
+            }
+            let gap = varint(&mut bytes).ok().and_then(|gap| u32::try_from(gap).ok());
+            let node = gap.and_then(|gap| last.checked_add(gap));
+            let quanta = varint(&mut bytes).ok();
+            let nanoseconds = quanta.and_then(|quanta| quanta.checked_mul(quantum_ns));
+            let entry = node.zip(nanoseconds).ok_or(WireError::Unreadable);
+            match entry {
+                Ok((node, _)) => last = node,
+                Err(_) => bytes = &[],
+            }
+            Some(entry.map(|(node, nanoseconds)| (NodeId(node), nanoseconds)))
+        })
+    }
+}
+
+/// Reads parts; ends with the first error.
+struct Parts<'a> {
+    quantum_ns: u64,
+    bytes: &'a [u8],
+    /// Of the part before.
+    task: u32,
+}
+
+impl<'a> Iterator for Parts<'a> {
+    type Item = Result<Part<'a>, WireError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.bytes.is_empty() {
+            return None;
+        }
+        let part = self.read();
+        if part.is_err() {
+            self.bytes = &[];
+        }
+        Some(part)
+    }
+}
+
+impl<'a> Parts<'a> {
+    fn read(&mut self) -> Result<Part<'a>, WireError> {
+        let gap = u32::try_from(varint(&mut self.bytes)?).ok();
+        let task = gap.and_then(|gap| self.task.checked_add(gap));
+        self.task = task.ok_or(WireError::Unreadable)?;
+        let head = varint(&mut self.bytes)?;
+        let state = State::ALL.get((head & ((1 << STATE_BITS) - 1)) as usize);
+        let length = usize::try_from(head >> STATE_BITS).ok();
+        let parts = length.and_then(|length| self.bytes.split_at_checked(length));
+        let ((bytes, rest), state) = parts.zip(state).ok_or(WireError::Unreadable)?;
+        self.bytes = rest;
+        let (task, quantum_ns) = (NodeId(self.task), self.quantum_ns);
+        Ok(Part { task, state: *state, quantum_ns, bytes })
+    }
+}
+
+#[inline]
+fn varint(bytes: &mut &[u8]) -> Result<u64, WireError> {
+    decode_varint(bytes).map_err(|_| WireError::Unreadable)
+}
+
+#[cfg(test)]
+mod tests {
+    use profiler_core::Delta;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// As if every hundredth node were a task.
+    fn task_of(node: NodeId) -> NodeId {
+        NodeId(node.0 / 100 * 100)
+    }
+
+    fn entries() -> impl Strategy<Value = Vec<(NodeId, State, u64)>> {
+        let node = prop_oneof![1..900u32, 1..1u32 << NODE_BITS];
+        let entry = (node, prop::sample::select(&State::ALL[..]), 0..1u64 << 30);
+        prop::collection::vec(
+            entry.prop_map(|(node, state, quanta)| (NodeId(node), state, quanta)),
+            0..60,
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_packed_is_the_sum_in_the_order_of_tables(
+            entries in entries(), quantum_ns in 1..2_000_000u64,
+        ) {
+            let entries = || entries.iter().map(|(node, state, quanta)| (*node, *state, quanta * quantum_ns));
+            let packed = Packed::of(entries(), quantum_ns, task_of);
+            let sums: Delta = entries().collect();
+            let mut expected = sums.entries().to_vec();
+            expected.sort_by_key(|(node, state, _)| (task_of(*node), *state as u8, *node));
+            prop_assert_eq!(packed.entries().collect::<Vec<_>>(), &expected[..]);
+            for part in packed.parts() {
+                prop_assert!(part.entries().all(|(node, _)| task_of(node) == part.task));
+                let mut bytes = Vec::new();
+                part.write(&mut bytes);
+                prop_assert_eq!(bytes.len(), part.written_bytes());
+                let same = Part::read((part.task, part.state), &bytes);
+                prop_assert!(same.entries().eq(part.entries()));
+            }
+            prop_assert_eq!(packed.total_ns(), sums.total().total_ns());
+            prop_assert_eq!(Packed::decode(quantum_ns, packed.bytes()), Ok(expected));
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused(
+            bytes in prop::collection::vec(any::<u8>(), 0..80), quantum_ns in any::<u64>(),
+            cut in any::<prop::sample::Index>(), entries in entries(),
+        ) {
+            let _ = Packed::decode(quantum_ns, &bytes);
+            let packed = Packed::of(entries, 1, task_of);
+            let cut = cut.index(packed.bytes().len() + 1);
+            let _ = Packed::decode(quantum_ns, &packed.bytes()[..cut]);
+        }
+    }
+
+    #[test]
+    fn weights_that_exceed_64_bits_are_refused() {
+        let check = |quanta: &[u64], quantum_ns, expected: bool| {
+            let entries =
+                quanta.iter().zip(1..).map(|(quanta, node)| (NodeId(node), State::Cpu, *quanta));
+            let packed = Packed::of(entries, 1, |_| NodeId(1));
+            assert_eq!(Packed::decode(quantum_ns, packed.bytes()).is_ok(), expected, "{quanta:?}");
+        };
+        check(&[u64::MAX - 1, 1], 1, true);
+        check(&[u64::MAX, 1], 1, false);
+        check(&[u64::MAX / 2], 3, false);
+        check(&[u64::MAX / 3, 1], 3, false);
+        check(&[], u64::MAX, true);
+        check(&[1], 0, false);
+    }
+}

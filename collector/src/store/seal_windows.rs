@@ -1,0 +1,338 @@
+//! Sealing of samples: windows become rows of every tier, in order, without all rows ever being in
+//! memory. What is put in order is what each window counted of a task in a state; what that holds is
+//! read when its turn has come.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use profiler_core::{NodeId, State};
+use rustc_hash::FxHashMap;
+
+use super::error::StoreError;
+use super::manifest::FileEntry;
+use super::row::{Fields, Key, Row, WorkerNumber};
+use super::seal::{TierWriter, twins};
+use super::table::{Counting, Measure};
+use super::tables::Tables;
+use super::tier::{Period, Second, Tier};
+use crate::hot::StoredWindow;
+use crate::packed::{Packed, Part};
+use crate::sync::write;
+
+/// Which weights of windows go where.
+#[derive(Clone, Copy)]
+struct Kind {
+    weights: fn(&StoredWindow) -> &Packed,
+    rows: Counting,
+    /// The same without nodes, and over all workers, where there are such tables.
+    totals: Option<Counting>,
+    over_workers: Option<Counting>,
+}
+
+const SAMPLES: Kind = Kind {
+    weights: |stored| &stored.samples,
+    rows: Counting::Samples,
+    totals: Some(Counting::Totals),
+    over_workers: Some(Counting::SamplesAll),
+};
+
+const THREADS: Kind = Kind {
+    weights: |stored| &stored.threads,
+    rows: Counting::Threads,
+    totals: None,
+    over_workers: None,
+};
+
+/// A window with its worker's number.
+type Numbered<'a> = (WorkerNumber, &'a StoredWindow);
+
+impl Tables {
+    pub(super) fn seal_windows(
+        &self,
+        windows: &[Arc<StoredWindow>],
+        room: &mut Parts,
+        files: &mut Vec<FileEntry>,
+    ) -> Result<(), StoreError> {
+        let windows = &self.numbered(windows)?;
+        self.seal_weights(windows, (SAMPLES, room), files)?;
+        self.seal_weights(windows, (THREADS, room), files)?;
+        let cycles = windows.iter().flat_map(|(worker, stored)| cycle_rows(stored, *worker));
+        self.put_tiers(Counting::Cycles, cycles.collect(), files)
+    }
+
+    /// Windows with the numbers of their workers; new ones where they have none.
+    fn numbered<'a>(
+        &self,
+        windows: &'a [Arc<StoredWindow>],
+    ) -> Result<Vec<Numbered<'a>>, StoreError> {
+        let mut workers = write(&self.workers);
+        windows.iter().map(|stored| Ok((workers.give(&stored.worker)?, &**stored))).collect()
+    }
+
+    fn seal_weights(
+        &self,
+        windows: &[Numbered<'_>],
+        (kind, room): (Kind, &mut Parts),
+        files: &mut Vec<FileEntry>,
+    ) -> Result<(), StoreError> {
+        let seconds = windows.iter().map(|(_, stored)| stored.second());
+        let seconds = (seconds.clone().min(), seconds.max());
+        let tasks = room.fill(windows, kind);
+        let mut tier = Tier::Second;
+        loop {
+            let twins = twins(seconds, tier);
+            let mut writers = Writers::new((self, &twins), kind, tier);
+            for (task, parts) in room.in_order(&tasks, tier) {
+                writers.write_group(task, room, parts)?;
+            }
+            files.append(&mut writers.finish()?);
+            let Some(coarser) = tier.coarser().filter(|_| twins.is_empty()) else { return Ok(()) };
+            tier = coarser;
+        }
+    }
+}
+
+/// What windows counted, each task's side by side: to look for it in the windows, part by part, would
+/// mostly be waiting for memory. It is used again by the next sealing, for the kernel takes long to
+/// give so much memory anew.
+#[derive(Debug, Default)]
+pub(super) struct Parts {
+    parts: Vec<PlacedPart>,
+    bytes: Vec<u8>,
+}
+
+/// What one window counted of a task in one state, and where that is.
+#[derive(Clone, Copy, Debug)]
+struct PlacedPart {
+    second: Second,
+    worker: WorkerNumber,
+    state: State,
+    at: u32,
+    length: u32,
+}
+
+/// A task, and where its parts are.
+type OfTask = (NodeId, Range<usize>);
+
+impl Parts {
+    /// Copies what windows counted; gives the tasks, rising.
+    fn fill(&mut self, windows: &[Numbered<'_>], kind: Kind) -> Vec<OfTask> {
+        let parts = || windows.iter().flat_map(move |window| parts_of(window, kind));
+        // How many parts and bytes each task has, then where its next ones go.
+        let mut places: BTreeMap<NodeId, (usize, usize)> = BTreeMap::new();
+        for (_, _, part) in parts() {
+            let (count, bytes) = places.entry(part.task).or_default();
+            (*count, *bytes) = (*count + 1, *bytes + part.written_bytes());
+        }
+        let (mut count, mut bytes) = (0, 0);
+        for place in places.values_mut() {
+            let first = (count, bytes);
+            (count, bytes) = (count + place.0, bytes + place.1);
+            *place = first;
+        }
+        let tasks: Vec<usize> = places.values().map(|(count, _)| *count).collect();
+        let ends = tasks.iter().skip(1).copied().chain([count]);
+        let tasks = tasks.iter().zip(ends).map(|(from, to)| *from..to);
+        let tasks = places.keys().copied().zip(tasks).collect();
+        self.make_room(count, bytes);
+        const SMALL: &str = "what waits to be sealed has less than 2^32 bytes";
+        for (worker, second, part) in parts() {
+            let (at, byte) = places.get_mut(&part.task).expect("it was counted");
+            let length = part.written_bytes();
+            part.write(&mut self.bytes[*byte..][..length]);
+            self.parts[*at] = PlacedPart {
+                second,
+                worker,
+                state: part.state,
+                at: u32::try_from(*byte).expect(SMALL),
+                length: u32::try_from(length).expect(SMALL),
+            };
+            (*at, *byte) = (*at + 1, *byte + length);
+        }
+        tasks
+    }
+
+    fn make_room(&mut self, count: usize, bytes: usize) {
+        // Room for what was much and is little again is given back.
+        self.parts.shrink_to(count * 4);
+        self.bytes.shrink_to(bytes * 4);
+        let none = PlacedPart {
+            second: Second(0),
+            worker: WorkerNumber::ALL,
+            state: State::Cpu,
+            at: 0,
+            length: 0,
+        };
+        self.parts.reserve_exact(count.saturating_sub(self.parts.len()));
+        self.parts.resize(count, none);
+        self.bytes.reserve_exact(bytes.saturating_sub(self.bytes.len()));
+        self.bytes.resize(bytes, 0);
+    }
+
+    /// Puts parts in the order of a tier's rows: each task's by period, worker and state; and gives
+    /// group by group of periods what each task has of it.
+    fn in_order(&mut self, tasks: &[OfTask], tier: Tier) -> Vec<OfTask> {
+        let mut groups = Vec::new();
+        let period = |part: &PlacedPart| tier.period(part.second);
+        let group = |part: &PlacedPart| period(part).0 / tier.periods_in_group();
+        for (task, range) in tasks {
+            let parts = &mut self.parts[range.clone()];
+            parts.sort_unstable_by_key(|part| (period(part), part.worker, part.state));
+            let mut at = range.start;
+            for parts in parts.chunk_by(|a, b| group(a) == group(b)) {
+                groups.push((group(&parts[0]), (*task, at..at + parts.len())));
+                at += parts.len();
+            }
+        }
+        // Those of a group stay in the order of tasks.
+        groups.sort_by_key(|(group, _)| *group);
+        groups.into_iter().map(|(_, of_task)| of_task).collect()
+    }
+
+    fn entries(
+        &self,
+        task: NodeId,
+        part: &PlacedPart,
+    ) -> impl Iterator<Item = (NodeId, u64)> + use<'_> {
+        let bytes = &self.bytes[part.at as usize..][..part.length as usize];
+        Part::read((task, part.state), bytes).entries()
+    }
+}
+
+/// What a window counted, with its worker and second.
+fn parts_of<'a>(
+    (worker, stored): &Numbered<'a>,
+    kind: Kind,
+) -> impl Iterator<Item = (WorkerNumber, Second, Part<'a>)> + use<'a> {
+    let (worker, stored) = (*worker, *stored);
+    (kind.weights)(stored).parts().map(move |part| (worker, stored.second(), part))
+}
+
+/// Writes what windows counted, in one tier.
+struct Writers<'a> {
+    tier: Tier,
+    rows: TierWriter<'a>,
+    totals: Option<TierWriter<'a>>,
+    over_workers: Option<TierWriter<'a>>,
+    /// Over all workers, of one task and period, by state and node.
+    all: FxHashMap<(u8, u32), u64>,
+    /// Room for what several windows counted, by node.
+    sums: Vec<(NodeId, u64)>,
+}
+
+impl<'a> Writers<'a> {
+    fn new(
+        (tables, twins): (&'a Tables, &'a [(Tier, Period)]),
+        kind: Kind,
+        tier: Tier,
+    ) -> Writers<'a> {
+        let writer = |counting| TierWriter::new(tables, (counting, tier), twins);
+        Writers {
+            tier,
+            rows: writer(kind.rows),
+            totals: kind.totals.map(writer),
+            over_workers: kind.over_workers.filter(|counting| counting.has(tier)).map(writer),
+            all: FxHashMap::default(),
+            sums: Vec::new(),
+        }
+    }
+
+    /// Writes all parts of a task in some periods, which are in order.
+    fn write_group(
+        &mut self,
+        task: NodeId,
+        room: &Parts,
+        parts: Range<usize>,
+    ) -> Result<(), StoreError> {
+        let (tier, parts) = (self.tier, &room.parts[parts]);
+        let period = |part: &PlacedPart| tier.period(part.second);
+        for parts in parts.chunk_by(|a, b| period(a) == period(b)) {
+            let ts = period(&parts[0]);
+            let sum_of = |part: &PlacedPart| (part.worker, part.state);
+            for parts in parts.chunk_by(|a, b| sum_of(a) == sum_of(b)) {
+                let (worker, state) = sum_of(&parts[0]);
+                let fields = Fields { ts, task, worker, kind: state as u8, node: 0 };
+                match parts {
+                    [part] => self.write(fields, room.entries(task, part))?,
+                    parts => {
+                        let mut sums = std::mem::take(&mut self.sums);
+                        sums.extend(parts.iter().flat_map(|part| room.entries(task, part)));
+                        sum_by_node(&mut sums);
+                        self.write(fields, sums.drain(..))?;
+                        self.sums = sums;
+                    }
+                }
+            }
+            self.end_period(Fields { ts, task, worker: WorkerNumber::ALL, kind: 0, node: 0 })?;
+        }
+        Ok(())
+    }
+
+    /// Writes the sums of one worker's task, period and state, by rising node.
+    fn write(
+        &mut self,
+        fields: Fields,
+        sums: impl Iterator<Item = (NodeId, u64)>,
+    ) -> Result<(), StoreError> {
+        let mut total = 0u64;
+        for (node, value) in sums {
+            total = total.saturating_add(value);
+            if self.over_workers.is_some() {
+                let sum = self.all.entry((fields.kind, node.0)).or_default();
+                *sum = sum.saturating_add(value);
+            }
+            self.rows.push(Fields { node: node.0, ..fields }, value)?;
+        }
+        self.totals.iter_mut().try_for_each(|totals| totals.push(fields, total))
+    }
+
+    /// Writes the sums over all workers of a task and period.
+    fn end_period(&mut self, fields: Fields) -> Result<(), StoreError> {
+        let Some(over_workers) = &mut self.over_workers else { return Ok(()) };
+        let mut sums: Vec<_> = self.all.drain().collect();
+        sums.sort_unstable_by_key(|(place, _)| *place);
+        for ((kind, node), value) in sums {
+            over_workers.push(Fields { kind, node, ..fields }, value)?;
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Vec<FileEntry>, StoreError> {
+        let writers = [Some(self.rows), self.totals, self.over_workers];
+        let mut files = Vec::new();
+        for writer in writers.into_iter().flatten() {
+            files.append(&mut writer.finish()?);
+        }
+        Ok(files)
+    }
+}
+
+/// Sorts by node and sums what is of the same. Sums stop at the largest value.
+fn sum_by_node(sums: &mut Vec<(NodeId, u64)>) {
+    sums.sort_unstable_by_key(|(node, _)| *node);
+    sums.dedup_by(|next, sum| {
+        let same = next.0 == sum.0;
+        if same {
+            sum.1 = sum.1.saturating_add(next.1);
+        }
+        same
+    });
+}
+
+fn cycle_rows(stored: &StoredWindow, worker: WorkerNumber) -> impl Iterator<Item = Row> + use<> {
+    let (ts, ticks) = (Period(stored.second().0), stored.ticks);
+    let length_ns = stored.range.length_ns();
+    let rows = Measure::ALL.into_iter().map(move |measure| {
+        let value = match measure {
+            Measure::Windows => 1,
+            Measure::SampledNs => length_ns,
+            Measure::Ticks => ticks.made,
+            Measure::TicksExpected => ticks.expected,
+            Measure::TicksSaved => ticks.saved,
+        };
+        let fields = Fields { ts, task: NodeId::ROOT, worker, kind: measure as u8, node: 0 };
+        Row { key: Key::new(Tier::Second, fields), value }
+    });
+    rows.filter(|row| row.value > 0)
+}
