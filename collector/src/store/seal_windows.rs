@@ -88,6 +88,7 @@ impl Tables {
             }
             files.append(&mut writers.finish()?);
             let Some(coarser) = tier.coarser().filter(|_| twins.is_empty()) else { return Ok(()) };
+            room.roll_up(tier, coarser);
             tier = coarser;
         }
     }
@@ -103,13 +104,45 @@ pub(super) struct Parts {
 }
 
 /// What one window counted of a task in one state, and where that is.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct PlacedPart {
-    second: Second,
-    worker: WorkerNumber,
-    state: State,
+    order: Order,
     at: u32,
     length: u32,
+}
+
+/// Period, worker and state in one number: what the parts of a task are in order of.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+struct Order(u64);
+
+const STATE_BITS: u32 = 3;
+const PERIOD_AT: u32 = 27;
+const _: () = assert!(State::ALL.len() <= 1 << STATE_BITS);
+const _: () = assert!(WorkerNumber::MAX.0 < 1 << (PERIOD_AT - STATE_BITS));
+
+impl Order {
+    fn new(period: Period, worker: WorkerNumber, state: State) -> Order {
+        let of_worker = u64::from(worker.0) << STATE_BITS | state as u64;
+        Order(u64::from(period.0) << PERIOD_AT | of_worker)
+    }
+
+    fn period(self) -> Period {
+        Period(u32::try_from(self.0 >> PERIOD_AT).expect("a period has 32 bits"))
+    }
+
+    fn worker(self) -> WorkerNumber {
+        let worker = self.0 >> STATE_BITS & u64::from(WorkerNumber::MAX.0);
+        WorkerNumber(u32::try_from(worker).expect("a worker has 24 bits"))
+    }
+
+    fn state(self) -> State {
+        State::ALL[(self.0 & ((1 << STATE_BITS) - 1)) as usize]
+    }
+
+    /// The same in a tier with periods so many times as long.
+    fn rolled_up(self, times: u32) -> Order {
+        Order::new(Period(self.period().0 / times), self.worker(), self.state())
+    }
 }
 
 /// A task, and where its parts are.
@@ -142,9 +175,7 @@ impl Parts {
             let length = part.written_bytes();
             part.write(&mut self.bytes[*byte..][..length]);
             self.parts[*at] = PlacedPart {
-                second,
-                worker,
-                state: part.state,
+                order: Order::new(Period(second.0), worker, part.state),
                 at: u32::try_from(*byte).expect(SMALL),
                 length: u32::try_from(length).expect(SMALL),
             };
@@ -157,28 +188,26 @@ impl Parts {
         // Room for what was much and is little again is given back.
         self.parts.shrink_to(count * 4);
         self.bytes.shrink_to(bytes * 4);
-        let none = PlacedPart {
-            second: Second(0),
-            worker: WorkerNumber::ALL,
-            state: State::Cpu,
-            at: 0,
-            length: 0,
-        };
         self.parts.reserve_exact(count.saturating_sub(self.parts.len()));
-        self.parts.resize(count, none);
+        self.parts.resize(count, PlacedPart::default());
         self.bytes.reserve_exact(bytes.saturating_sub(self.bytes.len()));
         self.bytes.resize(bytes, 0);
     }
 
-    /// Puts parts in the order of a tier's rows: each task's by period, worker and state; and gives
-    /// group by group of periods what each task has of it.
+    /// Makes the parts those of a coarser tier.
+    fn roll_up(&mut self, from: Tier, to: Tier) {
+        let times = to.seconds() / from.seconds();
+        self.parts.iter_mut().for_each(|part| part.order = part.order.rolled_up(times));
+    }
+
+    /// Puts parts in the order of a tier's rows, each task's by period, worker and state; gives group by
+    /// group of periods what each task has of it.
     fn in_order(&mut self, tasks: &[OfTask], tier: Tier) -> Vec<OfTask> {
         let mut groups = Vec::new();
-        let period = |part: &PlacedPart| tier.period(part.second);
-        let group = |part: &PlacedPart| period(part).0 / tier.periods_in_group();
+        let group = |part: &PlacedPart| part.order.period().0 / tier.periods_in_group();
         for (task, range) in tasks {
             let parts = &mut self.parts[range.clone()];
-            parts.sort_unstable_by_key(|part| (period(part), part.worker, part.state));
+            parts.sort_unstable_by_key(|part| part.order);
             let mut at = range.start;
             for parts in parts.chunk_by(|a, b| group(a) == group(b)) {
                 groups.push((group(&parts[0]), (*task, at..at + parts.len())));
@@ -196,7 +225,7 @@ impl Parts {
         part: &PlacedPart,
     ) -> impl Iterator<Item = (NodeId, u64)> + use<'_> {
         let bytes = &self.bytes[part.at as usize..][..part.length as usize];
-        Part::read((task, part.state), bytes).entries()
+        Part::read((task, part.order.state()), bytes).entries()
     }
 }
 
@@ -211,7 +240,6 @@ fn parts_of<'a>(
 
 /// Writes what windows counted, in one tier.
 struct Writers<'a> {
-    tier: Tier,
     rows: TierWriter<'a>,
     totals: Option<TierWriter<'a>>,
     over_workers: Option<TierWriter<'a>>,
@@ -229,7 +257,6 @@ impl<'a> Writers<'a> {
     ) -> Writers<'a> {
         let writer = |counting| TierWriter::new(tables, (counting, tier), twins);
         Writers {
-            tier,
             rows: writer(kind.rows),
             totals: kind.totals.map(writer),
             over_workers: kind.over_workers.filter(|counting| counting.has(tier)).map(writer),
@@ -245,13 +272,11 @@ impl<'a> Writers<'a> {
         room: &Parts,
         parts: Range<usize>,
     ) -> Result<(), StoreError> {
-        let (tier, parts) = (self.tier, &room.parts[parts]);
-        let period = |part: &PlacedPart| tier.period(part.second);
-        for parts in parts.chunk_by(|a, b| period(a) == period(b)) {
+        let period = |part: &PlacedPart| part.order.period();
+        for parts in room.parts[parts].chunk_by(|a, b| period(a) == period(b)) {
             let ts = period(&parts[0]);
-            let sum_of = |part: &PlacedPart| (part.worker, part.state);
-            for parts in parts.chunk_by(|a, b| sum_of(a) == sum_of(b)) {
-                let (worker, state) = sum_of(&parts[0]);
+            for parts in parts.chunk_by(|a, b| a.order == b.order) {
+                let (worker, state) = (parts[0].order.worker(), parts[0].order.state());
                 let fields = Fields { ts, task, worker, kind: state as u8, node: 0 };
                 match parts {
                     [part] => self.write(fields, room.entries(task, part))?,
