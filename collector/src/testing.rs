@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 use profiler_core::limits::MESSAGE_BYTES_TARGET;
 use profiler_core::wire::{
     Marks, PROTOCOL, Translation, dictionary_since, encode_cycle, encode_records, encode_task,
-    encode_threads, v1,
+    encode_weights, v1,
 };
 use profiler_core::{
     CallTrie, Epoch, Frame, FrameId, NodeId, Outcome, Records, State, SymbolTable, TaskDetail,
@@ -153,7 +153,7 @@ impl TestWorker {
     /// The next flush: the second that begins `start_s` after the tests' start, and `tasks`.
     pub(crate) fn flush(&mut self, start_s: i64, tasks: Vec<v1::Task>) -> v1::Flush {
         let delta = self.trie.take_delta();
-        let threads = encode_threads(&self.threads.drain(..).collect(), 1);
+        let threads = encode_weights(&self.threads.drain(..).collect(), 1);
         self.seq += 1;
         self.account.accepted_ns += delta.total().total_ns();
         let range = range(start_s, start_s + 1).shifted(-self.offset_ns).unwrap();

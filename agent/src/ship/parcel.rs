@@ -18,8 +18,8 @@ const ROW_BYTES_MAX: usize = 104;
 const LABEL_BYTES_MAX: usize = 16;
 const PHASE_BYTES_MAX: usize = 40;
 
-/// Most bytes of a flush on the wire beside its columns and rows: sequence number, times, clock,
-/// account, and the tags and lengths of the columns of stacks and of threads.
+/// Most bytes of a flush on the wire beside its weights and rows: sequence number, times, clock,
+/// account, and the tags and lengths of the weights by stack and by thread.
 const FLUSH_BYTES_MAX: usize = 512;
 
 /// When a parcel's weights were counted, and how.

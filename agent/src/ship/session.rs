@@ -6,7 +6,7 @@ use std::time::Duration;
 use profiler_core::limits::{CAUSE_BYTES_MAX, bounded};
 use profiler_core::wire::v1::{self, agent_message, collector_message};
 use profiler_core::wire::{
-    Marks, WireError, dictionary_since, encode_cycle, encode_records, encode_task, encode_threads,
+    Marks, WireError, dictionary_since, encode_cycle, encode_records, encode_task, encode_weights,
 };
 use profiler_core::{Records, Timestamp};
 
@@ -287,7 +287,7 @@ pub(super) fn encode(seq: u64, parcel: &Parcel, tables: &Mutex<Tables>) -> Ready
         ticks: span.ticks.made,
         ticks_expected: span.ticks.expected,
         ticks_saved: span.ticks.saved,
-        threads: encode_threads(&parcel.threads, span.quantum_ns),
+        threads: encode_weights(&parcel.threads, span.quantum_ns),
         ..encode_cycle(&parcel.delta, span.range, span.quantum_ns)
     });
     let mut tables = lock(tables);

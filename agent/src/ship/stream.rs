@@ -9,6 +9,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use profiler_core::limits::{MESSAGE_BYTES_MAX, bounded_name};
+use profiler_core::wire::Said;
 use profiler_core::wire::v1::{self, agent_message};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{sleep_until, timeout};
@@ -137,8 +138,9 @@ impl Link {
     /// One stream, from the attempt to connect to its end: `Ok` after Goodbye.
     async fn converse(&mut self) -> Result<(), StreamError> {
         let (sender, receiver) = mpsc::channel(OUTGOING_MAX);
-        let clock = self.clock.clone();
-        let outgoing = ReceiverStream::new(receiver).map(move |message| stamp(message, &*clock));
+        let (clock, mut said) = (self.clock.clone(), Said::default());
+        let outgoing = ReceiverStream::new(receiver);
+        let outgoing = outgoing.map(move |message| finish(message, &*clock, &mut said));
         let _ = sender.try_send(message(agent_message::Kind::Hello(self.hello())));
         let mut client = IngestClient::new(self.endpoint.connect_lazy())
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
@@ -265,12 +267,20 @@ async fn next_event<'a>(
 }
 
 /// Writes down when a message leaves, as late as can be: what waits before the socket would
-/// otherwise count as time on the way, and blur the clock's offset.
-fn stamp(mut message: v1::AgentMessage, clock: &dyn AgentClock) -> v1::AgentMessage {
+/// otherwise count as time on the way, and blur the clock's offset. Then leaves out what was said
+/// before, for now it is known that all before it goes first.
+fn finish(
+    mut message: v1::AgentMessage,
+    clock: &dyn AgentClock,
+    said: &mut Said,
+) -> v1::AgentMessage {
     let now_ns = clock.now().unix_ns();
     match &mut message.kind {
         Some(agent_message::Kind::Hello(hello)) => hello.sent_at_ns = now_ns,
-        Some(agent_message::Kind::Flush(flush)) => flush.sent_at_ns = now_ns,
+        Some(agent_message::Kind::Flush(flush)) => {
+            flush.sent_at_ns = now_ns;
+            said.shorten(flush);
+        }
         _ => {}
     }
     message

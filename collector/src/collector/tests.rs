@@ -222,10 +222,7 @@ fn a_wrong_flush_is_refused_whole_and_the_stream_goes_on() {
     check_refused(|f| f.seq = 0, "a flush's seq is 0; it must be at least 1");
     check_refused(|f| f.clock = None, "the flush's clock is missing");
     check_refused(|f| f.account = None, "the flush's account is missing");
-    check_refused(
-        |f| cycle(f).cpu.as_mut().unwrap().node_gaps[0] = 9,
-        "node 9 is outside its table of 3",
-    );
+    check_refused(|f| cycle(f).samples[0] = 9, "node 9 is outside its table of 3");
     check_refused(
         |f| cycle(f).stop_ns = cycle(f).start_ns - 1,
         "the cycle's stop - start is -1; it must be above 0",
@@ -236,9 +233,7 @@ fn a_wrong_flush_is_refused_whole_and_the_stream_goes_on() {
         "the name of a task is string 99, which the table of strings does not have",
     );
     check_refused(
-        |f| {
-            cycle(f).threads = Some(v1::Columns { cpu: cycle(f).cpu.clone(), ..Default::default() })
-        },
+        |f| cycle(f).threads = cycle(f).samples.clone(),
         "node 2 of the threads' time is no thread's",
     );
     check_refused(

@@ -6,9 +6,11 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
+use profiler_core::Timestamp;
 use profiler_core::limits::bounded;
+use profiler_core::wire::Said;
 use profiler_core::wire::v1::collector_message::Kind;
-use profiler_core::wire::v1::{AgentMessage, CollectorMessage, agent_message};
+use profiler_core::wire::v1::{AgentMessage, CollectorMessage, Flush, agent_message};
 use prost::Message as _;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
@@ -52,7 +54,8 @@ impl ingest_server::Ingest for Ingest {
     ) -> Result<Response<Self::AttachStream>, Status> {
         let (answers, receiver) = mpsc::channel(ANSWERS_MAX);
         let collector = self.collector.clone();
-        let stream = Stream { collector, messages: request.into_inner(), given: None, answers };
+        let (messages, said) = (request.into_inner(), Said::default());
+        let stream = Stream { collector, messages, said, given: None, answers };
         tokio::spawn(stream.run(self.stopping.clone()));
         Ok(Response::new(ReceiverStream::new(receiver)))
     }
@@ -65,6 +68,7 @@ type Given = Result<Option<AgentMessage>, Status>;
 struct Stream {
     collector: Arc<Collector>,
     messages: Streaming<AgentMessage>,
+    said: Said,
     /// What was read and is not handled yet.
     given: Option<Box<Given>>,
     answers: mpsc::Sender<Answer>,
@@ -156,8 +160,9 @@ impl Stream {
             let message = message.ok_or_else(|| Status::cancelled("the agent hung up"))?;
             let answer = match message.kind {
                 Some(agent_message::Kind::Flush(flush)) => {
+                    let first = self.received(flush, received_at);
                     // A stream takes its room for this only while it has a flush under way.
-                    Box::pin(self.flushes(attachment, Received { flush, at: received_at })).await?;
+                    Box::pin(self.flushes(attachment, first)).await?;
                     None
                 }
                 Some(agent_message::Kind::Dictionary(dictionary)) => {
@@ -193,6 +198,12 @@ impl Stream {
         }
     }
 
+    /// A flush that came next on the stream, made whole before anything else sees it.
+    fn received(&mut self, mut flush: Flush, at: Timestamp) -> Received {
+        self.said.restore(&mut flush);
+        Received { flush, at }
+    }
+
     /// Takes in a flush and those that came behind it already, up to [`FLUSHES_AT_ONCE_MAX`]: an
     /// agent that was away sends many, and they share a write to the log and one to the agent.
     async fn flushes(&mut self, attachment: &Attachment, first: Received) -> Result<(), Status> {
@@ -210,7 +221,7 @@ impl Stream {
             });
             match given.await {
                 Some(Ok(Some(AgentMessage { kind: Some(agent_message::Kind::Flush(flush)) }))) => {
-                    waiting.push_back(Received { flush, at });
+                    waiting.push_back(self.received(flush, at));
                 }
                 given => {
                     self.given = given.map(Box::new);

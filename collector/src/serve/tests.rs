@@ -118,8 +118,9 @@ async fn a_worker_is_welcomed_and_its_flushes_are_answered_in_order() {
 
     assert_eq!(client.ask(agent_message::Kind::Flush(first)).await, "ack 1");
     worker.count("load;main", State::Cpu, 4);
-    let wrong = v1::Flush { clock: None, ..worker.flush(31, vec![]) };
-    let refused = "refused 2: the flush's clock is missing";
+    let mut wrong = worker.flush(31, vec![]);
+    wrong.cycle.as_mut().unwrap().stop_ns = wrong.cycle.as_ref().unwrap().start_ns - 1;
+    let refused = "refused 2: the cycle's stop - start is -1; it must be above 0";
     assert_eq!(client.ask(agent_message::Kind::Flush(wrong)).await, refused);
     worker.note_refused(4);
     let gap = v1::Dictionary { string_base: 99, ..Default::default() };

@@ -1,8 +1,11 @@
-//! Deltas on the wire: for each state, gaps between node ids and weights in quanta. A steady second
-//! takes two bytes a pair.
+//! Deltas on the wire: for each state, gaps between node ids, each with a weight in quanta. A steady
+//! second takes two to three bytes a pair.
 
 use super::{WireError, v1};
 use crate::{Delta, NodeId, State, TimeRange, Timestamp};
+
+/// Stands where the entries of one state end and those of the next begin.
+const NEXT_STATE: u64 = 0;
 
 /// Encodes `delta`, whose weights must be multiples of `quantum_ns`, over `range` of the agent's
 /// clock. Ticks are left 0.
@@ -11,50 +14,53 @@ use crate::{Delta, NodeId, State, TimeRange, Timestamp};
 /// If a weight is not a multiple of `quantum_ns`: the rest would be lost.
 #[must_use]
 pub fn encode_cycle(delta: &Delta, range: TimeRange, quantum_ns: u64) -> v1::Cycle {
-    let [cpu, runnable, lock, sleep, network, disk, other] = encode_columns(delta, quantum_ns);
     v1::Cycle {
         start_ns: range.start().unix_ns(),
         stop_ns: range.stop().unix_ns(),
         quantum_ns,
-        cpu,
-        runnable,
-        lock,
-        sleep,
-        network,
-        disk,
-        other,
+        samples: encode_weights(delta, quantum_ns),
         ..v1::Cycle::default()
     }
 }
 
-/// Encodes the time of threads, which is a delta like any other; `None` if there is none.
+/// Encodes weights as they stand in a cycle, those by thread like those of samples.
 ///
 /// # Panics
 /// As [`encode_cycle`].
 #[must_use]
-pub fn encode_threads(threads: &Delta, quantum_ns: u64) -> Option<v1::Columns> {
-    let [cpu, runnable, lock, sleep, network, disk, other] = encode_columns(threads, quantum_ns);
-    let columns = v1::Columns { cpu, runnable, lock, sleep, network, disk, other };
-    (!threads.is_empty()).then_some(columns)
-}
-
-/// One column a state, in the order of [`State::ALL`].
-fn encode_columns(delta: &Delta, quantum_ns: u64) -> [Option<v1::Column>; State::ALL.len()] {
+pub fn encode_weights(delta: &Delta, quantum_ns: u64) -> Vec<u64> {
     let mut counts = State::ALL.map(|_| 0);
     delta.entries().iter().for_each(|(_, state, _)| counts[*state as usize] += 1);
-    let column = |count| v1::Column {
-        node_gaps: Vec::with_capacity(count),
-        quanta: Vec::with_capacity(count),
-    };
-    let mut columns = counts.map(|count| (column(count), 0));
+    let states = counts.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1);
+    // What nothing is written over stands between states.
+    let separators = states.saturating_sub(1);
+    let mut list = vec![NEXT_STATE; 2 * delta.entries().len() + separators];
+    let mut end = 0;
+    let mut places = counts.map(|count| {
+        let begin = end;
+        end += 2 * count + 1;
+        (begin, 0)
+    });
     for (node, state, weight) in delta.entries() {
         assert!(weight.is_multiple_of(quantum_ns), "{weight} is not in quanta of {quantum_ns}");
-        let (column, last) = &mut columns[*state as usize];
-        column.node_gaps.push(node.0 - *last);
-        column.quanta.push(weight / quantum_ns);
-        *last = node.0;
+        let (place, last) = &mut places[*state as usize];
+        list[*place] = u64::from(node.0 - *last);
+        list[*place + 1] = weight / quantum_ns;
+        (*place, *last) = (*place + 2, node.0);
     }
-    columns.map(|(column, _)| Some(column).filter(|column| !column.quanta.is_empty()))
+    list
+}
+
+/// Sum of the weights of a list, in quanta, wrapping around; of any list, so that both ends of a
+/// stream reckon alike.
+pub(super) fn sum_of_quanta(list: &[u64]) -> u64 {
+    let (mut sum, mut rest) = (0u64, list.iter());
+    while let Some(gap) = rest.next() {
+        if *gap != NEXT_STATE {
+            sum = sum.wrapping_add(rest.next().copied().unwrap_or(0));
+        }
+    }
+    sum
 }
 
 /// Decodes a cycle over a tree of `node_count` nodes (with the root): its range by the agent's
@@ -88,9 +94,7 @@ pub fn decode_cycle_moved(
         let what = "the cycle's quantum_ns";
         return Err(WireError::Invalid { what, value: 0, allowed: "above 0" });
     }
-    let v1::Cycle { cpu, runnable, lock, sleep, network, disk, other, .. } = cycle;
-    let columns = [cpu, runnable, lock, sleep, network, disk, other];
-    Ok((range, decode_columns(columns, cycle.quantum_ns, (node_count, to))?))
+    Ok((range, decode_weights(&cycle.samples, cycle.quantum_ns, (node_count, to))?))
 }
 
 /// Decodes the time of threads of a cycle, over a tree of `node_count` nodes (with the root).
@@ -98,63 +102,49 @@ pub fn decode_cycle_moved(
 /// # Errors
 /// As [`decode_cycle`].
 pub fn decode_threads(cycle: &v1::Cycle, node_count: u32) -> Result<Delta, WireError> {
-    let Some(threads) = &cycle.threads else { return Ok(Delta::default()) };
-    let v1::Columns { cpu, runnable, lock, sleep, network, disk, other } = threads;
-    let columns = [cpu, runnable, lock, sleep, network, disk, other];
-    decode_columns(columns, cycle.quantum_ns, (node_count, |node| node))
+    decode_weights(&cycle.threads, cycle.quantum_ns, (node_count, |node| node))
 }
 
-/// `columns` in the order of [`State::ALL`].
-fn decode_columns(
-    columns: [&Option<v1::Column>; State::ALL.len()],
+fn decode_weights(
+    list: &[u64],
     quantum_ns: u64,
     (node_count, to): (u32, impl Fn(NodeId) -> NodeId),
 ) -> Result<Delta, WireError> {
-    let count = columns.iter().copied().flatten().map(|column| column.quanta.len()).sum();
-    let mut entries = Vec::with_capacity(count);
-    for (state, column) in State::ALL.into_iter().zip(columns) {
-        let Some(column) = column else { continue };
-        let first = entries.len();
-        decode_column(column, state, quantum_ns, node_count, &mut entries)?;
-        entries[first..].iter_mut().for_each(|(node, _, _)| *node = to(*node));
-    }
-    // Sums saturate, which for more than an agent could ever count would be weight lost unseen.
-    let total: i128 = entries.iter().map(|(_, _, nanoseconds)| i128::from(*nanoseconds)).sum();
-    if total > i128::from(u64::MAX) {
-        let what = "the sum of the cycle's weights";
-        let allowed = "small enough for 64 bits of nanoseconds";
-        return Err(WireError::Invalid { what, value: total, allowed });
-    }
-    Ok(Delta::of(entries))
-}
-
-fn decode_column(
-    column: &v1::Column,
-    state: State,
-    quantum_ns: u64,
-    node_count: u32,
-    entries: &mut Vec<(NodeId, State, u64)>,
-) -> Result<(), WireError> {
-    let (left, right) = (column.node_gaps.len(), column.quanta.len());
-    if left != right {
-        return Err(WireError::Uneven { what: "node_gaps and quanta", left, right });
-    }
-    let mut node = 0u64;
-    for (gap, quanta) in column.node_gaps.iter().zip(&column.quanta) {
-        node += u64::from(*gap);
-        if *gap == 0 || node >= u64::from(node_count) {
+    let mut entries = Vec::with_capacity(list.len() / 2);
+    let (mut state, mut node, mut total) = (0, 0u64, 0u128);
+    let mut rest = list.iter();
+    while let Some(gap) = rest.next() {
+        if *gap == NEXT_STATE {
+            (state, node) = (state + 1, 0);
+            let (what, size, limit) =
+                ("the number of a cycle's states", state + 1, State::ALL.len());
+            super::check_size(what, size, limit)?;
+            continue;
+        }
+        node = node.saturating_add(*gap);
+        if node >= u64::from(node_count) {
             let count = u64::from(node_count);
             return Err(WireError::OutOfRange { what: "node", index: node, count });
         }
+        let what = "the weight of a cycle's last node";
+        let quanta = rest.next().ok_or(WireError::Missing { what })?;
         let nanoseconds = quanta.checked_mul(quantum_ns).ok_or(WireError::Invalid {
             what: "a weight in quanta",
             value: i128::from(*quanta),
             allowed: "small enough for 64 bits of nanoseconds",
         })?;
+        total += u128::from(nanoseconds);
         let id = NodeId(u32::try_from(node).expect("it is below node_count"));
-        entries.push((id, state, nanoseconds));
+        entries.push((to(id), State::ALL[state], nanoseconds));
     }
-    Ok(())
+    // Sums saturate, which for more than an agent could ever count would be weight lost unseen.
+    if total > u128::from(u64::MAX) {
+        let what = "the sum of the cycle's weights";
+        let value = i128::try_from(total).expect("a message has too few weights of 64 bits");
+        let allowed = "small enough for 64 bits of nanoseconds";
+        return Err(WireError::Invalid { what, value, allowed });
+    }
+    Ok(Delta::of(entries))
 }
 
 #[cfg(test)]
@@ -184,79 +174,96 @@ mod tests {
         }
 
         #[test]
-        fn arbitrary_columns_are_read_whole_or_refused(
-            columns in prop::array::uniform7(prop::option::of(column())),
+        fn arbitrary_lists_are_read_whole_or_refused(
+            samples in list(),
             quantum_ns in prop_oneof![0..3u64, any::<u64>()],
             start_ns in any::<i64>(), stop_ns in any::<i64>(),
             node_count in prop_oneof![0..200u32, any::<u32>()],
         ) {
-            let cycle = cycle_of(columns.clone(), quantum_ns, (start_ns, stop_ns));
-            if let Ok((_, delta)) = decode_cycle(&cycle, node_count) {
+            let model = model(&samples);
+            let cycle = v1::Cycle { start_ns, stop_ns, quantum_ns, samples, ..Default::default() };
+            if let Ok((range, delta)) = decode_cycle(&cycle, node_count) {
+                prop_assert_eq!((range.start().unix_ns(), range.stop().unix_ns()), (start_ns, stop_ns));
                 prop_assert!(delta.entries().iter().all(|(node, _, _)| node.0 < node_count));
-                for (state, column) in State::ALL.into_iter().zip(columns) {
-                    let quanta: u64 = column.unwrap_or_default().quanta.iter().sum();
-                    prop_assert_eq!(delta.total().get(state), quanta * quantum_ns);
-                }
+                let entries = model.unwrap();
+                let sum: u64 = entries.iter().map(|(.., quanta)| quanta).sum();
+                prop_assert_eq!(sum_of_quanta(&cycle.samples), sum);
+                let expected = entries.into_iter().map(|(state, node, quanta)| {
+                    (NodeId(u32::try_from(node).unwrap()), State::ALL[state], quanta * quantum_ns)
+                });
+                prop_assert_eq!(delta, expected.collect());
             }
+            // Both ends reckon with it before it is checked.
+            let _ = sum_of_quanta(&cycle.samples);
         }
     }
 
-    /// Mostly a good one: rising nodes, as many weights.
-    fn column() -> impl Strategy<Value = v1::Column> {
-        let good = prop::collection::vec((1..20u32, 0..1_000u64), 0..9)
-            .prop_map(|pairs| pairs.into_iter().unzip());
-        let any_length = prop::collection::vec(any::<u32>(), 0..9);
-        let bad = (any_length, prop::collection::vec(any::<u64>(), 0..9));
-        prop_oneof![20 => good, 1 => bad]
-            .prop_map(|(node_gaps, quanta)| v1::Column { node_gaps, quanta })
-    }
-
-    fn cycle_of(
-        columns: [Option<v1::Column>; 7],
-        quantum_ns: u64,
-        (start_ns, stop_ns): (i64, i64),
-    ) -> v1::Cycle {
-        let [cpu, runnable, lock, sleep, network, disk, other] = columns;
-        let (ticks, ticks_expected, ticks_saved) = (0, 0, 0);
-        v1::Cycle {
-            start_ns,
-            stop_ns,
-            quantum_ns,
-            cpu,
-            runnable,
-            lock,
-            sleep,
-            network,
-            disk,
-            other,
-            ticks,
-            ticks_expected,
-            ticks_saved,
-            threads: None,
+    /// What a list says, state by state; `None` if it says nothing.
+    fn model(list: &[u64]) -> Option<Vec<(usize, u64, u64)>> {
+        let (mut entries, mut state, mut at) = (Vec::new(), 0, 0);
+        let mut node = 0u64;
+        while at < list.len() {
+            if list[at] == 0 {
+                (state, node, at) = (state + 1, 0, at + 1);
+                continue;
+            }
+            node = node.checked_add(list[at])?;
+            entries.push((state, node, *list.get(at + 1)?));
+            at += 2;
         }
+        Some(entries)
     }
 
-    #[test]
-    fn a_broken_column_of_any_state_is_refused() {
-        for broken in 0..State::ALL.len() {
-            let columns = std::array::from_fn(|index| {
-                (index == broken).then(|| v1::Column { node_gaps: vec![1, 1], quanta: vec![1] })
+    /// Mostly a good one: rising nodes with weights, by state.
+    fn list() -> impl Strategy<Value = Vec<u64>> {
+        let state = prop::collection::vec((1..20u64, 0..1_000u64), 0..5);
+        let good = prop::collection::vec(state, 0..8).prop_map(|states| {
+            let lists = states.into_iter().map(|entries| {
+                entries.into_iter().flat_map(|(gap, quanta)| [gap, quanta]).collect::<Vec<_>>()
             });
-            let error = decode_cycle(&cycle_of(columns, 1, (0, 1)), 9).unwrap_err();
-            assert_eq!(
-                error,
-                WireError::Uneven { what: "node_gaps and quanta", left: 2, right: 1 }
-            );
-        }
+            lists.collect::<Vec<_>>().join(&0)
+        });
+        let number = prop_oneof![0..3u64, any::<u64>()];
+        prop_oneof![9 => good, 1 => prop::collection::vec(number, 0..9)]
     }
 
     #[test]
-    fn a_state_without_time_takes_no_bytes() {
-        let delta = Delta::from_iter([(NodeId(3), State::Disk, 20)]);
-        let cycle = encode_cycle(&delta, range(), 10);
-        let column = v1::Column { node_gaps: vec![3], quanta: vec![2] };
-        let columns = [None, None, None, None, None, Some(column), None];
-        assert_eq!(cycle, cycle_of(columns, 10, (-5, 7)));
+    fn a_broken_list_is_refused() {
+        let check = |samples: &[u64], expected: &str| {
+            let quantum_ns = 1 << 40;
+            for threads in [false, true] {
+                let [samples, threads] = match threads {
+                    false => [samples.to_vec(), Vec::new()],
+                    true => [Vec::new(), samples.to_vec()],
+                };
+                let cycle =
+                    v1::Cycle { stop_ns: 1, quantum_ns, samples, threads, ..Default::default() };
+                let decoded = decode_cycle(&cycle, 9).and_then(|_| decode_threads(&cycle, 9));
+                assert_eq!(decoded.unwrap_err().to_string(), expected);
+            }
+        };
+        check(&[1, 1, 1], "the weight of a cycle's last node is missing");
+        check(&[0, 0, 0, 0, 0, 0, 0], "the number of a cycle's states is 8; at most 7 is allowed");
+        check(&[5, 1, 4, 1], "node 9 is outside its table of 9");
+        check(&[5, 1, u64::MAX, 1], "node 18446744073709551615 is outside its table of 9");
+        let sum = "the sum of the cycle's weights is 18446745173221179392; it must be small enough for \
+                   64 bits of nanoseconds";
+        check(&[1, 1 << 23, 0, 1, (1 << 24) - (1 << 23), 1, 1], sum);
+        let weight =
+            "a weight in quanta is 16777216; it must be small enough for 64 bits of nanoseconds";
+        check(&[1, 1 << 24], weight);
+    }
+
+    #[test]
+    fn a_state_without_time_takes_one_byte_at_most() {
+        let encoded = |entries: &[(u32, State, u64)]| {
+            let entries = entries.iter().map(|(node, state, time)| (NodeId(*node), *state, *time));
+            encode_cycle(&entries.collect(), range(), 10).samples
+        };
+        assert_eq!(encoded(&[]), []);
+        assert_eq!(encoded(&[(3, State::Disk, 20)]), [0, 0, 0, 0, 0, 3, 2]);
+        let both = [(3, State::Cpu, 20), (3, State::Lock, 10), (5, State::Cpu, 30)];
+        assert_eq!(encoded(&both), [3, 2, 2, 3, 0, 0, 3, 1]);
     }
 
     #[test]

@@ -6,13 +6,14 @@ mod dictionary;
 mod entries;
 mod live;
 mod records;
+mod said;
 mod task;
 /// Messages, generated from `proto/emberline.proto` by `cargo xtask proto`.
 #[allow(missing_docs, clippy::all, clippy::pedantic)]
 #[rustfmt::skip]
 pub mod v1;
 
-pub use cycle::{decode_cycle, decode_cycle_moved, decode_threads, encode_cycle, encode_threads};
+pub use cycle::{decode_cycle, decode_cycle_moved, decode_threads, encode_cycle, encode_weights};
 pub use dictionary::{Marks, Translation, dictionary_since};
 pub use entries::check_entries;
 pub use live::{
@@ -20,6 +21,7 @@ pub use live::{
     encode_settings, encode_stacks,
 };
 pub use records::{decode_records, encode_records};
+pub use said::Said;
 pub use task::{TextAt, decode_detail, decode_task, encode_detail, encode_task};
 
 /// Version of the protocol that this crate speaks.

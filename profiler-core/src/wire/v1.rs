@@ -118,7 +118,7 @@ pub struct ThreadStack {
     /// Where it was last seen; 0 if it was not seen yet.
     #[prost(uint32, tag = "3")]
     pub node: u32,
-    /// One more than the state's place among the columns of Cycle; 0 if it was not seen yet.
+    /// One more than the state's place in the order of Cycle; 0 if it was not seen yet.
     #[prost(uint32, tag = "4")]
     pub state: u32,
     /// How long before the answer it was seen so last.
@@ -169,20 +169,26 @@ pub struct Frame {
     #[prost(bool, tag = "8")]
     pub inlined: bool,
 }
+/// What a worker did since its flush before. Each number is told whole in the log; on a stream, those
+/// marked "differs from" are told as their difference (which wraps around) from what the flush before
+/// on the same stream leads to expect, where all is 0 before the first. `wire::Said` does both ways.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Flush {
     /// 1, 2, 3, … within an epoch. A flush at or below the collector's mark is acked again, not
-    /// applied again.
+    /// applied again. On a stream, 0: one more than in the flush before.
     #[prost(uint64, tag = "1")]
     pub seq: u64,
+    /// Differs from the stop of the cycle told last.
     #[prost(sint64, tag = "2")]
     pub sent_at_ns: i64,
+    /// On a stream, absent: as in the flush before.
     #[prost(message, optional, tag = "3")]
     pub clock: ::core::option::Option<Clock>,
     #[prost(message, optional, tag = "4")]
     pub cycle: ::core::option::Option<Cycle>,
     #[prost(message, repeated, tag = "5")]
     pub tasks: ::prost::alloc::vec::Vec<Task>,
+    /// On a stream, absent: no number of it differs.
     #[prost(message, optional, tag = "6")]
     pub account: ::core::option::Option<Account>,
     #[prost(message, repeated, tag = "7")]
@@ -206,67 +212,34 @@ pub struct Clock {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Cycle {
-    /// \[start, stop) by the agent's clock.
+    /// \[start, stop) by the agent's clock. The start differs from the stop of the cycle before, the stop
+    /// from the start and the length of the cycle before.
     #[prost(sint64, tag = "1")]
     pub start_ns: i64,
     #[prost(sint64, tag = "2")]
     pub stop_ns: i64,
-    /// Every weight below is a multiple of this; remainders were carried to the next sample.
+    /// Every weight below is a multiple of this; remainders were carried to the next sample. On a
+    /// stream, 0: as in the cycle before.
     #[prost(uint64, tag = "3")]
     pub quantum_ns: u64,
-    /// One column a state. The last five are waits, by the kind of system call.
-    #[prost(message, optional, tag = "4")]
-    pub cpu: ::core::option::Option<Column>,
-    #[prost(message, optional, tag = "5")]
-    pub runnable: ::core::option::Option<Column>,
-    #[prost(message, optional, tag = "6")]
-    pub lock: ::core::option::Option<Column>,
-    #[prost(message, optional, tag = "7")]
-    pub sleep: ::core::option::Option<Column>,
-    #[prost(message, optional, tag = "8")]
-    pub network: ::core::option::Option<Column>,
-    #[prost(message, optional, tag = "9")]
-    pub disk: ::core::option::Option<Column>,
-    #[prost(message, optional, tag = "10")]
-    pub other: ::core::option::Option<Column>,
+    /// Weights by node and state. For each state, in the order cpu, runnable, lock, sleep, network, disk,
+    /// other (the last five are waits, by the kind of system call): node ids in rising order, each as the
+    /// distance from the one before (the first from 0), and behind each its weight in quanta. Between two
+    /// states stands a 0, which is no distance.
+    #[prost(uint64, repeated, tag = "4")]
+    pub samples: ::prost::alloc::vec::Vec<u64>,
+    /// The same time once more, by thread: nodes are paths of task, phase (if any) and thread.
+    #[prost(uint64, repeated, tag = "5")]
+    pub threads: ::prost::alloc::vec::Vec<u64>,
     /// Ticks that the sampler made; those that the interval asks for; and of these, those that it left
-    /// out on purpose, to stay within its budget.
+    /// out on purpose, to stay within its budget. Those that were made differ from those asked for, and
+    /// are taken from them.
     #[prost(uint64, tag = "11")]
     pub ticks: u64,
     #[prost(uint64, tag = "12")]
     pub ticks_expected: u64,
     #[prost(uint64, tag = "13")]
     pub ticks_saved: u64,
-    /// The same time once more, by thread: nodes are paths of task, phase (if any) and thread.
-    #[prost(message, optional, tag = "14")]
-    pub threads: ::core::option::Option<Columns>,
-}
-/// One column a state, as in Cycle, in the quanta of the cycle.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Columns {
-    #[prost(message, optional, tag = "1")]
-    pub cpu: ::core::option::Option<Column>,
-    #[prost(message, optional, tag = "2")]
-    pub runnable: ::core::option::Option<Column>,
-    #[prost(message, optional, tag = "3")]
-    pub lock: ::core::option::Option<Column>,
-    #[prost(message, optional, tag = "4")]
-    pub sleep: ::core::option::Option<Column>,
-    #[prost(message, optional, tag = "5")]
-    pub network: ::core::option::Option<Column>,
-    #[prost(message, optional, tag = "6")]
-    pub disk: ::core::option::Option<Column>,
-    #[prost(message, optional, tag = "7")]
-    pub other: ::core::option::Option<Column>,
-}
-/// Node ids in rising order, each as the distance from the one before (the first from 0), and the
-/// weight of each in quanta.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Column {
-    #[prost(uint32, repeated, tag = "1")]
-    pub node_gaps: ::prost::alloc::vec::Vec<u32>,
-    #[prost(uint64, repeated, tag = "2")]
-    pub quanta: ::prost::alloc::vec::Vec<u64>,
 }
 /// One task, whole each time: a later message for the same id replaces the earlier one.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -436,10 +409,11 @@ pub struct Run {
     pub stop_ns: i64,
 }
 /// Sums over this epoch up to and with this flush, so that anybody can check
-/// accepted = stored + lost.
+/// accepted = stored + lost. Each differs from that of the flush before.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Account {
-    /// Weight of all samples taken.
+    /// Weight of all samples taken. Differs from that of the flush before and the weight of this one's
+    /// samples.
     #[prost(uint64, tag = "1")]
     pub accepted_ns: u64,
     /// Refused by the collector.
@@ -528,7 +502,7 @@ pub struct Settings {
     /// Whether the sampler looks at all.
     #[prost(bool, optional, tag = "3")]
     pub enabled: ::core::option::Option<bool>,
-    /// States whose weight is kept: bit n stands for the n-th column of Cycle.
+    /// States whose weight is kept: bit n stands for the n-th state of Cycle.
     #[prost(uint32, optional, tag = "4")]
     pub states: ::core::option::Option<u32>,
 }

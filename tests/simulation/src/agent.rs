@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use profiler_core::wire::{Marks, PROTOCOL, v1};
+use profiler_core::wire::{Marks, PROTOCOL, Said, v1};
 use profiler_core::{Epoch, NodeId, State};
 use v1::agent_message::Kind;
 
@@ -16,6 +16,9 @@ use crate::random::Random;
 use crate::record::{Detail, Facts, Record, Violation};
 
 const SECOND_NS: i64 = 1_000_000_000;
+
+/// From a cycle's end until it is sent.
+const FOLDING_NS: i64 = 3_000_000;
 
 /// Strings in one message, which then has about as many bytes as a real agent's.
 const DICTIONARY_STRINGS_MAX: usize = 32;
@@ -92,6 +95,8 @@ pub struct Agent {
     open: VecDeque<Open>,
     /// How many of the open ones were sent on this stream.
     sent: usize,
+    /// On this stream.
+    said: Said,
     dictionary_refusals: u32,
 }
 
@@ -112,6 +117,7 @@ impl Agent {
             accepted_ns: 0,
             open: VecDeque::new(),
             sent: 0,
+            said: Said::default(),
             dictionary_refusals: 0,
         };
         agent.begin_life();
@@ -165,7 +171,7 @@ impl Agent {
         self.set_marks([welcome.strings, welcome.frames, welcome.nodes])?;
         let before = self.open.len();
         while self.open.pop_front_if(|open| open.flush.seq <= welcome.acked_seq).is_some() {}
-        self.sent = 0;
+        (self.sent, self.said) = (0, Said::default());
         Ok(before - self.open.len())
     }
 
@@ -191,6 +197,7 @@ impl Agent {
         let step = self.cycles % time.steps;
         let second = step / time.burst * time.step_s + step % time.burst;
         let start_ns = time.first_ns + second * SECOND_NS;
+        let lags_ns = [self.cycles, self.cycles + 1].map(lag_ns);
         self.cycles += 1;
         let second = self.threads.second(program, pattern, start_ns, &mut self.random);
         let quanta: u64 = second.pairs.iter().map(|(_, _, quanta)| quanta).sum();
@@ -199,9 +206,10 @@ impl Agent {
 
         let offset_ns = time.offset_ns;
         let mut cycle = encode(program, &mut self.dictionary, &second.pairs);
-        cycle.start_ns = start_ns - offset_ns;
         let length_s = if time.burst > 1 { 1 } else { time.step_s };
-        cycle.stop_ns = cycle.start_ns + length_s * SECOND_NS;
+        let stop_ns = start_ns + length_s * SECOND_NS;
+        cycle.start_ns = start_ns + lags_ns[0] - offset_ns;
+        cycle.stop_ns = stop_ns + lags_ns[1] - offset_ns;
         let tasks = second.tasks.iter().map(|task| v1::Task {
             name: self.dictionary.string(task.name),
             start_ns: task.start_ns - offset_ns,
@@ -213,8 +221,8 @@ impl Agent {
         let seq = record.life().made + 1;
         let flush = v1::Flush {
             seq,
-            sent_at_ns: cycle.stop_ns,
-            clock: Some(v1::Clock { offset_ns, error_ns: 50_000 }),
+            sent_at_ns: cycle.stop_ns + FOLDING_NS + lags_ns[0],
+            clock: Some(v1::Clock { offset_ns, error_ns: 50_000 + lags_ns[0].unsigned_abs() }),
             cycle: Some(cycle),
             tasks,
             account: Some(v1::Account { accepted_ns: self.accepted_ns, ..v1::Account::default() }),
@@ -260,7 +268,9 @@ impl Agent {
         }
         self.sent += 1;
         open.sent_at = Some(now);
-        Some(message(Kind::Flush(open.flush.clone())))
+        let mut flush = open.flush.clone();
+        self.said.shorten(&mut flush);
+        Some(message(Kind::Flush(flush)))
     }
 
     /// A flush was acked.
@@ -304,7 +314,13 @@ impl Agent {
     }
 }
 
-/// The columns of a cycle; its times are left 0.
+/// How much later than due a cycle ends and the next begins, for a real sampler's ticks are never
+/// quite on time.
+fn lag_ns(cycle: i64) -> i64 {
+    cycle.wrapping_mul(77_377).rem_euclid(200_000)
+}
+
+/// The weights of a cycle; its times are left 0.
 fn encode(program: &Program, dictionary: &mut Dictionary, pairs: &[Pair]) -> v1::Cycle {
     let own = pairs.iter().map(|(node, state, quanta)| {
         let own = dictionary.node(program, *node);
@@ -312,30 +328,17 @@ fn encode(program: &Program, dictionary: &mut Dictionary, pairs: &[Pair]) -> v1:
     });
     let mut own: Vec<_> = own.collect();
     own.sort_unstable();
-    let mut columns = State::ALL.map(|_| v1::Column::default());
+    let mut samples = Vec::new();
     let mut last = (State::Cpu, 0);
     for (state, node, quanta) in own {
-        let before = if last.0 == state { last.1 } else { 0 };
-        columns[state as usize].node_gaps.push(node - before);
-        columns[state as usize].quanta.push(quanta);
+        let states = state as usize - last.0 as usize;
+        samples.extend(std::iter::repeat_n(0, states));
+        let before = if states == 0 { last.1 } else { 0 };
+        samples.extend([u64::from(node - before), quanta]);
         last = (state, node);
     }
-    let [cpu, runnable, lock, sleep, network, disk, other] =
-        columns.map(|column| (!column.quanta.is_empty()).then_some(column));
     let (ticks, ticks_expected) = (100, 100);
-    v1::Cycle {
-        quantum_ns: QUANTUM_NS,
-        cpu,
-        runnable,
-        lock,
-        sleep,
-        network,
-        disk,
-        other,
-        ticks,
-        ticks_expected,
-        ..v1::Cycle::default()
-    }
+    v1::Cycle { quantum_ns: QUANTUM_NS, samples, ticks, ticks_expected, ..v1::Cycle::default() }
 }
 
 pub(crate) fn message(kind: Kind) -> v1::AgentMessage {
@@ -379,7 +382,7 @@ mod tests {
         let (mut symbols, mut trie) = (SymbolTable::new(), CallTrie::new(100_000));
         let mut translation = Translation::default();
         let now = Instant::now();
-        let mut total_ns = 0;
+        let (mut total_ns, mut said) = (0, Said::default());
         for seq in 1..=120 {
             agent.make(now);
             while let Some(message) = agent.next_message(now) {
@@ -387,11 +390,14 @@ mod tests {
                     Kind::Dictionary(piece) => {
                         translation.apply(&piece, &mut symbols, &mut trie).unwrap();
                     }
-                    Kind::Flush(flush) => {
+                    Kind::Flush(mut flush) => {
+                        said.restore(&mut flush);
+                        assert_eq!(flush.account.unwrap().accepted_ns, agent.accepted_ns);
                         let nodes = translation.marks().nodes;
                         let (range, delta) = decode_cycle(&flush.cycle.unwrap(), nodes).unwrap();
                         let second = 9 + i64::try_from(seq - 1).unwrap() % 50;
-                        assert_eq!(range.start().unix_ns() - 7, second * SECOND_NS);
+                        let start_ns = range.start().unix_ns() - 7;
+                        assert_eq!(start_ns.div_euclid(SECOND_NS), second);
                         total_ns += delta.total().total_ns();
                     }
                     other => panic!("{other:?}"),
@@ -432,9 +438,13 @@ mod tests {
             assert_eq!(more as u64, held - 1);
             // The empty string and the root are known to both.
             let (mut sent, mut entries) = (Vec::new(), [1, 0, 1]);
+            let mut said = Said::default();
             while let Some(message) = agent.next_message(Instant::now()) {
                 match message.kind.unwrap() {
-                    Kind::Flush(flush) => sent.push(flush.seq),
+                    Kind::Flush(mut flush) => {
+                        said.restore(&mut flush);
+                        sent.push(flush.seq);
+                    }
                     // From the first entry on, without a gap, in pieces before the flushes that need them.
                     Kind::Dictionary(piece) => {
                         let v1::Dictionary { string_base, frame_base, node_base, .. } = piece;

@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use anyhow::Result;
+use profiler_core::wire::Said;
 use profiler_core::wire::v1::agent_message::Kind;
 use profiler_core::wire::v1::{
     Ack, AgentMessage, CollectorMessage, Welcome, collector_message::Kind as Answer,
@@ -80,15 +81,23 @@ impl StreamingService<AgentMessage> for Attach {
     type Future = Ready<Result<Response<Self::ResponseStream>, Status>>;
 
     fn call(&mut self, request: Request<Streaming<AgentMessage>>) -> Self::Future {
-        ready(Ok(Response::new(Box::pin(request.into_inner().filter_map(answer)))))
+        let mut said = Said::default();
+        let answers = request.into_inner().filter_map(move |message| answer(message, &mut said));
+        ready(Ok(Response::new(Box::pin(answers))))
     }
 }
 
-fn answer(message: Result<AgentMessage, Status>) -> Option<Result<CollectorMessage, Status>> {
+fn answer(
+    message: Result<AgentMessage, Status>,
+    said: &mut Said,
+) -> Option<Result<CollectorMessage, Status>> {
     let answer = match message {
         Ok(message) => match message.kind? {
             Kind::Hello(_) => Answer::Welcome(Welcome::default()),
-            Kind::Flush(flush) => Answer::Ack(Ack { seq: flush.seq, receipt: None }),
+            Kind::Flush(mut flush) => {
+                said.restore(&mut flush);
+                Answer::Ack(Ack { seq: flush.seq, receipt: None })
+            }
             _ => return None,
         },
         Err(status) => return Some(Err(status)),

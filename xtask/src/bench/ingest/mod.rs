@@ -158,7 +158,7 @@ fn fleet_program(seed: u64, samples: usize) -> (Arc<Program>, Arc<Pattern>, Rand
 fn setup(index: usize, program: &Arc<Program>, pattern: &Arc<Pattern>) -> Result<Setup> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
     let first_ns = i64::try_from(now.as_nanos())? - 300 * 1_000_000_000;
-    let time = Time { first_ns, step_s: 1, burst: 1, steps: 300, offset_ns: 0 };
+    let time = Time { first_ns, step_s: 1, burst: 1, steps: 300, offset_ns: 1_300_000 };
     let (program, pattern) = (program.clone(), pattern.clone());
     Ok(Setup { worker: format!("worker-{index}"), program, pattern, time, detail: Detail::Totals })
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result};
 use profiler_core::State;
 use profiler_core::wire::v1::agent_message::Kind;
-use profiler_core::wire::{decode_cycle, v1};
+use profiler_core::wire::{Said, decode_cycle, v1};
 use prost::Message as _;
 use simulation::agent::Agent;
 use simulation::program::Program;
@@ -37,19 +37,22 @@ pub(super) fn measure(mut agent: Agent, program: &Arc<Program>) -> Result<Wire> 
     let now = Instant::now();
     let (mut pairs, mut columns, mut pprof) = (0, 0, 0);
     let (mut bytes, mut dictionary, mut tasks) = (0, 0, 0);
+    let mut said = Said::default();
     for seq in 1..=WARM_UP_S + SECONDS {
         agent.make(now);
         let is_steady = seq > WARM_UP_S;
         while let Some(message) = agent.next_message(now) {
             let whole = message.encoded_len() + PREFIX_BYTES;
             match message.kind {
-                Some(Kind::Flush(flush)) if is_steady => {
+                Some(Kind::Flush(mut flush)) if !is_steady => said.restore(&mut flush),
+                Some(Kind::Flush(mut flush)) => {
                     let bare = v1::Flush { tasks: Vec::new(), ..flush.clone() };
                     let bare = v1::AgentMessage { kind: Some(Kind::Flush(bare)) };
                     let bare = bare.encoded_len() + PREFIX_BYTES;
                     bytes += bare;
                     columns += column_bytes(&flush);
                     tasks += whole - bare;
+                    said.restore(&mut flush);
                     let second = stacks(&agent, program, &flush)?;
                     pairs += second.len();
                     pprof += pprof::bytes(&second)?;
@@ -72,24 +75,9 @@ pub(super) fn measure(mut agent: Agent, program: &Arc<Program>) -> Result<Wire> 
 }
 
 fn column_bytes(flush: &v1::Flush) -> usize {
-    let head = |cycle: &v1::Cycle| v1::Cycle {
-        cpu: None,
-        runnable: None,
-        lock: None,
-        sleep: None,
-        network: None,
-        disk: None,
-        other: None,
-        start_ns: cycle.start_ns,
-        stop_ns: cycle.stop_ns,
-        quantum_ns: cycle.quantum_ns,
-        ticks: cycle.ticks,
-        ticks_expected: cycle.ticks_expected,
-        ticks_saved: cycle.ticks_saved,
-        threads: None,
-    };
-    let cycle = flush.cycle.as_ref();
-    cycle.map_or(0, |cycle| cycle.encoded_len() - head(cycle).encoded_len())
+    let samples = |cycle: &v1::Cycle| cycle.samples.clone();
+    let alone = |cycle| v1::Cycle { samples: samples(cycle), ..v1::Cycle::default() };
+    flush.cycle.as_ref().map_or(0, |cycle| alone(cycle).encoded_len())
 }
 
 /// The pairs of a flush with their stacks.

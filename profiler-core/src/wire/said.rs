@@ -1,0 +1,267 @@
+//! What a flush leaves unsaid, because the one before it on its stream leads to expect it: a steady
+//! second would else spend more bytes on times and sums than on a third of its pairs.
+
+use super::cycle::sum_of_quanta;
+use super::v1;
+
+/// What was said last on a stream. Its sender [shortens](Said::shorten) every flush and its receiver
+/// [restores](Said::restore) it, both from the first one on and in the order of the stream, before
+/// anything is made of it. So both reckon from the same, whatever becomes of a flush: one that is
+/// refused, repeated or makes no sense counts like any other.
+///
+/// Differences wrap around, so each has exactly one way back and none is out of range.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Said {
+    seq: u64,
+    clock: Option<v1::Clock>,
+    stop_ns: i64,
+    length_ns: i64,
+    quantum_ns: u64,
+    account: v1::Account,
+}
+
+impl Said {
+    /// Leaves out of a flush, which is said next, what its receiver expects.
+    pub fn shorten(&mut self, flush: &mut v1::Flush) {
+        let seq = flush.seq;
+        if seq == self.seq.wrapping_add(1) {
+            flush.seq = 0;
+        }
+        self.seq = seq;
+        match flush.clock {
+            Some(clock) if self.clock != Some(clock) => self.clock = Some(clock),
+            _ => flush.clock = None,
+        }
+        let mut weight_ns = 0;
+        if let Some(cycle) = &mut flush.cycle {
+            weight_ns = weight_of(cycle);
+            self.shorten_cycle(cycle);
+        }
+        flush.sent_at_ns = flush.sent_at_ns.wrapping_sub(self.stop_ns);
+        self.account.accepted_ns = self.account.accepted_ns.wrapping_add(weight_ns);
+        if let Some(account) = flush.account {
+            let differs = each(account, self.account, u64::wrapping_sub);
+            flush.account = Some(differs).filter(|differs| *differs != v1::Account::default());
+            self.account = account;
+        }
+    }
+
+    fn shorten_cycle(&mut self, cycle: &mut v1::Cycle) {
+        let (start_ns, stop_ns) = (cycle.start_ns, cycle.stop_ns);
+        let length_ns = stop_ns.wrapping_sub(start_ns);
+        cycle.start_ns = start_ns.wrapping_sub(self.stop_ns);
+        cycle.stop_ns = length_ns.wrapping_sub(self.length_ns);
+        (self.stop_ns, self.length_ns) = (stop_ns, length_ns);
+        if cycle.quantum_ns == self.quantum_ns {
+            cycle.quantum_ns = 0;
+        } else {
+            self.quantum_ns = cycle.quantum_ns;
+        }
+        cycle.ticks = cycle.ticks_expected.wrapping_sub(cycle.ticks);
+    }
+
+    /// Fills in what the sender of a flush, which came next, has left out.
+    pub fn restore(&mut self, flush: &mut v1::Flush) {
+        if flush.seq == 0 {
+            flush.seq = self.seq.wrapping_add(1);
+        }
+        self.seq = flush.seq;
+        flush.clock = flush.clock.or(self.clock);
+        self.clock = flush.clock;
+        let mut weight_ns = 0;
+        if let Some(cycle) = &mut flush.cycle {
+            self.restore_cycle(cycle);
+            weight_ns = weight_of(cycle);
+        }
+        flush.sent_at_ns = flush.sent_at_ns.wrapping_add(self.stop_ns);
+        self.account.accepted_ns = self.account.accepted_ns.wrapping_add(weight_ns);
+        self.account = each(flush.account.unwrap_or_default(), self.account, u64::wrapping_add);
+        flush.account = Some(self.account);
+    }
+
+    fn restore_cycle(&mut self, cycle: &mut v1::Cycle) {
+        cycle.start_ns = cycle.start_ns.wrapping_add(self.stop_ns);
+        self.length_ns = cycle.stop_ns.wrapping_add(self.length_ns);
+        cycle.stop_ns = cycle.start_ns.wrapping_add(self.length_ns);
+        self.stop_ns = cycle.stop_ns;
+        if cycle.quantum_ns == 0 {
+            cycle.quantum_ns = self.quantum_ns;
+        }
+        self.quantum_ns = cycle.quantum_ns;
+        cycle.ticks = cycle.ticks_expected.wrapping_sub(cycle.ticks);
+    }
+}
+
+/// Of samples, as far as 64 bits go: more is refused when it is decoded.
+fn weight_of(cycle: &v1::Cycle) -> u64 {
+    sum_of_quanta(&cycle.samples).wrapping_mul(cycle.quantum_ns)
+}
+
+/// Each number of an account with its counterpart.
+fn each(a: v1::Account, b: v1::Account, of: impl Fn(u64, u64) -> u64) -> v1::Account {
+    v1::Account {
+        accepted_ns: of(a.accepted_ns, b.accepted_ns),
+        lost_refused_ns: of(a.lost_refused_ns, b.lost_refused_ns),
+        lost_forgotten_ns: of(a.lost_forgotten_ns, b.lost_forgotten_ns),
+        lost_tasks: of(a.lost_tasks, b.lost_tasks),
+        lost_queue_ns: of(a.lost_queue_ns, b.lost_queue_ns),
+        lost_records: of(a.lost_records, b.lost_records),
+        thinned_tasks: of(a.thinned_tasks, b.thinned_tasks),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use prost::Message as _;
+
+    use super::*;
+
+    const SECOND_NS: i64 = 1_000_000_000;
+
+    /// Few different numbers, so that some come twice, and the ends of what there is.
+    fn number() -> impl Strategy<Value = u64> {
+        prop_oneof![0..3u64, Just(u64::MAX), any::<u64>()]
+    }
+
+    fn time() -> impl Strategy<Value = i64> {
+        prop_oneof![number().prop_map(u64::cast_signed), Just(i64::MIN), Just(i64::MAX)]
+    }
+
+    fn cycle() -> impl Strategy<Value = v1::Cycle> {
+        let list = prop::collection::vec(number(), 0..9);
+        (time(), time(), 1..4u64, list, prop::array::uniform3(number())).prop_map(
+            |(start_ns, stop_ns, quantum_ns, samples, [ticks, ticks_expected, ticks_saved])| {
+                let threads = samples.clone();
+                v1::Cycle {
+                    start_ns,
+                    stop_ns,
+                    quantum_ns,
+                    samples,
+                    threads,
+                    ticks,
+                    ticks_expected,
+                    ticks_saved,
+                }
+            },
+        )
+    }
+
+    fn account() -> impl Strategy<Value = v1::Account> {
+        prop::array::uniform7(number()).prop_map(|[a, b, c, d, e, f, g]| v1::Account {
+            accepted_ns: a,
+            lost_refused_ns: b,
+            lost_forgotten_ns: c,
+            lost_tasks: d,
+            lost_queue_ns: e,
+            lost_records: f,
+            thinned_tasks: g,
+        })
+    }
+
+    fn flush() -> impl Strategy<Value = v1::Flush> {
+        let clock =
+            (time(), number()).prop_map(|(offset_ns, error_ns)| v1::Clock { offset_ns, error_ns });
+        let cycle = prop::option::of(cycle());
+        (1..4u64, time(), clock, cycle, account()).prop_map(
+            |(seq, sent_at_ns, clock, cycle, account)| v1::Flush {
+                seq,
+                sent_at_ns,
+                clock: Some(clock),
+                cycle,
+                account: Some(account),
+                ..Default::default()
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn restoring_gives_back_what_was_shortened(flushes in prop::collection::vec(flush(), 0..9)) {
+            let (mut sender, mut receiver) = (Said::default(), Said::default());
+            for whole in flushes {
+                let mut flush = whole.clone();
+                sender.shorten(&mut flush);
+                receiver.restore(&mut flush);
+                prop_assert_eq!(flush, whole);
+                prop_assert_eq!(&receiver, &sender);
+            }
+        }
+
+        /// What no agent says leads to numbers that are checked like any others.
+        #[test]
+        fn anything_is_restored_to_something(
+            flushes in prop::collection::vec((flush(), 0..3u64, any::<[bool; 3]>()), 0..9),
+        ) {
+            let mut said = Said::default();
+            for (mut flush, small, [clock, account, quantum]) in flushes {
+                flush.seq = if small == 0 { u64::MAX } else { small - 1 };
+                flush.clock = flush.clock.filter(|_| clock);
+                flush.account = flush.account.filter(|_| account);
+                if let Some(cycle) = &mut flush.cycle && quantum {
+                    cycle.quantum_ns = 0;
+                }
+                said.restore(&mut flush);
+                prop_assert_eq!(flush.account, Some(said.account));
+            }
+        }
+    }
+
+    /// A second of 40 ms on one thread; later ones follow without a gap.
+    fn second(seq: u64) -> v1::Flush {
+        let start_ns = 1_770_000_000 * SECOND_NS + seq.cast_signed() * SECOND_NS;
+        v1::Flush {
+            seq,
+            sent_at_ns: start_ns + SECOND_NS,
+            clock: Some(v1::Clock { offset_ns: -1_250_000, error_ns: 180_000 }),
+            cycle: Some(v1::Cycle {
+                start_ns,
+                stop_ns: start_ns + SECOND_NS,
+                quantum_ns: 1_000_000,
+                samples: vec![7, 10, 2, 20, 0, 9, 10],
+                threads: vec![8, 40],
+                ticks: 100,
+                ticks_expected: 100,
+                ticks_saved: 0,
+            }),
+            account: Some(v1::Account { accepted_ns: seq * 40_000_000, ..Default::default() }),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn a_steady_second_says_its_pairs_and_little_else() {
+        let mut said = Said::default();
+        let mut next = |seq| {
+            let mut flush = second(seq);
+            said.shorten(&mut flush);
+            flush
+        };
+        next(1);
+        let cycle = v1::Cycle {
+            samples: vec![7, 10, 2, 20, 0, 9, 10],
+            threads: vec![8, 40],
+            ticks_expected: 100,
+            ..Default::default()
+        };
+        let steady = v1::Flush { cycle: Some(cycle), ..Default::default() };
+        assert_eq!(next(2), steady);
+        assert_eq!(next(3), steady);
+        assert_eq!(steady.encoded_len(), 2 + 2 + 7 + 2 + 2 + 2);
+        // What is repeated, or left out, is said in full.
+        assert_eq!((next(3).seq, next(5).seq), (3, 5));
+    }
+
+    #[test]
+    fn what_was_lost_is_what_differs_from_the_account_before() {
+        let mut said = Said::default();
+        said.shorten(&mut second(1));
+        let mut flush = second(2);
+        let account = flush.account.as_mut().unwrap();
+        account.accepted_ns += 5;
+        account.lost_queue_ns = 5;
+        said.shorten(&mut flush);
+        let differs = v1::Account { accepted_ns: 5, lost_queue_ns: 5, ..Default::default() };
+        assert_eq!(flush.account, Some(differs));
+    }
+}
