@@ -1,7 +1,7 @@
 //! What waits in the outbox: a cycle, several merged into one, or a part of one.
 
-use profiler_core::{Delta, Records, State, TaskId, TaskRecord, TaskTotals, Ticks, TimeRange};
-use prost::encoding::encoded_len_varint;
+use profiler_core::wire::weight_bytes_max;
+use profiler_core::{Delta, NodeId, Records, TaskId, TaskRecord, TaskTotals, Ticks, TimeRange};
 use rustc_hash::FxHashSet;
 
 use super::extras;
@@ -209,18 +209,16 @@ fn entries_within(
     bytes_max: usize,
     at_least_one: bool,
 ) -> (usize, usize) {
-    let mut last_nodes = [0; State::ALL.len()];
+    let mut last = NodeId::ROOT;
     let mut bytes = 0;
-    for (index, (node, state, weight)) in delta.entries().iter().enumerate() {
-        let last = &mut last_nodes[*state as usize];
-        let entry_bytes =
-            encoded_len_varint(u64::from(node.0 - *last)) + encoded_len_varint(weight / quantum_ns);
+    for (index, (node, _, weight)) in delta.entries().iter().enumerate() {
+        let entry_bytes = weight_bytes_max(last, *node, weight / quantum_ns);
         let must = at_least_one && index == 0;
         if !must && bytes + entry_bytes > bytes_max {
             return (index, bytes);
         }
         bytes += entry_bytes;
-        *last = node.0;
+        last = *node;
     }
     (delta.entries().len(), bytes)
 }
@@ -286,7 +284,7 @@ fn common_divisor(mut a: u64, mut b: u64) -> u64 {
 mod tests {
     use std::sync::Mutex;
 
-    use profiler_core::{NodeId, Outcome, PhaseInterval, TaskDetail, Timestamp};
+    use profiler_core::{Outcome, PhaseInterval, State, TaskDetail, Timestamp};
     use proptest::prelude::*;
 
     use super::*;

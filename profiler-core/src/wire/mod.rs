@@ -13,7 +13,10 @@ mod task;
 #[rustfmt::skip]
 pub mod v1;
 
-pub use cycle::{decode_cycle, decode_cycle_moved, decode_threads, encode_cycle, encode_weights};
+pub use cycle::{
+    decode_cycle, decode_cycle_moved, decode_threads, encode_cycle, encode_weights,
+    weight_bytes_max,
+};
 pub use dictionary::{Marks, Translation, dictionary_since};
 pub use entries::check_entries;
 pub use live::{
@@ -92,6 +95,12 @@ pub enum WireError {
     /// The bytes are no message.
     #[error("the message cannot be read: it ends early, or has a field of no known form")]
     Unreadable,
+    /// A pair without a weight, or with one that cannot be.
+    #[error("the weight of node {node} is missing, or exceeds 64 bits of nanoseconds")]
+    Weight {
+        /// Which.
+        node: u64,
+    },
     /// A field that must be there is not.
     #[error("{what} is missing")]
     Missing {

@@ -218,8 +218,8 @@ mod tests {
                 start_ns,
                 stop_ns: start_ns + SECOND_NS,
                 quantum_ns: 1_000_000,
-                samples: vec![7, 10, 2, 20, 0, 9, 10],
-                threads: vec![8, 40],
+                samples: vec![0, 49, 9, 14, 19, 3, 9],
+                threads: vec![0, 56, 39],
                 ticks: 100,
                 ticks_expected: 100,
                 ticks_saved: 0,
@@ -239,15 +239,15 @@ mod tests {
         };
         next(1);
         let cycle = v1::Cycle {
-            samples: vec![7, 10, 2, 20, 0, 9, 10],
-            threads: vec![8, 40],
+            samples: vec![0, 49, 9, 14, 19, 3, 9],
+            threads: vec![0, 56, 39],
             ticks_expected: 100,
             ..Default::default()
         };
         let steady = v1::Flush { cycle: Some(cycle), ..Default::default() };
         assert_eq!(next(2), steady);
         assert_eq!(next(3), steady);
-        assert_eq!(steady.encoded_len(), 2 + 2 + 7 + 2 + 2 + 2);
+        assert_eq!(steady.encoded_len(), 2 + 2 + 7 + 2 + 3 + 2);
         // What is repeated, or left out, is said in full.
         assert_eq!((next(3).seq, next(5).seq), (3, 5));
     }

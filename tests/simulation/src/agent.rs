@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use profiler_core::wire::{Marks, PROTOCOL, Said, v1};
-use profiler_core::{Epoch, NodeId, State};
+use profiler_core::wire::{Marks, PROTOCOL, Said, encode_weights, v1};
+use profiler_core::{Epoch, NodeId};
 use v1::agent_message::Kind;
 
 use crate::dictionary::Dictionary;
@@ -324,19 +324,10 @@ fn lag_ns(cycle: i64) -> i64 {
 fn encode(program: &Program, dictionary: &mut Dictionary, pairs: &[Pair]) -> v1::Cycle {
     let own = pairs.iter().map(|(node, state, quanta)| {
         let own = dictionary.node(program, *node);
-        (*state, own, *quanta)
+        (NodeId(own), *state, *quanta)
     });
-    let mut own: Vec<_> = own.collect();
-    own.sort_unstable();
-    let mut samples = Vec::new();
-    let mut last = (State::Cpu, 0);
-    for (state, node, quanta) in own {
-        let states = state as usize - last.0 as usize;
-        samples.extend(std::iter::repeat_n(0, states));
-        let before = if states == 0 { last.1 } else { 0 };
-        samples.extend([u64::from(node - before), quanta]);
-        last = (state, node);
-    }
+    // In quanta, so one of them is the unit.
+    let samples = encode_weights(&own.collect(), 1);
     let (ticks, ticks_expected) = (100, 100);
     v1::Cycle { quantum_ns: QUANTUM_NS, samples, ticks, ticks_expected, ..v1::Cycle::default() }
 }
