@@ -112,11 +112,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         }
     }
     if options.wants(Load::Paced) {
-        let bench = Bench::new(options, &emberline, 70)?;
-        let shared = options.agents_per_connection.into();
-        let agents = options.agents.into();
-        let measured = runtime.block_on(bench.run(agents, Pace::EverySecond, shared))?;
-        rows.extend(measured.paced(options));
+        let measure = |program: &std::path::Path| {
+            let bench = Bench::new(options, program, 70)?;
+            let shared = options.agents_per_connection.into();
+            runtime.block_on(bench.run(options.agents.into(), Pace::EverySecond, shared))
+        };
+        rows.extend(measure(&emberline)?.paced(options, "the collector"));
+        let bare = measure(&std::env::current_exe()?)?;
+        rows.extend(bare.paced(options, "a bare gRPC service"));
     }
     rows.push(sync_alone()?);
     println!("\n{}\n\n| what | target | measured |\n|---|---|---|", machine::describe(&load));
@@ -242,6 +245,10 @@ impl Bench<'_> {
         let log = || format!("the collector's log ends:\n{}", running.process.log());
         fleet.attached(agents, PATIENCE).await.with_context(log)?;
         let seconds = Duration::from_secs(self.options.seconds.into());
+        let caught_up_after = match pace {
+            Pace::EverySecond => caught_up(&fleet).await,
+            Pace::AsFast { .. } => None,
+        };
         tokio::time::sleep(seconds).await;
         // What was counted while agents attached is left out.
         drop(fleet.take_latencies());
@@ -254,8 +261,24 @@ impl Bench<'_> {
         fleet.stop().await;
         running.process.stop()?;
         drop(self.folder);
-        Ok(Measured { agents, before, after, latencies, skipped })
+        Ok(Measured { agents, caught_up_after, before, after, latencies, skipped })
     }
+}
+
+/// Waits until what the fleet had made while it attached is acknowledged: half of a second's acks come
+/// within a second of when their flush was due. Gives how long that took, if it came to it.
+async fn caught_up(fleet: &Fleet) -> Option<Duration> {
+    const SECOND: Duration = Duration::from_secs(1);
+    let begin = Instant::now();
+    while begin.elapsed() < PATIENCE {
+        drop(fleet.take_latencies());
+        tokio::time::sleep(SECOND).await;
+        let since_due = fleet.take_latencies().since_due;
+        if !since_due.is_empty() && since_due.value_at_quantile(0.5) < 1_000_000 {
+            return Some(begin.elapsed());
+        }
+    }
+    None
 }
 
 /// Counts at one moment.
@@ -284,6 +307,8 @@ impl Look {
 
 struct Measured {
     agents: usize,
+    /// After the last one attached.
+    caught_up_after: Option<Duration>,
     before: Look,
     after: Look,
     latencies: Latencies,
@@ -347,7 +372,7 @@ impl Measured {
         )
     }
 
-    fn paced(&self, options: &Options) -> [String; 2] {
+    fn paced(&self, options: &Options, whose: &str) -> [String; 2] {
         let (collector, generator) = self.processors();
         let pairs_a_second = self.a_second(|look| look.pairs);
         let acked = self.a_second(|look| look.acked);
@@ -355,10 +380,16 @@ impl Measured {
             |quantile| milliseconds(self.latencies.since_sent.value_at_quantile(quantile));
         let since_due =
             |quantile| milliseconds(self.latencies.since_due.value_at_quantile(quantile));
+        let caught_up = match self.caught_up_after {
+            Some(after) => {
+                format!("caught up {:.0} s after the last one attached", after.as_secs_f64())
+            }
+            None => "never caught up with what waited when they attached".to_owned(),
+        };
         [
             format!(
-                "| {} agents, one flush a second: ack p99 | ≤ 250 ms | p50 {}, p99 {}, most {}; from \
-                 when it was due, with what the generator was late: p50 {}, p99 {}; {acked:.0} \
+                "| {} agents, one flush a second, of {whose}: ack p99 | ≤ 250 ms | p50 {}, p99 {}, most {}; \
+                 {caught_up}; from when it was due, with what the generator was late: p50 {}, p99 {}; {acked:.0} \
                  flushes of {:.0} pairs a second, {} left out; {} agents a connection; collector \
                  {collector:.2} cores ({:.0} µs a flush), generator {generator:.2}; {} |",
                 self.agents,
@@ -374,8 +405,9 @@ impl Measured {
                 self.limit(),
             ),
             format!(
-                "| memory of the collector under that load, at its peak | ≤ 512 MB | {:.0} MB |",
-                self.after.collector.memory_peak_bytes as f64 / 1e6
+                "| memory of {whose} under that load, at its peak; when measured | ≤ 512 MB | {:.0} MB; {:.0} MB |",
+                self.after.collector.memory_peak_bytes as f64 / 1e6,
+                self.after.collector.memory_bytes as f64 / 1e6,
             ),
         ]
     }
