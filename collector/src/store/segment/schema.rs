@@ -57,17 +57,16 @@ impl Counting {
     }
 
     pub(super) fn properties(self, tier: Tier, effort: Effort) -> Arc<WriterProperties> {
-        let level = if effort == Effort::Sealed { ZSTD_LEVEL_FRESH } else { ZSTD_LEVEL };
         let mut properties = common_properties(&self.name(tier))
-            .set_compression(zstd(level))
+            .set_compression(self.compression(effort))
             .set_data_page_row_count_limit(PAGE_ROWS)
             .set_write_batch_size(PAGE_ROWS)
             .set_statistics_enabled(EnabledStatistics::Chunk);
-        for name in self.plain_columns(effort) {
+        for (name, encoding) in self.encodings(effort) {
             let column = ColumnPath::from(name);
             properties = properties
                 .set_column_dictionary_enabled(column.clone(), false)
-                .set_column_encoding(column, Encoding::PLAIN);
+                .set_column_encoding(column, encoding);
         }
         // Only these are looked at before a page is read.
         let properties = [TS, self.task_name()].into_iter().fold(properties, |properties, name| {
@@ -77,16 +76,31 @@ impl Counting {
         Arc::new(properties.build())
     }
 
-    /// Columns that have no dictionary.
-    fn plain_columns(self, effort: Effort) -> Vec<&'static str> {
+    fn compression(self, effort: Effort) -> Compression {
+        match (effort, self) {
+            (Effort::Sealed, _) => zstd(ZSTD_LEVEL_FRESH),
+            // Of what `encodings` leaves of an hour, zstd would save a third, and take a sixth of the time of
+            // a question. With both a row takes less than before: 1.5 bytes instead of 2.5.
+            (Effort::Merged, Counting::Durations) => Compression::UNCOMPRESSED,
+            (Effort::Merged, _) => zstd(ZSTD_LEVEL),
+        }
+    }
+
+    /// Columns that have no dictionary, and how they are encoded instead.
+    fn encodings(self, effort: Effort) -> Vec<(&'static str, Encoding)> {
         match (effort, self) {
             (Effort::Sealed, _) => {
                 let keys = self.columns().iter().map(|column| self.column_name(*column));
-                [TS].into_iter().chain(keys).collect()
+                [TS].into_iter().chain(keys).map(|name| (name, Encoding::PLAIN)).collect()
             }
+            // Of many tasks of one name, the next bucket is one of the next few: an hour of 5 M tasks takes
+            // 0.24 bytes a row so, and 1.66 as places in a dictionary with zstd.
+            (_, Counting::Durations) => vec![(self.node_name(), Encoding::DELTA_BINARY_PACKED)],
             // Packed places in a dictionary of 2^14 nodes are no whole bytes, among which zstd would
             // find what repeats: plain ones take 0.17 bytes a row less, and no look-up on either side.
-            (_, Counting::Samples | Counting::SamplesAll) => vec![self.node_name()],
+            (_, Counting::Samples | Counting::SamplesAll) => {
+                vec![(self.node_name(), Encoding::PLAIN)]
+            }
             _ => Vec::new(),
         }
     }

@@ -33,8 +33,12 @@ fn row(counting: Counting, tier: Tier, (ts, task, worker, kind, node, value): Nu
 type Numbers = (u32, u32, u32, u8, u32, u64);
 
 fn write(counting: Counting, tier: Tier, rows: &[Row]) -> Written {
-    let mut writer = SegmentWriter::new((counting, tier), Effort::Sealed);
-    rows.iter().for_each(|row| writer.push(row.key.fields(tier), row.value));
+    write_for(Effort::Sealed, (counting, tier), rows)
+}
+
+fn write_for(effort: Effort, table: (Counting, Tier), rows: &[Row]) -> Written {
+    let mut writer = SegmentWriter::new(table, effort);
+    rows.iter().for_each(|row| writer.push(row.key.fields(table.1), row.value));
     writer.finish().unwrap()
 }
 
@@ -80,12 +84,13 @@ proptest! {
         numbers in prop::collection::vec(numbers(), 1..300),
         counting in prop::sample::select(&Counting::ALL[..]),
         tier in prop::sample::select(&Tier::ALL[..]),
+        effort in prop::sample::select(&[Effort::Sealed, Effort::Merged][..]),
     ) {
         let mut rows: Vec<Row> =
             numbers.into_iter().map(|numbers| row(counting, tier, numbers)).collect();
         sort_and_sum(&mut rows);
         let objects = Objects::memory();
-        let written = write(counting, tier, &rows);
+        let written = write_for(effort, (counting, tier), &rows);
         let periods = || rows.iter().map(|row| row.key.fields(tier).ts);
         let last = periods().max().unwrap();
         prop_assert_eq!((written.rows, written.from), (rows.len() as u64, periods().min().unwrap()));
@@ -99,11 +104,16 @@ proptest! {
     /// still ends with rows or an error.
     #[test]
     fn damage_is_told_and_never_a_panic(
-        at in any::<prop::sample::Index>(), bits in 1..=255u8, cut in any::<bool>()
+        at in any::<prop::sample::Index>(), bits in 1..=255u8, cut in any::<bool>(),
+        (counting, effort) in prop::sample::select(&[
+            (Counting::Samples, Effort::Sealed),
+            // Deltas, without a compression that would find what is damaged.
+            (Counting::Durations, Effort::Merged),
+        ][..]),
     ) {
-        let (counting, tier) = (Counting::Samples, Tier::Second);
-        let rows = many_rows(2_000);
-        let mut written = write(counting, tier, &rows);
+        let tier = Tier::Second;
+        let rows = many_rows(counting, 2_000);
+        let mut written = write_for(effort, (counting, tier), &rows);
         let mut content = written.content.to_vec();
         let at = at.index(content.len());
         content[at] ^= bits;
@@ -163,13 +173,12 @@ fn a_files_twin_differs_in_time_alone_and_is_read_as_well() {
 }
 
 /// Rows of 200 tasks over 10 minutes, in order.
-fn many_rows(count: u32) -> Vec<Row> {
+fn many_rows(counting: Counting, count: u32) -> Vec<Row> {
     let numbers = (0..count).map(|n| {
         let mixed = n.wrapping_mul(2_654_435_761);
         (n * 600 / count, mixed % 200, mixed >> 8 & 15, (mixed >> 13 & 3) as u8, n, n.into())
     });
-    let mut rows: Vec<Row> =
-        numbers.map(|numbers| row(Counting::Samples, Tier::Second, numbers)).collect();
+    let mut rows: Vec<Row> = numbers.map(|numbers| row(counting, Tier::Second, numbers)).collect();
     sort_and_sum(&mut rows);
     rows
 }
@@ -177,7 +186,7 @@ fn many_rows(count: u32) -> Vec<Row> {
 #[test]
 fn a_scan_gives_all_that_is_wanted_and_leaves_out_most_of_the_rest() {
     let (counting, tier) = (Counting::Samples, Tier::Second);
-    let rows = many_rows(600_000);
+    let rows = many_rows(counting, 600_000);
     let objects = Objects::memory();
     let entry = place(&objects, counting, tier, &write(counting, tier, &rows));
     let segment = Arc::new(Segment::open(&objects, &entry, (counting, tier)).unwrap());
@@ -211,7 +220,7 @@ fn a_scan_gives_all_that_is_wanted_and_leaves_out_most_of_the_rest() {
 #[test]
 fn columns_that_are_not_asked_for_are_empty() {
     let (counting, tier) = (Counting::Samples, Tier::Second);
-    let rows = many_rows(30_000);
+    let rows = many_rows(counting, 30_000);
     let objects = Objects::memory();
     let entry = place(&objects, counting, tier, &write(counting, tier, &rows));
     let segment = Arc::new(Segment::open(&objects, &entry, (counting, tier)).unwrap());
@@ -228,7 +237,7 @@ fn columns_that_are_not_asked_for_are_empty() {
 #[test]
 fn a_file_of_another_table_is_damage() {
     let objects = Objects::memory();
-    let written = write(Counting::Samples, Tier::Second, &many_rows(10));
+    let written = write(Counting::Samples, Tier::Second, &many_rows(Counting::Samples, 10));
     let entry = place(&objects, Counting::Samples, Tier::Second, &written);
     let opened = Segment::open(&objects, &entry, (Counting::Totals, Tier::Second));
     assert!(matches!(opened, Err(StoreError::Damaged { .. })), "{opened:?}");
