@@ -1,6 +1,7 @@
 //! What the tables have counted of ended tasks.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use profiler_core::{Filter, NodeId, Outcome, ThreadKind};
@@ -80,7 +81,7 @@ impl StoredTotal {
         match counting {
             Counting::Durations => self.total.count_in_buckets(outcome, ended.rows()),
             Counting::DurationSums => {
-                ended.rows().for_each(|(_, sum)| self.total.add_to_total(outcome, sum));
+                ended.values.iter().for_each(|sum| self.total.add_to_total(outcome, *sum));
             }
             _ if outcome == Outcome::Lost => {}
             Counting::Phases => {
@@ -101,10 +102,11 @@ pub(super) struct Ended<'a> {
 }
 
 impl Ended<'_> {
-    /// Node or bucket, 0 if the table has none, and value.
-    pub(super) fn rows(&self) -> impl Iterator<Item = (u32, u64)> {
-        let node = |index| self.nodes.get(index).copied().unwrap_or(0);
-        self.values.iter().enumerate().map(move |(index, value)| (node(index), *value))
+    /// Node or bucket, and value, of a table that has such a column.
+    pub(super) fn rows(&self) -> impl Iterator<Item = (u32, u64)> + Clone {
+        debug_assert_eq!(self.nodes.len(), self.values.len(), "the table has no nodes");
+        // Two slices side by side need no look at their ends for each row.
+        self.nodes.iter().copied().zip(self.values.iter().copied())
     }
 }
 
@@ -123,24 +125,41 @@ pub(super) fn scan_ended(
         asked,
         |batch, rows| {
             rows.each_range(|range| {
-                let key = |index: usize| (batch.task[index], batch.kind[index]);
-                let mut rest = range;
-                while !rest.is_empty() {
-                    let (task, kind) = key(rest.start);
-                    let end = (rest.start..rest.end).find(|index| key(*index) != (task, kind));
-                    let rows = rest.start..end.unwrap_or(rest.end);
-                    rest.start = rows.end;
-                    let outcome = Outcome::ALL.get(usize::from(kind)).copied();
-                    let outcome = outcome.filter(|outcome| filter.keeps_outcome(*outcome));
-                    if let (Some(outcome), Ok(top)) = (outcome, tasks.binary_search(&NodeId(task)))
-                    {
-                        let nodes = batch.node.get(rows.clone()).unwrap_or(&[]);
-                        visit(top, Ended { outcome, nodes, values: &batch.values[rows] });
+                for of_task in alike(&batch.task, range) {
+                    let Ok(top) = tasks.binary_search(&NodeId(batch.task[of_task.start])) else {
+                        continue;
+                    };
+                    for rows in alike(&batch.kind, of_task) {
+                        let outcome = Outcome::ALL.get(usize::from(batch.kind[rows.start]));
+                        let kept = outcome.filter(|outcome| filter.keeps_outcome(**outcome));
+                        if let Some(outcome) = kept.copied() {
+                            let nodes = batch.node.get(rows.clone()).unwrap_or(&[]);
+                            visit(top, Ended { outcome, nodes, values: &batch.values[rows] });
+                        }
                     }
                 }
             });
         },
     )
+}
+
+/// How many values are compared without a branch between, by the instructions that compare several.
+const COMPARED_AT_ONCE: usize = 32;
+
+/// The parts of a range in which all values are equal, as long as can be.
+fn alike<T: PartialEq>(values: &[T], mut rest: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    std::iter::from_fn(move || {
+        let (first, others) = values.get(rest.clone())?.split_first()?;
+        let (parts, _) = others.as_chunks::<COMPARED_AT_ONCE>();
+        let is_equal = |part: &&[T; COMPARED_AT_ONCE]| {
+            part.iter().fold(true, |all, value| all & (value == first))
+        };
+        let equal = parts.iter().take_while(is_equal).count() * COMPARED_AT_ONCE;
+        let more = others[equal..].iter().take_while(|value| *value == first).count();
+        let part = rest.start..rest.start + 1 + equal + more;
+        rest.start = part.end;
+        Some(part)
+    })
 }
 
 /// Totals by name, bounded in names.
@@ -162,5 +181,33 @@ impl NameTotals {
         let has_room = self.names.len() < self.names_max || self.names.contains_key(name);
         let name = if has_room { name.clone() } else { NameTotals::OVERFLOW.into() };
         self.names.entry(name).or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::alike;
+
+    proptest! {
+        #[test]
+        fn parts_are_those_that_comparing_one_by_one_gives(
+            runs in prop::collection::vec((0..3u8, 1..150usize), 0..9),
+            ends in any::<[prop::sample::Index; 2]>(),
+        ) {
+            let values: Vec<u8> =
+                runs.iter().flat_map(|(value, count)| vec![*value; *count]).collect();
+            let mut ends = ends.map(|end| end.index(values.len() + 1));
+            ends.sort_unstable();
+            let range = ends[0]..ends[1];
+            let mut at = range.start;
+            let expected = values[range.clone()].chunk_by(|a, b| a == b).map(|part| {
+                at += part.len();
+                at - part.len()..at
+            });
+            let expected: Vec<_> = expected.collect();
+            prop_assert_eq!(alike(&values, range).collect::<Vec<_>>(), expected);
+        }
     }
 }

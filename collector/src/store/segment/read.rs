@@ -313,7 +313,7 @@ enum PeriodReader {
     Column(Box<ColumnReaderImpl<Int64Type>>),
 }
 
-/// Values as they are decoded.
+/// Values as they are decoded, where a batch has them otherwise.
 #[derive(Default)]
 struct Scratch {
     int32: Vec<i32>,
@@ -381,18 +381,38 @@ impl Cursor<'_> {
         match &mut group.ts {
             PeriodReader::One(period) => batch.ts.resize(batch.ts.len() + count, *period),
             PeriodReader::Column(column) => {
+                int64.clear();
                 read(column, skipped, count, int64)?;
                 push_periods(int64, self.segment.period_ms(), &mut batch.ts)?;
             }
         }
         for (column, reader) in self.segment.counting.columns().iter().zip(&mut group.keys) {
             let Some(reader) = reader else { continue };
-            read(reader, skipped, count, int32)?;
-            push_keys(int32, *column, batch)?;
+            let mut read_u32 = |values: &mut Vec<u32>| {
+                let mut signed = reuse(values, u32::cast_signed);
+                let result = read(reader, skipped, count, &mut signed);
+                *values = reuse(&mut signed, i32::cast_unsigned);
+                result
+            };
+            match column {
+                Column::Task => read_u32(&mut batch.task)?,
+                Column::Node => read_u32(&mut batch.node)?,
+                Column::Worker => {
+                    let before = batch.worker.len();
+                    read_u32(&mut batch.worker)?;
+                    check_bits(batch.worker[before..].iter().copied(), WorkerNumber::MAX.0)?;
+                }
+                Column::Kind => {
+                    int32.clear();
+                    read(reader, skipped, count, int32)?;
+                    push_kinds(int32, &mut batch.kind)?;
+                }
+            }
         }
-        read(&mut group.values, skipped, count, int64)?;
-        batch.values.extend(int64.iter().map(|value| value.cast_unsigned()));
-        Ok(())
+        let mut signed = reuse(&mut batch.values, u64::cast_signed);
+        let result = read(&mut group.values, skipped, count, &mut signed);
+        batch.values = reuse(&mut signed, i64::cast_unsigned);
+        result
     }
 }
 
@@ -437,20 +457,26 @@ fn open_column<T: DataType>(
     Ok(ColumnReaderImpl::new(description, Box::new(pages)))
 }
 
-/// Reads `count` values, in place of what `values` holds, after leaving out `skipped`.
+/// The values in another type of the same size. Rust does this where they are, so it costs nothing, and
+/// decodes right into the columns of a batch.
+fn reuse<T, U>(values: &mut Vec<T>, change: impl Fn(T) -> U) -> Vec<U> {
+    std::mem::take(values).into_iter().map(change).collect()
+}
+
+/// Adds `count` values to `values`, after leaving out `skipped`.
 fn read<T: DataType>(
     reader: &mut ColumnReaderImpl<T>,
     skipped: usize,
     count: usize,
     values: &mut Vec<T::T>,
 ) -> ParquetResult<()> {
-    values.clear();
+    let before = values.len();
     let cut = || ParquetError::EOF("a column ends too early".into());
     if skipped > 0 && reader.skip_records(skipped)? != skipped {
         return Err(cut());
     }
     let (read, _, _) = reader.read_records(count, None, None, values)?;
-    if read != count || values.len() != count { Err(cut()) } else { Ok(()) }
+    if read != count || values.len() - before != count { Err(cut()) } else { Ok(()) }
 }
 
 fn push_periods(milliseconds: &[i64], period_ms: i64, periods: &mut Vec<u32>) -> ParquetResult<()> {
@@ -468,26 +494,19 @@ fn push_periods(milliseconds: &[i64], period_ms: i64, periods: &mut Vec<u32>) ->
     Ok(())
 }
 
-fn push_keys(values: &[i32], column: Column, batch: &mut Batch) -> ParquetResult<()> {
-    let all_bits = values.iter().fold(0, |bits, value| bits | value.cast_unsigned());
-    let check = |bits: u32| match all_bits & !bits {
+fn push_kinds(values: &[i32], kinds: &mut Vec<u8>) -> ParquetResult<()> {
+    check_bits(values.iter().map(|value| value.cast_unsigned()), Fields::KIND_MAX.into())?;
+    kinds.extend(values.iter().map(|kind| *kind as u8));
+    Ok(())
+}
+
+/// Checks that no value has other bits than `bits`.
+fn check_bits(values: impl Iterator<Item = u32>, bits: u32) -> ParquetResult<()> {
+    let all_bits = values.fold(0, |all, value| all | value);
+    match all_bits & !bits {
         0 => Ok(()),
         _ => Err(outside("number", i64::from(all_bits))),
-    };
-    let unsigned = values.iter().map(|value| value.cast_unsigned());
-    match column {
-        Column::Task => batch.task.extend(unsigned),
-        Column::Node => batch.node.extend(unsigned),
-        Column::Worker => {
-            check(WorkerNumber::MAX.0)?;
-            batch.worker.extend(unsigned);
-        }
-        Column::Kind => {
-            check(Fields::KIND_MAX.into())?;
-            batch.kind.extend(unsigned.map(|kind| kind as u8));
-        }
     }
-    Ok(())
 }
 
 fn outside(what: &str, value: i64) -> ParquetError {
