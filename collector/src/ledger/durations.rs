@@ -18,12 +18,16 @@ pub struct Durations {
     buckets: Buckets,
 }
 
-/// Counts by bucket. Tables give them in long runs of rising order, so they are listed, and put in order
-/// at times: a hash table took most of the time of a question for percentiles.
+/// Counts by bucket. Tables give them in long runs of rising order, so where most lie they are counted by
+/// place: a hash table took most of the time of a question for percentiles, and sorting half of it.
 #[derive(Clone, Debug, Default)]
 struct Buckets {
-    /// Each bucket once and in rising order, up to `settled`; then as they came.
-    counts: Vec<BucketCount>,
+    /// How many are in each bucket from `first` on.
+    places: Vec<u64>,
+    first: u32,
+    /// What lies before and after: each bucket once and in rising order, up to `settled`; then as they
+    /// came.
+    listed: Vec<BucketCount>,
     settled: usize,
 }
 
@@ -38,9 +42,7 @@ const _: () = assert!(BUCKETS <= 1 << (u64::BITS - COUNT_BITS));
 
 impl BucketCount {
     fn new(bucket: u32, count: u64) -> BucketCount {
-        // No table of ours has a greater one than the last.
-        let bucket = u64::from(bucket.min(BUCKETS - 1));
-        BucketCount(bucket << COUNT_BITS | count.min(COUNT_MAX))
+        BucketCount(u64::from(bucket) << COUNT_BITS | count.min(COUNT_MAX))
     }
 
     fn bucket(self) -> u32 {
@@ -51,13 +53,20 @@ impl BucketCount {
         self.0 & COUNT_MAX
     }
 
+    fn parts(self) -> (u32, u64) {
+        (self.bucket(), self.count())
+    }
+
     fn add(&mut self, other: BucketCount) {
         self.0 += other.count().min(COUNT_MAX - self.count());
     }
 }
 
-/// Most places for each count that is listed, where they are counted by place.
+/// Most places for each count of the longest run that they were made for.
 const PLACES_MAX: usize = 4;
+
+/// Fewest counts that places are made for.
+const PLACED_MIN: usize = 64;
 
 /// Fewest that are listed before they are put in order.
 const UNSETTLED_MIN: usize = 64;
@@ -96,12 +105,11 @@ impl Durations {
     }
 
     /// Adds what a table has counted by bucket; gives how many that are.
-    pub(crate) fn add_to_buckets(&mut self, counts: impl Iterator<Item = (u32, u64)>) -> u64 {
-        let mut sum = 0u64;
-        self.buckets.extend(counts.map(|(bucket, count)| {
-            sum = sum.saturating_add(count);
-            BucketCount::new(bucket, count)
-        }));
+    pub(crate) fn add_to_buckets(
+        &mut self,
+        counts: impl Iterator<Item = (u32, u64)> + Clone,
+    ) -> u64 {
+        let sum = self.buckets.extend(counts);
         self.count = self.count.saturating_add(sum);
         sum
     }
@@ -112,7 +120,7 @@ impl Durations {
             *self = other;
             return;
         }
-        self.buckets.extend(other.buckets.counts.into_iter());
+        self.buckets.extend(other.buckets.as_they_came());
         self.count = self.count.saturating_add(other.count);
         self.add_to_total(other.total_ns);
     }
@@ -131,14 +139,10 @@ impl Durations {
         let [min_ns, p50_ns, p90_ns, p99_ns, max_ns] = match self.count {
             // Of a single one, the sum is the exact duration.
             1 => [self.total_ns; QUANTILES.len()],
-            count => match self.buckets.by_place() {
-                Some((first, counts)) => nearest_ranks((first..).zip(counts), count),
-                None => {
-                    let counts = self.buckets.in_order();
-                    let counts = counts.iter().map(|count| (count.bucket(), count.count()));
-                    nearest_ranks(counts, count)
-                }
-            },
+            count => {
+                let listed = self.buckets.listed_in_order();
+                nearest_ranks(self.buckets.in_order(&listed), count)
+            }
         };
         let (count, total_ns) = (self.count, self.total_ns);
         let mean_ns = total_ns / count;
@@ -147,89 +151,154 @@ impl Durations {
 }
 
 impl Buckets {
-    fn extend(&mut self, new: impl Iterator<Item = BucketCount>) {
-        let before = self.counts.len();
-        self.counts.extend(new);
-        if self.counts.len() > before && self.settled == before {
-            let pairs = self.counts[before.saturating_sub(1)..].windows(2);
-            let rising = pairs.take_while(|pair| pair[0].bucket() < pair[1].bucket());
-            self.settled = before.max(1) + rising.count();
+    /// Adds counts; gives their sum.
+    fn extend(&mut self, counts: impl Iterator<Item = (u32, u64)> + Clone) -> u64 {
+        // No table of ours has a greater one than the last.
+        let counts = counts.map(|(bucket, count)| (bucket.min(BUCKETS - 1), count));
+        let buckets = counts.clone().map(|(bucket, _)| bucket);
+        let (length, first, last) = buckets
+            .fold((0, u32::MAX, 0), |(length, first, last), bucket| {
+                (length + 1, first.min(bucket), last.max(bucket))
+            });
+        self.make_places(length, first, last);
+        let (mut sum, mut is_past_all) = (0u64, false);
+        let (places, first) = (self.places.as_mut_slice(), self.first);
+        for (bucket, count) in counts {
+            let (next, is_past) = sum.overflowing_add(count);
+            (sum, is_past_all) = (next, is_past_all | is_past);
+            match places.get_mut(place(bucket, first)) {
+                Some(sum) => *sum = sum.saturating_add(count),
+                None => self.listed.push(BucketCount::new(bucket, count)),
+            }
         }
-        if self.counts.len() >= UNSETTLED_MIN.max(2 * self.settled) {
+        if self.listed.len() >= UNSETTLED_MIN.max(2 * self.settled) {
             self.settle();
+        }
+        if is_past_all { u64::MAX } else { sum }
+    }
+
+    /// Makes the places reach from `first` to `last`, if so many counts are enough for that.
+    fn make_places(&mut self, count: usize, mut first: u32, mut last: u32) {
+        if count < PLACED_MIN {
+            return;
+        }
+        if !self.places.is_empty() {
+            first = first.min(self.first);
+            last = last.max(self.first + (self.places.len() - 1) as u32);
+        }
+        let length = (last - first) as usize + 1;
+        if length == self.places.len() || length > PLACES_MAX * count {
+            return;
+        }
+        let mut places = vec![0; length];
+        if !self.places.is_empty() {
+            let before = (self.first - first) as usize;
+            places[before..before + self.places.len()].copy_from_slice(&self.places);
+        }
+        (self.places, self.first) = (places, first);
+        self.place_listed();
+    }
+
+    /// Counts what was listed by its place, where it has one now.
+    fn place_listed(&mut self) {
+        let mut is_left = |count: &BucketCount| {
+            let sum = self.places.get_mut(place(count.bucket(), self.first));
+            let is_left = sum.is_none();
+            if let Some(sum) = sum {
+                *sum = sum.saturating_add(count.count());
+            }
+            is_left
+        };
+        let unsettled = self.listed.split_off(self.settled);
+        self.listed.retain(&mut is_left);
+        self.settled = self.listed.len();
+        self.listed.extend(unsettled.into_iter().filter(is_left));
+    }
+
+    /// Puts what is listed in order, and in places if it is dense.
+    fn settle(&mut self) {
+        self.listed = self.listed_in_order().into_owned();
+        self.settled = self.listed.len();
+        if let [first, .., last] = self.listed[..] {
+            self.make_places(self.settled, first.bucket(), last.bucket());
         }
     }
 
-    fn settle(&mut self) {
-        if self.settled == self.counts.len() {
-            return;
+    /// What has no place: each bucket once, in rising order.
+    fn listed_in_order(&self) -> Cow<'_, [BucketCount]> {
+        if self.settled == self.listed.len() {
+            return Cow::Borrowed(&self.listed);
         }
+        let mut listed = self.listed.clone();
         // Not the unstable sort: this one finds the runs that tables give, and merges them.
-        self.counts.sort_by_key(|count| count.bucket());
-        self.counts.dedup_by(|next, kept| {
+        listed.sort_by_key(|count| count.bucket());
+        listed.dedup_by(|next, kept| {
             let is_same = next.bucket() == kept.bucket();
             if is_same {
                 kept.add(*next);
             }
             is_same
         });
-        self.settled = self.counts.len();
+        Cow::Owned(listed)
     }
 
-    /// How many are in each bucket from the first on, where many are not in order and few of these buckets
-    /// are empty: that takes less time than to sort them.
-    fn by_place(&self) -> Option<(u32, Vec<u64>)> {
-        if self.settled == self.counts.len() {
-            return None;
-        }
-        let buckets = || self.counts.iter().map(|count| count.bucket());
-        let (first, last) = (buckets().min()?, buckets().max()?);
-        let places = (last - first) as usize + 1;
-        (places <= PLACES_MAX * self.counts.len()).then(|| {
-            let mut counts = vec![0u64; places];
-            for count in &self.counts {
-                let sum = &mut counts[(count.bucket() - first) as usize];
-                *sum = sum.saturating_add(count.count());
-            }
-            (first, counts)
-        })
+    /// Each bucket once, in rising order, and perhaps buckets with nothing in them.
+    fn in_order<'a>(
+        &'a self,
+        listed: &'a [BucketCount],
+    ) -> impl Iterator<Item = (u32, u64)> + Clone + 'a {
+        let before = listed.partition_point(|count| count.bucket() < self.first);
+        let (before, after) = listed.split_at(before);
+        let parts = |counts: &'a [BucketCount]| counts.iter().map(|count| count.parts());
+        parts(before).chain(self.placed()).chain(parts(after))
     }
 
-    /// Each bucket once, in rising order.
-    fn in_order(&self) -> Cow<'_, [BucketCount]> {
-        if self.settled == self.counts.len() {
-            return Cow::Borrowed(&self.counts);
-        }
-        let mut all = self.clone();
-        all.settle();
-        Cow::Owned(all.counts)
+    fn placed(&self) -> impl Iterator<Item = (u32, u64)> + Clone {
+        (self.first..).zip(self.places.iter().copied())
+    }
+
+    /// All but what is empty, in no order.
+    fn as_they_came(&self) -> impl Iterator<Item = (u32, u64)> + Clone {
+        let listed = self.listed.iter().map(|count| count.parts());
+        self.placed().filter(|(_, count)| *count > 0).chain(listed)
     }
 }
 
 impl PartialEq for Buckets {
     fn eq(&self, other: &Buckets) -> bool {
-        self.in_order() == other.in_order()
+        let [ours, theirs] = [self, other].map(Buckets::listed_in_order);
+        let is_filled = |count: &(u32, u64)| count.1 > 0;
+        let (ours, theirs) = (self.in_order(&ours), other.in_order(&theirs));
+        ours.filter(is_filled).eq(theirs.filter(is_filled))
     }
 }
 
 impl Eq for Buckets {}
 
+/// Of a bucket among the places that begin with `first`. Before these it is past their end too, as no
+/// place has that number.
+fn place(bucket: u32, first: u32) -> usize {
+    bucket.wrapping_sub(first) as usize
+}
+
 /// For each of [`QUANTILES`], the middle of the first bucket up to which at least this share of the
 /// durations lies.
-fn nearest_ranks(
-    mut rising: impl Iterator<Item = (u32, u64)>,
-    count: u64,
-) -> [u64; QUANTILES.len()] {
-    let (mut bucket, mut reached) = (0, 0u64);
-    QUANTILES.map(|quantile| {
-        let rank = ((quantile * count as f64).ceil() as u64).max(1);
-        while reached < rank
-            && let Some(next) = rising.next()
+fn nearest_ranks(rising: impl Iterator<Item = (u32, u64)>, count: u64) -> [u64; QUANTILES.len()] {
+    let rank = |quantile: f64| ((quantile * count as f64).ceil() as u64).clamp(1, count);
+    let mut ranks = QUANTILES.map(rank).into_iter();
+    let (mut found, mut last) = (Vec::with_capacity(QUANTILES.len()), 0);
+    let (mut reached, mut next) = (0u64, ranks.next());
+    // Within, as a chain of iterators looks for each item at which of them it is.
+    rising.for_each(|(bucket, count)| {
+        (reached, last) = (reached.saturating_add(count), bucket);
+        while let Some(rank) = next
+            && rank <= reached
         {
-            (bucket, reached) = (next.0, reached.saturating_add(next.1));
+            found.push(bucket);
+            next = ranks.next();
         }
-        bucket_middle_ns(bucket)
-    })
+    });
+    std::array::from_fn(|at| bucket_middle_ns(found.get(at).copied().unwrap_or(last)))
 }
 
 #[cfg(test)]
@@ -272,28 +341,88 @@ mod tests {
         }
     }
 
+    /// As tables give them: some single ones, and runs of rising buckets, near each other or not.
+    fn runs() -> impl Strategy<Value = Vec<Vec<(u32, u64)>>> {
+        let first = prop_oneof![0..200u32, 20_000..20_200u32, 0..u32::MAX];
+        let run = (first, prop::collection::vec((1..9u32, 1..9u64), 1..300));
+        let run = run.prop_map(|(first, steps)| {
+            let run = steps.into_iter().scan(first, |bucket, (step, count)| {
+                *bucket = bucket.saturating_add(step);
+                Some((*bucket, count))
+            });
+            run.collect::<Vec<_>>()
+        });
+        let single = (0..100u32, 1..9u64).prop_map(|count| vec![count]);
+        let count = prop_oneof![single, run];
+        prop::collection::vec(count, 0..100)
+    }
+
     proptest! {
-        /// However they come, in whatever parts.
+        /// However they come, in whatever parts, in little memory.
         #[test]
-        fn buckets_hold_what_a_map_holds(
-            counts in prop::collection::vec((0..100u32, 1..9u64), 0..400), cut in 0..400usize,
-        ) {
-            let mut map = std::collections::BTreeMap::new();
-            counts.iter().for_each(|(bucket, count)| *map.entry(*bucket).or_default() += count);
-            let (first, rest) = counts.split_at(cut.min(counts.len()));
+        fn buckets_hold_what_a_map_holds(runs in runs(), cut in any::<prop::sample::Index>()) {
+            let mut map = std::collections::BTreeMap::<u32, u64>::new();
+            for (bucket, count) in runs.iter().flatten() {
+                *map.entry((*bucket).min(BUCKETS - 1)).or_default() += count;
+            }
+            let total = map.values().sum::<u64>();
+            let (first, rest) = runs.split_at(cut.index(runs.len() + 1));
             let mut parts = [first, rest].map(|part| {
                 let mut sum = Durations::default();
-                part.iter().for_each(|(bucket, count)| sum.add_to_bucket(*bucket, *count));
+                part.iter().for_each(|run| {
+                    let added = sum.add_to_buckets(run.iter().copied());
+                    assert_eq!(added, run.iter().map(|(_, count)| count).sum::<u64>());
+                });
                 sum
             });
+            let mut one_by_one = Durations::default();
+            runs.iter().flatten().for_each(|(bucket, count)| one_by_one.add_to_bucket(*bucket, *count));
             let [all, rest] = &mut parts;
             all.absorb(std::mem::take(rest));
-            prop_assert_eq!(all.count, map.values().sum::<u64>());
-            prop_assert!(all.buckets.counts.len() <= UNSETTLED_MIN.max(2 * map.len()));
-            let found = all.buckets.in_order();
-            let found = found.iter().map(|count| (count.bucket(), count.count()));
-            prop_assert_eq!(Vec::from_iter(found), Vec::from_iter(map));
+            for all in [&*all, &one_by_one] {
+                prop_assert_eq!(all.count, total);
+                let listed = all.buckets.listed_in_order();
+                let found = all.buckets.in_order(&listed).filter(|(_, count)| *count > 0);
+                prop_assert!(found.eq(map.iter().map(|(bucket, count)| (*bucket, *count))));
+                let (places, listed) = (all.buckets.places.len(), all.buckets.listed.len());
+                // The last may stand several times in a run.
+                let longest = runs.iter().map(Vec::len).max().unwrap_or(0).max(map.len());
+                prop_assert!(places <= PLACES_MAX * longest, "{} places", places);
+                prop_assert!(listed <= UNSETTLED_MIN.max(2 * map.len()), "{} listed", listed);
+            }
+            prop_assert_eq!(&all.buckets, &one_by_one.buckets);
         }
+    }
+
+    #[test]
+    fn many_in_few_buckets_are_counted_by_place() {
+        let mut all = Durations::default();
+        let run = |buckets: std::ops::Range<u32>| buckets.map(|bucket| (bucket, 2));
+        let places = |all: &Durations| (all.buckets.places.len(), all.buckets.listed.len());
+        let mut check = |buckets, expected| {
+            all.add_to_buckets(run(buckets));
+            assert_eq!(places(&all), expected);
+        };
+        check(5_000..5_400, (400, 0));
+        check(5_100..5_150, (400, 0));
+        // A run goes on behind a gap, or begins before.
+        check(5_500..6_000, (1_000, 0));
+        check(4_900..5_200, (1_100, 0));
+        // What is far away is listed, and what is few.
+        check(40_000..40_100, (1_100, 100));
+        check(6_000..6_020, (1_100, 120));
+        // Until it is many.
+        check(5_900..6_300, (1_400, 100));
+    }
+
+    #[test]
+    fn sums_stop_at_the_largest_value() {
+        let mut all = Durations::default();
+        assert_eq!(all.add_to_buckets([(7, u64::MAX), (7, 1)].into_iter()), u64::MAX);
+        let run = (0..1_000).map(|bucket| (bucket, u64::MAX));
+        assert_eq!(all.add_to_buckets(run.clone()), u64::MAX);
+        assert_eq!(all.add_to_buckets(run), u64::MAX);
+        assert_eq!(all.spread().unwrap().count, u64::MAX);
     }
 
     #[test]

@@ -80,7 +80,7 @@ impl NameTotal {
     pub(crate) fn count_in_buckets(
         &mut self,
         outcome: Outcome,
-        counts: impl Iterator<Item = (u32, u64)>,
+        counts: impl Iterator<Item = (u32, u64)> + Clone,
     ) {
         let count = match outcome {
             Outcome::Lost => counts.fold(0, |sum: u64, (_, count)| sum.saturating_add(count)),
