@@ -301,3 +301,33 @@ fn describe(error: &StreamError) -> String {
         },
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use profiler_core::Timestamp;
+
+    use super::*;
+
+    struct StoppedClock;
+
+    impl AgentClock for StoppedClock {
+        fn now(&self) -> Timestamp {
+            Timestamp::from_unix_ns(500)
+        }
+    }
+
+    #[test]
+    fn a_flush_is_stamped_and_then_says_what_is_new_on_its_stream() {
+        let (mut said, mut heard) = (Said::default(), Said::default());
+        for seq in 1..=3 {
+            let account = Some(v1::Account { accepted_ns: seq, ..Default::default() });
+            let whole = v1::Flush { seq, account, ..Default::default() };
+            let leaves = message(agent_message::Kind::Flush(whole.clone()));
+            let left = finish(leaves, &StoppedClock, &mut said);
+            let Some(agent_message::Kind::Flush(mut flush)) = left.kind else { panic!("{left:?}") };
+            assert_eq!((flush.seq, flush.account.unwrap().accepted_ns), (0, 1));
+            heard.restore(&mut flush);
+            assert_eq!(flush, v1::Flush { sent_at_ns: 500, ..whole });
+        }
+    }
+}

@@ -44,19 +44,21 @@ pub fn encode_cycle(delta: &Delta, range: TimeRange, quantum_ns: u64) -> v1::Cyc
 /// As [`encode_cycle`].
 #[must_use]
 pub fn encode_weights(delta: &Delta, quantum_ns: u64) -> Vec<u64> {
+    if delta.is_empty() {
+        return Vec::new();
+    }
+    let pairs = pairs(delta, quantum_ns);
     let bytes = |bits: &u64| -> usize {
-        let numbers = pairs(delta, quantum_ns).map(|(distance, quanta)| {
-            let (first, more) = numbers_of(distance, quanta, *bits);
+        let numbers = pairs.iter().map(|(distance, quanta)| {
+            let (first, more) = numbers_of(*distance, *quanta, *bits);
             encoded_len_varint(first) + more.map_or(0, encoded_len_varint)
         });
         numbers.sum()
     };
     let bits = BITS_TRIED.into_iter().min_by_key(bytes).expect("some are tried");
-    let mut list = Vec::with_capacity(1 + 2 * delta.entries().len());
-    for (distance, quanta) in pairs(delta, quantum_ns) {
-        if list.is_empty() {
-            list.push(bits);
-        }
+    let mut list = Vec::with_capacity(1 + 2 * pairs.len());
+    list.push(bits);
+    for (distance, quanta) in pairs {
         let (first, more) = numbers_of(distance, quanta, bits);
         list.push(first);
         list.extend(more);
@@ -73,15 +75,16 @@ pub fn weight_bytes_max(before: NodeId, node: NodeId, quanta: u64) -> usize {
 }
 
 /// Distances of places and weights in quanta, in the order of places, which is a delta's own.
-fn pairs(delta: &Delta, quantum_ns: u64) -> impl Iterator<Item = (u64, u64)> {
+fn pairs(delta: &Delta, quantum_ns: u64) -> Vec<(u64, u64)> {
     let mut last = 0;
-    delta.entries().iter().map(move |(node, state, weight)| {
+    let pairs = delta.entries().iter().map(|(node, state, weight)| {
         assert!(weight.is_multiple_of(quantum_ns), "{weight} is not in quanta of {quantum_ns}");
         let place = u64::from(node.0) * STATES + *state as u64;
         let distance = place - last;
         last = place;
         (distance, weight / quantum_ns)
-    })
+    });
+    pairs.collect()
 }
 
 /// What stands for a pair, whose weight is not 0.
