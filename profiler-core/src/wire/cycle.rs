@@ -8,7 +8,7 @@
 //! number of one or two bytes. Where weights are larger than gaps, no bits take less. The sender
 //! takes what is shorter.
 
-use prost::encoding::encoded_len_varint;
+use prost::encoding::{decode_varint, encode_varint, encoded_len_varint};
 
 use super::{WireError, v1};
 use crate::{Delta, NodeId, State, TimeRange, Timestamp};
@@ -43,7 +43,7 @@ pub fn encode_cycle(delta: &Delta, range: TimeRange, quantum_ns: u64) -> v1::Cyc
 /// # Panics
 /// As [`encode_cycle`].
 #[must_use]
-pub fn encode_weights(delta: &Delta, quantum_ns: u64) -> Vec<u64> {
+pub fn encode_weights(delta: &Delta, quantum_ns: u64) -> Vec<u8> {
     if delta.is_empty() {
         return Vec::new();
     }
@@ -55,13 +55,14 @@ pub fn encode_weights(delta: &Delta, quantum_ns: u64) -> Vec<u64> {
         });
         numbers.sum()
     };
-    let bits = BITS_TRIED.into_iter().min_by_key(bytes).expect("some are tried");
-    let mut list = Vec::with_capacity(1 + 2 * pairs.len());
-    list.push(bits);
+    let bits = BITS_TRIED.map(|bits| (bytes(&bits), bits)).into_iter().min();
+    let (bytes, bits) = bits.expect("some are tried");
+    let mut list = Vec::with_capacity(encoded_len_varint(bits) + bytes);
+    encode_varint(bits, &mut list);
     for (distance, quanta) in pairs {
         let (first, more) = numbers_of(distance, quanta, bits);
-        list.push(first);
-        list.extend(more);
+        encode_varint(first, &mut list);
+        more.into_iter().for_each(|more| encode_varint(more, &mut list));
     }
     list
 }
@@ -94,23 +95,34 @@ fn numbers_of(distance: u64, quanta: u64, bits: u64) -> (u64, Option<u64>) {
     (distance << bits | low, (low == most).then(|| quanta - 1 - most))
 }
 
-/// Distances and weights in quanta of any list; no weight where it is missing or beyond 64 bits.
-fn read(list: &[u64]) -> impl Iterator<Item = (u64, Option<u64>)> {
-    let (bits, rest) = list.split_first().map_or((0, list), |(bits, rest)| (*bits, rest));
-    let bits = bits.min(BITS_MAX);
-    let (most, mut rest) = ((1 << bits) - 1, rest.iter());
+/// Distances and weights in quanta of any list; no weight where it is missing, beyond 64 bits, or
+/// cannot be read, and a distance that leads nowhere where that cannot.
+fn read(mut list: &[u8]) -> impl Iterator<Item = (u64, Option<u64>)> {
+    let bits = next(&mut list).unwrap_or(0).min(BITS_MAX);
+    let most = (1 << bits) - 1;
     std::iter::from_fn(move || {
-        let first = rest.next()?;
+        if list.is_empty() {
+            return None;
+        }
+        let Some(first) = next(&mut list) else { return Some((u64::MAX, None)) };
         let low = first & most;
-        let more = if low == most { rest.next().copied() } else { Some(0) };
-        let quanta = more.and_then(|more| more.checked_add(low + 1));
-        Some((first >> bits, quanta))
+        let more = if low == most { next(&mut list) } else { Some(0) };
+        Some((first >> bits, more.and_then(|more| more.checked_add(low + 1))))
     })
+}
+
+/// The next number; `None`, and the end of the list, if there is none.
+fn next(list: &mut &[u8]) -> Option<u64> {
+    let number = decode_varint(list).ok();
+    if number.is_none() {
+        *list = &[];
+    }
+    number
 }
 
 /// Sum of the weights of a list, in quanta, wrapping around; of any list, so that both ends of a
 /// stream reckon alike.
-pub(super) fn sum_of_quanta(list: &[u64]) -> u64 {
+pub(super) fn sum_of_quanta(list: &[u8]) -> u64 {
     read(list).fold(0, |sum, (_, quanta)| sum.wrapping_add(quanta.unwrap_or(0)))
 }
 
@@ -121,19 +133,6 @@ pub(super) fn sum_of_quanta(list: &[u64]) -> u64 {
 /// If the range is empty or reversed, the quantum is 0, a node is outside the tree, or the weights
 /// or their sum exceed 64 bits.
 pub fn decode_cycle(cycle: &v1::Cycle, node_count: u32) -> Result<(TimeRange, Delta), WireError> {
-    decode_cycle_moved(cycle, node_count, |node| node)
-}
-
-/// As [`decode_cycle`], with the weights at the nodes of another tree that `to` gives: what meets there
-/// is added up, and sorted only once.
-///
-/// # Errors
-/// As [`decode_cycle`]. `to` sees only nodes inside the tree.
-pub fn decode_cycle_moved(
-    cycle: &v1::Cycle,
-    node_count: u32,
-    to: impl Fn(NodeId) -> NodeId,
-) -> Result<(TimeRange, Delta), WireError> {
     let start = Timestamp::from_unix_ns(cycle.start_ns);
     let stop = Timestamp::from_unix_ns(cycle.stop_ns);
     let range = TimeRange::new(start, stop).ok_or(WireError::Invalid {
@@ -145,7 +144,7 @@ pub fn decode_cycle_moved(
         let what = "the cycle's quantum_ns";
         return Err(WireError::Invalid { what, value: 0, allowed: "above 0" });
     }
-    Ok((range, decode_weights(&cycle.samples, cycle.quantum_ns, (node_count, to))?))
+    Ok((range, decode_weights(&cycle.samples, cycle.quantum_ns, node_count)?))
 }
 
 /// Decodes the time of threads of a cycle, over a tree of `node_count` nodes (with the root).
@@ -153,19 +152,16 @@ pub fn decode_cycle_moved(
 /// # Errors
 /// As [`decode_cycle`].
 pub fn decode_threads(cycle: &v1::Cycle, node_count: u32) -> Result<Delta, WireError> {
-    decode_weights(&cycle.threads, cycle.quantum_ns, (node_count, |node| node))
+    decode_weights(&cycle.threads, cycle.quantum_ns, node_count)
 }
 
-fn decode_weights(
-    list: &[u64],
-    quantum_ns: u64,
-    (node_count, to): (u32, impl Fn(NodeId) -> NodeId),
-) -> Result<Delta, WireError> {
-    if let Some(bits) = list.first().filter(|bits| **bits > BITS_MAX) {
-        let (what, value) = ("the number of bits of a cycle's weights", i128::from(*bits));
+fn decode_weights(list: &[u8], quantum_ns: u64, node_count: u32) -> Result<Delta, WireError> {
+    if let Some(bits) = next(&mut &*list).filter(|bits| *bits > BITS_MAX) {
+        let (what, value) = ("the number of bits of a cycle's weights", i128::from(bits));
         return Err(WireError::Invalid { what, value, allowed: "at most 7" });
     }
-    let mut entries = Vec::with_capacity(list.len());
+    // Most take two bytes.
+    let mut entries = Vec::with_capacity(list.len() / 2);
     let (mut place, mut total) = (0u64, 0u128);
     for (distance, quanta) in read(list) {
         place = place.saturating_add(distance);
@@ -182,7 +178,7 @@ fn decode_weights(
         let nanoseconds = nanoseconds.ok_or(WireError::Weight { node })?;
         total += u128::from(nanoseconds);
         let id = NodeId(u32::try_from(node).expect("it is below node_count"));
-        entries.push((to(id), State::ALL[state as usize], nanoseconds));
+        entries.push((id, State::ALL[state as usize], nanoseconds));
     }
     // Sums saturate, which for more than an agent could ever count would be weight lost unseen.
     if total > u128::from(u64::MAX) {
@@ -222,12 +218,13 @@ mod tests {
 
         #[test]
         fn arbitrary_lists_are_read_whole_or_refused(
-            samples in list(),
+            list in list(),
             quantum_ns in prop_oneof![0..3u64, any::<u64>()],
             start_ns in any::<i64>(), stop_ns in any::<i64>(),
             node_count in prop_oneof![0..200u32, any::<u32>()],
         ) {
-            let model = model(&samples);
+            let model = model(&list);
+            let samples = bytes_of(&list);
             let cycle = v1::Cycle { start_ns, stop_ns, quantum_ns, samples, ..Default::default() };
             if let Ok((range, delta)) = decode_cycle(&cycle, node_count) {
                 prop_assert_eq!((range.start().unix_ns(), range.stop().unix_ns()), (start_ns, stop_ns));
@@ -244,6 +241,12 @@ mod tests {
             // Both ends reckon with it before it is checked.
             let _ = sum_of_quanta(&cycle.samples);
         }
+    }
+
+    fn bytes_of(list: &[u64]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        list.iter().for_each(|number| encode_varint(*number, &mut bytes));
+        bytes
     }
 
     /// What a list says, by place; `None` if it says nothing.
@@ -280,7 +283,7 @@ mod tests {
 
     #[test]
     fn a_broken_list_is_refused() {
-        let check = |list: &[u64], expected: &str| {
+        let check_bytes = |list: &[u8], expected: &str| {
             let quantum_ns = 1 << 40;
             for of_threads in [false, true] {
                 let [samples, threads] = match of_threads {
@@ -293,6 +296,7 @@ mod tests {
                 assert_eq!(decoded.unwrap_err().to_string(), expected);
             }
         };
+        let check = |list: &[u64], expected| check_bytes(&bytes_of(list), expected);
         let weight = "the weight of node 1 is missing, or exceeds 64 bits of nanoseconds";
         check(&[0, 7], weight);
         check(&[0, 7, 1 << 24], weight);
@@ -307,6 +311,8 @@ mod tests {
         check(&[5, 7 << 5, 3], distance);
         let sum = "the sum of the cycle's weights is 18446745173221179392; it must be small enough \
                    for 64 bits of nanoseconds";
+        check_bytes(&[0, 0x80], "node 2635249153387078802 is outside its table of 9");
+        check_bytes(&[0, 7, 0x80], weight);
         check(&[0, 7, (1 << 23) - 1, 1, (1 << 23) - 1, 7, 0], sum);
     }
 
@@ -316,7 +322,7 @@ mod tests {
             let entries = entries.iter().map(|(node, state, time)| (NodeId(*node), *state, *time));
             encode_cycle(&entries.collect(), range(), 10).samples
         };
-        assert_eq!(encoded(&[]), []);
+        assert_eq!(encoded(&[]), bytes_of(&[]));
         // Small weights stand with their distances; one of 32 quanta is the first that does not.
         let small = [
             (1, State::Cpu, 10),
@@ -324,10 +330,10 @@ mod tests {
             (1, State::Lock, 310),
             (2, State::Cpu, 320),
         ];
-        assert_eq!(encoded(&small), [5, 7 << 5, 1 << 5, 1 << 5 | 30, 5 << 5 | 31, 0]);
+        assert_eq!(encoded(&small), bytes_of(&[5, 7 << 5, 1 << 5, 1 << 5 | 30, 5 << 5 | 31, 0]));
         // Large ones do not, and would only take bits from the distances.
         let large = [(10, State::Cpu, 1_000), (20, State::Cpu, 1_000)];
-        assert_eq!(encoded(&large), [0, 70, 99, 70, 99]);
+        assert_eq!(encoded(&large), bytes_of(&[0, 70, 99, 70, 99]));
     }
 
     #[test]

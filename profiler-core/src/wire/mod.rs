@@ -13,10 +13,7 @@ mod task;
 #[rustfmt::skip]
 pub mod v1;
 
-pub use cycle::{
-    decode_cycle, decode_cycle_moved, decode_threads, encode_cycle, encode_weights,
-    weight_bytes_max,
-};
+pub use cycle::{decode_cycle, decode_threads, encode_cycle, encode_weights, weight_bytes_max};
 pub use dictionary::{Marks, Translation, dictionary_since};
 pub use entries::check_entries;
 pub use live::{

@@ -129,7 +129,7 @@ mod tests {
     }
 
     fn cycle() -> impl Strategy<Value = v1::Cycle> {
-        let list = prop::collection::vec(number(), 0..9);
+        let list = prop::collection::vec(any::<u8>(), 0..9);
         (time(), time(), 1..4u64, list, prop::array::uniform3(number())).prop_map(
             |(start_ns, stop_ns, quantum_ns, samples, [ticks, ticks_expected, ticks_saved])| {
                 let threads = samples.clone();

@@ -222,16 +222,16 @@ pub struct Cycle {
     /// stream, 0: as in the cycle before.
     #[prost(uint64, tag = "3")]
     pub quantum_ns: u64,
-    /// Weights by node and state. First a number of bits, at most 7. Then for each pair, in rising order
+    /// Weights by node and state, in varints: first a number of bits, at most 7. Then for each pair, in rising order
     /// of its place, which is 7 × node + state (cpu 0, runnable 1, and by the kind of system call waits:
     /// lock 2, sleep 3, network 4, disk 5, other 6): the distance of its place from the one before (of
     /// the first from 0), shifted left by the bits; in these stands its weight in quanta less 1, or, if
     /// that is not below the largest number of so many bits, that number, and the rest comes next.
-    #[prost(uint64, repeated, tag = "4")]
-    pub samples: ::prost::alloc::vec::Vec<u64>,
+    #[prost(bytes = "vec", tag = "4")]
+    pub samples: ::prost::alloc::vec::Vec<u8>,
     /// The same time once more, by thread: nodes are paths of task, phase (if any) and thread.
-    #[prost(uint64, repeated, tag = "5")]
-    pub threads: ::prost::alloc::vec::Vec<u64>,
+    #[prost(bytes = "vec", tag = "5")]
+    pub threads: ::prost::alloc::vec::Vec<u8>,
     /// Ticks that the sampler made; those that the interval asks for; and of these, those that it left
     /// out on purpose, to stay within its budget. Those that were made differ from those asked for, and
     /// are taken from them.
