@@ -159,6 +159,17 @@ impl<'a> Part<'a> {
         Part { task, state, quantum_ns, bytes }
     }
 
+    /// Appends the entries, as [`Part::entries`] has them.
+    pub(crate) fn add_to(self, sums: &mut Vec<(NodeId, u64)>) {
+        let Part { task: NodeId(mut node), quantum_ns, mut bytes, .. } = self;
+        while !bytes.is_empty() {
+            let gap = varint(&mut bytes).expect(OURS);
+            node += u32::try_from(gap).expect(OURS);
+            let quanta = varint(&mut bytes).expect(OURS);
+            sums.push((NodeId(node), quanta * quantum_ns));
+        }
+    }
+
     /// Nodes, rising, and their nanoseconds; none is 0.
     pub(crate) fn entries(self) -> impl Iterator<Item = (NodeId, u64)> + 'a {
         self.checked_entries().map(|entry| entry.expect(OURS))
@@ -269,6 +280,9 @@ mod tests {
                 prop_assert_eq!(bytes.len(), part.written_bytes());
                 let same = Part::read((part.task, part.state), &bytes);
                 prop_assert!(same.entries().eq(part.entries()));
+                let mut sums = Vec::new();
+                same.add_to(&mut sums);
+                prop_assert!(part.entries().eq(sums));
             }
             prop_assert_eq!(packed.total_ns(), sums.total().total_ns());
             prop_assert_eq!(Packed::decode(quantum_ns, packed.bytes()), Ok(expected));

@@ -199,12 +199,21 @@ impl<'a> TierWriter<'a> {
     }
 
     pub(super) fn push(&mut self, fields: Fields, value: u64) -> Result<(), StoreError> {
+        self.push_nodes(fields, &[(NodeId(fields.node), value)])
+    }
+
+    /// As [`SegmentWriter::push_nodes`].
+    pub(super) fn push_nodes(
+        &mut self,
+        fields: Fields,
+        sums: &[(NodeId, u64)],
+    ) -> Result<(), StoreError> {
         let partition = fields.ts.0 / self.tier.periods_in_file();
         let is_other = self.partition.replace(partition).is_some_and(|last| last != partition);
         if is_other || self.writer.bytes() > SEALED_FILE_BYTES {
             self.end_file()?;
         }
-        self.writer.push(fields, value);
+        self.writer.push_nodes(fields, sums);
         Ok(())
     }
 

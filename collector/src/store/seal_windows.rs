@@ -219,13 +219,9 @@ impl Parts {
         groups.into_iter().map(|(_, of_task)| of_task).collect()
     }
 
-    fn entries(
-        &self,
-        task: NodeId,
-        part: &PlacedPart,
-    ) -> impl Iterator<Item = (NodeId, u64)> + use<'_> {
+    fn part(&self, task: NodeId, part: &PlacedPart) -> Part<'_> {
         let bytes = &self.bytes[part.at as usize..][..part.length as usize];
-        Part::read((task, part.order.state()), bytes).entries()
+        Part::read((task, part.order.state()), bytes)
     }
 }
 
@@ -244,8 +240,8 @@ struct Writers<'a> {
     totals: Option<TierWriter<'a>>,
     over_workers: Option<TierWriter<'a>>,
     /// Over all workers, of one task and period, by state and node.
-    all: FxHashMap<(u8, u32), u64>,
-    /// Room for what several windows counted, by node.
+    all: FxHashMap<(u8, NodeId), u64>,
+    /// Of one worker's task, period and state, by node.
     sums: Vec<(NodeId, u64)>,
 }
 
@@ -278,38 +274,31 @@ impl<'a> Writers<'a> {
             for parts in parts.chunk_by(|a, b| a.order == b.order) {
                 let (worker, state) = (parts[0].order.worker(), parts[0].order.state());
                 let fields = Fields { ts, task, worker, kind: state as u8, node: 0 };
-                match parts {
-                    [part] => self.write(fields, room.entries(task, part))?,
-                    parts => {
-                        let mut sums = std::mem::take(&mut self.sums);
-                        sums.extend(parts.iter().flat_map(|part| room.entries(task, part)));
-                        sum_by_node(&mut sums);
-                        self.write(fields, sums.drain(..))?;
-                        self.sums = sums;
-                    }
+                self.sums.clear();
+                parts.iter().for_each(|part| room.part(task, part).add_to(&mut self.sums));
+                if parts.len() > 1 {
+                    sum_by_node(&mut self.sums);
                 }
+                self.write(fields)?;
             }
             self.end_period(Fields { ts, task, worker: WorkerNumber::ALL, kind: 0, node: 0 })?;
         }
         Ok(())
     }
 
-    /// Writes the sums of one worker's task, period and state, by rising node.
-    fn write(
-        &mut self,
-        fields: Fields,
-        sums: impl Iterator<Item = (NodeId, u64)>,
-    ) -> Result<(), StoreError> {
-        let mut total = 0u64;
-        for (node, value) in sums {
-            total = total.saturating_add(value);
-            if self.over_workers.is_some() {
-                let sum = self.all.entry((fields.kind, node.0)).or_default();
-                *sum = sum.saturating_add(value);
+    /// Writes the sums of one worker's task, period and state.
+    fn write(&mut self, fields: Fields) -> Result<(), StoreError> {
+        if self.over_workers.is_some() {
+            for (node, value) in &self.sums {
+                let sum = self.all.entry((fields.kind, *node)).or_default();
+                *sum = sum.saturating_add(*value);
             }
-            self.rows.push(Fields { node: node.0, ..fields }, value)?;
         }
-        self.totals.iter_mut().try_for_each(|totals| totals.push(fields, total))
+        if let Some(totals) = &mut self.totals {
+            let values = self.sums.iter().map(|(_, value)| *value);
+            totals.push(fields, values.fold(0, u64::saturating_add))?;
+        }
+        self.rows.push_nodes(fields, &self.sums)
     }
 
     /// Writes the sums over all workers of a task and period.
@@ -318,7 +307,7 @@ impl<'a> Writers<'a> {
         let mut sums: Vec<_> = self.all.drain().collect();
         sums.sort_unstable_by_key(|(place, _)| *place);
         for ((kind, node), value) in sums {
-            over_workers.push(Fields { kind, node, ..fields }, value)?;
+            over_workers.push(Fields { kind, node: node.0, ..fields }, value)?;
         }
         Ok(())
     }

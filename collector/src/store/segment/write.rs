@@ -1,5 +1,7 @@
 //! Writing a counting table's file from rows in order.
 
+use std::iter::repeat_n;
+
 use bytes::Bytes;
 use parquet::column::writer::{get_column_writer, get_typed_column_writer};
 use parquet::data_type::{DataType, Int32Type, Int64Type};
@@ -59,13 +61,13 @@ struct Columns {
 }
 
 impl Columns {
-    fn push(&mut self, fields: Fields, value: u64) {
-        self.ts.push(fields.ts.0);
-        self.task.push(fields.task.0.cast_signed());
-        self.worker.push(fields.worker.0.cast_signed());
-        self.kind.push(fields.kind.into());
-        self.node.push(fields.node.cast_signed());
-        self.value.push(value.cast_signed());
+    fn push(&mut self, fields: Fields, sums: &[(NodeId, u64)]) {
+        self.ts.extend(repeat_n(fields.ts.0, sums.len()));
+        self.task.extend(repeat_n(fields.task.0.cast_signed(), sums.len()));
+        self.worker.extend(repeat_n(fields.worker.0.cast_signed(), sums.len()));
+        self.kind.extend(repeat_n(i32::from(fields.kind), sums.len()));
+        self.node.extend(sums.iter().map(|(node, _)| node.0.cast_signed()));
+        self.value.extend(sums.iter().map(|(_, value)| value.cast_signed()));
     }
 
     fn drain(&mut self, count: usize) {
@@ -128,20 +130,30 @@ impl SegmentWriter {
 
     /// Adds a row, which must come after the one before in the order of [`Key`].
     pub(crate) fn push(&mut self, fields: Fields, value: u64) {
+        self.push_nodes(fields, &[(NodeId(fields.node), value)]);
+    }
+
+    /// Adds rows that differ in nothing but their nodes, which rise: `fields` without its own. They must
+    /// come after the row before.
+    pub(crate) fn push_nodes(&mut self, fields: Fields, sums: &[(NodeId, u64)]) {
         let count = self.rows.ts.len();
+        debug_assert!(sums.is_sorted_by(|a, b| a.0 < b.0), "{sums:?}");
         debug_assert!(
-            count == 0 || self.rows.key(count - 1, self.tier) < Some(Key::new(self.tier, fields)),
-            "{:?} comes after {fields:?}",
-            self.rows.key(count - 1, self.tier),
+            sums.iter().take(1).all(|(node, _)| {
+                let key = Key::new(self.tier, Fields { node: node.0, ..fields });
+                count == 0 || self.rows.key(count - 1, self.tier) < Some(key)
+            }),
+            "{fields:?} {sums:?} does not come after the row before"
         );
         let group = |ts: u32| ts / self.tier.periods_in_group();
         if self.rows.ts.last().is_some_and(|last| group(*last) != group(fields.ts.0)) {
             self.group_at = count;
         }
-        self.rows.push(fields, value);
-        if count + 1 > GROUP_ROWS_TARGET && self.group_at > 0 {
+        self.rows.push(fields, sums);
+        if self.rows.ts.len() > GROUP_ROWS_TARGET && self.group_at > 0 {
             self.flush(self.group_at);
-        } else if count + 1 == GROUP_ROWS_MAX {
+        }
+        while self.rows.ts.len() >= GROUP_ROWS_MAX {
             self.flush(GROUP_ROWS_MAX);
         }
     }
