@@ -195,7 +195,7 @@ pub const QUERIES_WAITING_MAX: usize = 64;
 /// How often what is in memory becomes tables.
 pub const SEAL_EVERY: Duration = Duration::from_secs(60);
 
-/// Bytes in memory at which they become tables sooner. Sealing takes about three times as much.
+/// Bytes in memory at which they become tables sooner. A sealing takes about twice as much again.
 pub const UNSEALED_BYTES_MAX: usize = 48 << 20;
 
 /// Bytes in memory at which streams wait for a sealing before they take more in: it steps back behind

@@ -6,6 +6,9 @@ use profiler_core::{NodeId, State};
 use prost::bytes::BufMut;
 use prost::encoding::{decode_varint, encode_varint, encoded_len_varint};
 
+/// A node of the collector's tree, and its nanoseconds in a state.
+pub(crate) type Entry = (NodeId, State, u64);
+
 /// Nanoseconds by node of the collector's tree and state, each such pair once, in the order in which
 /// tables have them: by task, state and node.
 ///
@@ -53,11 +56,11 @@ impl Packed {
     /// # Panics
     /// If a weight is not a multiple of `quantum_ns`: the rest would be lost.
     pub(crate) fn of(
-        entries: impl IntoIterator<Item = (NodeId, State, u64)>,
+        entries: impl IntoIterator<Item = Entry>,
         quantum_ns: u64,
         task_of: impl Fn(NodeId) -> NodeId,
     ) -> Packed {
-        let key = |(node, state, nanoseconds): (NodeId, State, u64)| {
+        let key = |(node, state, nanoseconds): Entry| {
             assert!(nanoseconds.is_multiple_of(quantum_ns), "{nanoseconds} of {quantum_ns}");
             (key_of(task_of(node), state, node), nanoseconds / quantum_ns)
         };
@@ -96,10 +99,7 @@ impl Packed {
     ///
     /// # Errors
     /// If these are no such bytes, or the weights or their sum exceed 64 bits.
-    pub(crate) fn decode(
-        quantum_ns: u64,
-        bytes: &[u8],
-    ) -> Result<Vec<(NodeId, State, u64)>, WireError> {
+    pub(crate) fn decode(quantum_ns: u64, bytes: &[u8]) -> Result<Vec<Entry>, WireError> {
         let mut entries = Vec::new();
         let mut total = 0u64;
         if quantum_ns == 0 && !bytes.is_empty() {
@@ -123,7 +123,7 @@ impl Packed {
     }
 
     /// All entries, by part.
-    pub(crate) fn entries(&self) -> impl Iterator<Item = (NodeId, State, u64)> {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = Entry> {
         self.parts().flat_map(|part| {
             part.entries().map(move |(node, nanoseconds)| (node, part.state, nanoseconds))
         })

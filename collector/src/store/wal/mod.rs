@@ -19,6 +19,7 @@ mod record;
 #[cfg(test)]
 pub(crate) mod sim;
 mod told;
+mod window;
 mod writer;
 
 use std::io;

@@ -7,16 +7,12 @@ use std::sync::Arc;
 use profiler_core::wire::{
     WireError, decode_detail, decode_records, encode_detail, encode_records, v1,
 };
-use profiler_core::{
-    Epoch, NodeId, Outcome, Records, State, TaskId, TaskRecord, Ticks, TimeRange, Timestamp,
-    WorkerId,
-};
+use profiler_core::{Epoch, NodeId, Outcome, Records, TaskId, TaskRecord, Timestamp, WorkerId};
 use prost::Message as _;
 use rustc_hash::FxHashMap;
 
 use super::told::{MarkedRun, Told};
-use crate::hot::StoredWindow;
-use crate::packed::Packed;
+use super::window::LoggedWindow;
 use crate::session::{Checked, Greeting};
 
 /// Why the bytes of a good frame are no record.
@@ -133,53 +129,6 @@ pub(crate) struct Flush {
     pub(crate) told: Option<Told>,
 }
 
-/// A window, its weights as it keeps them itself.
-#[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct LoggedWindow {
-    #[prost(sint64, tag = "1")]
-    pub(crate) start_ns: i64,
-    #[prost(sint64, tag = "2")]
-    pub(crate) stop_ns: i64,
-    /// Its start by the agent's clock.
-    #[prost(sint64, tag = "3")]
-    pub(crate) raw_start_ns: i64,
-    #[prost(uint64, tag = "4")]
-    pub(crate) ticks: u64,
-    #[prost(uint64, tag = "5")]
-    pub(crate) ticks_expected: u64,
-    #[prost(uint64, tag = "6")]
-    pub(crate) ticks_saved: u64,
-    #[prost(uint64, tag = "7")]
-    pub(crate) quantum_ns: u64,
-    /// As [`Packed`] has them.
-    #[prost(bytes = "vec", tag = "8")]
-    pub(crate) samples: Vec<u8>,
-    #[prost(bytes = "vec", tag = "9")]
-    pub(crate) threads: Vec<u8>,
-}
-
-impl LoggedWindow {
-    fn of(stored: &StoredWindow) -> LoggedWindow {
-        LoggedWindow {
-            start_ns: stored.range.start().unix_ns(),
-            stop_ns: stored.range.stop().unix_ns(),
-            raw_start_ns: stored.raw_start.unix_ns(),
-            ticks: stored.ticks.made,
-            ticks_expected: stored.ticks.expected,
-            ticks_saved: stored.ticks.saved,
-            quantum_ns: stored.samples.quantum_ns(),
-            samples: stored.samples.bytes().to_vec(),
-            threads: stored.threads.bytes().to_vec(),
-        }
-    }
-
-    /// The entries of samples and of threads.
-    fn entries(&self) -> Result<[Vec<(NodeId, State, u64)>; 2], WireError> {
-        let decoded = |bytes: &[u8]| Packed::decode(self.quantum_ns, bytes);
-        Ok([decoded(&self.samples)?, decoded(&self.threads)?])
-    }
-}
-
 /// A row of the ledger.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct LoggedTask {
@@ -290,31 +239,10 @@ impl Flush {
     ) -> Result<Checked, RecordError> {
         let clock = self.clock.ok_or(WireError::Missing { what: "the flush's clock" })?;
         let account = self.account.ok_or(WireError::Missing { what: "the flush's account" })?;
-        let window = self.window.map(|logged| {
-            let [start, stop] = [logged.start_ns, logged.stop_ns].map(Timestamp::from_unix_ns);
-            // Nodes that a damaged log no longer tells of may stand below another task by now.
-            let [samples, threads] =
-                logged.entries()?.map(|entries| Packed::of(entries, logged.quantum_ns, &task_of));
-            Ok::<_, WireError>(StoredWindow {
-                worker: worker.clone(),
-                range: TimeRange::new(start, stop).ok_or(WireError::Invalid {
-                    what: "the window's stop - start",
-                    value: i128::from(logged.stop_ns) - i128::from(logged.start_ns),
-                    allowed: "above 0",
-                })?,
-                samples,
-                epoch: Epoch(self.epoch),
-                raw_start: Timestamp::from_unix_ns(logged.raw_start_ns),
-                clock_error_ns: clock.error_ns,
-                ticks: Ticks {
-                    made: logged.ticks,
-                    expected: logged.ticks_expected,
-                    saved: logged.ticks_saved,
-                },
-                threads,
-            })
-        });
-        let window = window.transpose()?;
+        let stored = |window: LoggedWindow| {
+            window.stored(worker, (Epoch(self.epoch), clock.error_ns), &task_of)
+        };
+        let window = self.window.map(stored).transpose()?;
         let names: Vec<Arc<str>> = self.names.into_iter().map(Into::into).collect();
         let tasks = self.tasks.into_iter().map(|task| task.record(&names));
         let tasks = tasks.collect::<Result<_, _>>()?;
@@ -432,12 +360,14 @@ impl Hello {
 #[cfg(test)]
 mod tests {
     use profiler_core::{
-        Direction, Expected, PhaseInterval, Resource, ResourceSample, Run, RunId, TaskDetail,
-        TaskTotals, TransferId, TransferRecord,
+        Direction, Expected, PhaseInterval, Resource, ResourceSample, Run, RunId, State,
+        TaskDetail, TaskTotals, Ticks, TimeRange, TransferId, TransferRecord,
     };
     use proptest::prelude::*;
 
     use super::*;
+    use crate::hot::StoredWindow;
+    use crate::packed::Packed;
 
     fn task() -> impl Strategy<Value = TaskRecord> {
         let text = || "[a-c]{0,3}".prop_map(|text: String| Arc::<str>::from(text));

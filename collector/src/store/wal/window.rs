@@ -1,0 +1,86 @@
+//! A window in the log.
+
+use profiler_core::wire::WireError;
+use profiler_core::{Epoch, NodeId, Ticks, TimeRange, Timestamp, WorkerId};
+
+use crate::hot::StoredWindow;
+use crate::packed::{Entry, Packed};
+
+/// A window, its weights as it keeps them itself.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct LoggedWindow {
+    #[prost(sint64, tag = "1")]
+    pub(crate) start_ns: i64,
+    #[prost(sint64, tag = "2")]
+    pub(crate) stop_ns: i64,
+    /// Its start by the agent's clock.
+    #[prost(sint64, tag = "3")]
+    pub(crate) raw_start_ns: i64,
+    #[prost(uint64, tag = "4")]
+    pub(crate) ticks: u64,
+    #[prost(uint64, tag = "5")]
+    pub(crate) ticks_expected: u64,
+    #[prost(uint64, tag = "6")]
+    pub(crate) ticks_saved: u64,
+    #[prost(uint64, tag = "7")]
+    pub(crate) quantum_ns: u64,
+    /// As [`Packed`] has them.
+    #[prost(bytes = "vec", tag = "8")]
+    pub(crate) samples: Vec<u8>,
+    #[prost(bytes = "vec", tag = "9")]
+    pub(crate) threads: Vec<u8>,
+}
+
+impl LoggedWindow {
+    pub(super) fn of(stored: &StoredWindow) -> LoggedWindow {
+        LoggedWindow {
+            start_ns: stored.range.start().unix_ns(),
+            stop_ns: stored.range.stop().unix_ns(),
+            raw_start_ns: stored.raw_start.unix_ns(),
+            ticks: stored.ticks.made,
+            ticks_expected: stored.ticks.expected,
+            ticks_saved: stored.ticks.saved,
+            quantum_ns: stored.samples.quantum_ns(),
+            samples: stored.samples.bytes().to_vec(),
+            threads: stored.threads.bytes().to_vec(),
+        }
+    }
+
+    /// The entries of samples and of threads.
+    pub(super) fn entries(&self) -> Result<[Vec<Entry>; 2], WireError> {
+        let decoded = |bytes: &[u8]| Packed::decode(self.quantum_ns, bytes);
+        Ok([decoded(&self.samples)?, decoded(&self.threads)?])
+    }
+
+    /// The window of that worker's life. Nodes that a damaged log no longer tells of may stand below
+    /// another task by now, so it is packed anew.
+    pub(super) fn stored(
+        self,
+        worker: &WorkerId,
+        (epoch, clock_error_ns): (Epoch, u64),
+        task_of: impl Fn(NodeId) -> NodeId,
+    ) -> Result<StoredWindow, WireError> {
+        let [start, stop] = [self.start_ns, self.stop_ns].map(Timestamp::from_unix_ns);
+        let range = TimeRange::new(start, stop).ok_or(WireError::Invalid {
+            what: "the window's stop - start",
+            value: i128::from(self.stop_ns) - i128::from(self.start_ns),
+            allowed: "above 0",
+        })?;
+        let packed = |entries| Packed::of(entries, self.quantum_ns, &task_of);
+        let [samples, threads] = self.entries()?.map(packed);
+        Ok(StoredWindow {
+            worker: worker.clone(),
+            range,
+            samples,
+            epoch,
+            raw_start: Timestamp::from_unix_ns(self.raw_start_ns),
+            clock_error_ns,
+            ticks: Ticks {
+                made: self.ticks,
+                expected: self.ticks_expected,
+                saved: self.ticks_saved,
+            },
+            threads,
+        })
+    }
+}
