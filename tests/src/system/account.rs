@@ -211,31 +211,33 @@ fn check_transfers(collector: &Collector, logs: &[Log]) {
     }
 }
 
-/// Threads that were there all the time have all of it, to a percent.
+/// Threads have all the time in which they were there, to a percent, from their first task to their
+/// last, and no more than there was. Of the whole run: what a running thread owes at the end of a cycle,
+/// up to a second on a busy machine, is of the next one.
 fn check_budget(collector: &Collector, logs: &[Log]) {
-    let starts = logs.iter().flat_map(|log| &log.events).map(|event| event.start_ns.0);
-    let from_s = starts.min().unwrap() / 1_000_000_000 + 4;
-    let to_s = from_s + 5;
     for log in logs {
         let worker = &log.worker;
-        let path = format!("/api/v1/budget?from={from_s}&to={to_s}&worker={worker}");
-        let budget = collector.json(&path);
+        let budget = collector.json(&format!("/api/v1/budget?from=-1h&worker={worker}"));
         let elapsed_ns = budget["elapsed_ns"].as_u64().unwrap();
-        assert!(elapsed_ns.abs_diff(5_000_000_000) < 1_100_000_000, "{elapsed_ns}");
-        let threads = budget["threads"].as_array().unwrap();
-        let roles = ["qr", "pipeline", "qr-0", "qr-1", "pipeline-0", "pipeline-1", "serve"];
-        let roles =
-            threads.iter().filter(|thread| roles.iter().any(|role| thread["thread"] == *role));
+        let mut there_ns: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+        for event in &log.events {
+            let thread = u64::try_from(event.thread_id).unwrap();
+            let (from, to) = there_ns.entry(thread).or_insert((u64::MAX, 0));
+            (*from, *to) = (event.start_ns.1.min(*from), event.stop_ns.0.max(*to));
+        }
         let mut count = 0;
-        for thread in roles {
+        for thread in budget["threads"].as_array().unwrap() {
             let parts = thread["parts"].as_array().unwrap().iter();
             let sum_ns: u64 = parts.map(|part| part["time_ns"].as_u64().unwrap()).sum();
             assert_eq!(thread["total_ns"].as_u64(), Some(sum_ns), "{thread}");
-            let off = sum_ns.abs_diff(elapsed_ns);
-            assert!(off * 100 <= elapsed_ns, "{sum_ns} of {elapsed_ns} in {thread}");
-            count += 1;
+            assert!(sum_ns * 100 <= elapsed_ns * 101, "{sum_ns} of {elapsed_ns} in {thread}");
+            let id = thread["thread_id"].as_u64();
+            let Some((from, to)) = id.and_then(|id| there_ns.get(&id)) else { continue };
+            let least_ns = to - from;
+            assert!(sum_ns * 100 >= least_ns * 99, "{sum_ns} of {least_ns} in {thread}");
+            count += u32::from(least_ns > 8_000_000_000);
         }
-        assert!(count >= 3, "{worker} has its threads: {budget}");
+        assert!(count >= 3, "{worker} has {count} threads that work from start to end: {budget}");
     }
 }
 
