@@ -248,7 +248,7 @@ fn check_commands(collector: &Collector) {
         (vec!["budget"], vec!["TASK", "PHASE", "execute", "transfer"]),
         (vec!["budget", "--by", "thread"], vec!["THREAD", "pipeline-0"]),
         (vec!["transfers"], vec!["outgoing", "matrix", "worker-1"]),
-        (vec!["transfers", "--rows"], vec!["BYTES", "answer"]),
+        (vec!["transfers", "--rows", "--type", "answer"], vec!["BYTES", "answer"]),
         (vec!["resources", "--measure", "process_memory"], vec!["process_memory", "worker-3"]),
         (vec!["tasks", "--summary"], vec!["compress"]),
         (vec!["profile", "--phases", "--task", "exchange"], vec![""]),

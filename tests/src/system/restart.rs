@@ -1,6 +1,8 @@
 //! A collector that keeps its data, killed and started again: what it acknowledged is there, once, and
 //! its agents go on.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use crate::harness::{Collector, Worker, alone, emberline, number, wait_for};
@@ -11,13 +13,24 @@ fn total_ns(collector: &Collector) -> u64 {
     number(&profile["totals"], "total_ns")
 }
 
-fn stored_ns(collector: &Collector) -> u64 {
-    let stored = |epoch: &Value| number(&epoch["account"], "stored_ns");
-    collector.epochs().iter().map(stored).sum()
+/// By epoch.
+type Stored = BTreeMap<String, u64>;
+
+fn stored(collector: &Collector) -> Stored {
+    let of = |epoch: &Value| (epoch["epoch"].to_string(), number(&epoch["account"], "stored_ns"));
+    collector.epochs().iter().map(of).collect()
 }
 
-fn wait_for_more(collector: &Collector, than_ns: u64) -> u64 {
-    wait_for("more samples", || Some(stored_ns(collector)).filter(|ns| *ns > than_ns))
+fn stored_ns(collector: &Collector) -> u64 {
+    stored(collector).values().sum()
+}
+
+/// Waits until both workers have told more; gives the sum.
+fn wait_for_more(collector: &Collector, than: &Stored) -> u64 {
+    let more = |(epoch, ns): (&String, &u64)| *ns > than.get(epoch).copied().unwrap_or(0);
+    let all_more = |now: &Stored| now.len() == 2 && now.iter().all(more);
+    let now = wait_for("more samples of both", || Some(stored(collector)).filter(all_more));
+    now.values().sum()
 }
 
 #[test]
@@ -28,17 +41,18 @@ fn a_killed_collector_has_its_history_and_its_agents_go_on() {
     let worker = Worker::start("steady", "steady-1", &collector.url(), &[]);
     let mut doomed = Worker::start("doomed", "doomed-1", &collector.url(), &[]);
     assert_eq!(doomed.line(), "ready");
-    let mut before_ns = wait_for_more(&collector, 1_000_000_000);
+    let mut before_ns = wait_for_more(&collector, &Stored::new());
     for _ in 0..3 {
         let address = collector.address.clone();
         // Whatever comes between these two is in the log too, acknowledged or not.
         let acked_ns = stored_ns(&collector).max(before_ns);
         collector.process.kill();
         collector = Collector::start_with_data(&address, folder.path());
-        let (kept_ns, held_ns) = (stored_ns(&collector), total_ns(&collector));
+        let kept = stored(&collector);
+        let (kept_ns, held_ns) = (kept.values().sum::<u64>(), total_ns(&collector));
         assert!(kept_ns >= acked_ns, "{acked_ns} ns were stored, {kept_ns} ns were kept");
         assert!(held_ns >= acked_ns, "{acked_ns} ns were stored, {held_ns} ns are found");
-        before_ns = wait_for_more(&collector, kept_ns);
+        before_ns = wait_for_more(&collector, &kept);
     }
     let running = collector.json("/api/v1/tasks?task=doomed&from=-1h");
     assert_eq!(running["tasks"][0]["outcome"], "running", "its worker came back: {running}");
