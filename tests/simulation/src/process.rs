@@ -237,6 +237,24 @@ impl Process {
         Usage::of(self.child.id())
     }
 
+    /// Time on processors of its threads of that name, as far as they still run.
+    ///
+    /// # Errors
+    /// If it is gone.
+    pub fn thread_cpu(&self, name: &str) -> Result<Duration> {
+        let threads = format!("/proc/{}/task", self.child.id());
+        let mut sum = Duration::ZERO;
+        for thread in fs::read_dir(&threads).with_context(|| threads.clone())? {
+            let path = thread?.path();
+            // One that ends meanwhile is none.
+            let read = |file: &str| fs::read_to_string(path.join(file)).unwrap_or_default();
+            if read("comm").trim_end() == name {
+                sum += cpu_in(&read("stat")).unwrap_or_default();
+            }
+        }
+        Ok(sum)
+    }
+
     /// Bytes that it asked the system to write so far, to files and pipes; 0 if it is gone.
     #[must_use]
     pub fn written_bytes(&self) -> u64 {

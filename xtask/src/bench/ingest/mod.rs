@@ -288,8 +288,13 @@ struct Look {
     pairs: u64,
     bytes: u64,
     collector: Usage,
+    /// The collector's time for sealing.
+    sealing: Duration,
     own: Usage,
 }
+
+/// The collector's thread that makes tables of what it holds.
+const SEALING_THREAD: &str = "emberline-store";
 
 impl Look {
     fn new(fleet: &Fleet, running: &Running) -> Result<Look> {
@@ -300,6 +305,7 @@ impl Look {
             pairs: counts.pairs.load(Relaxed),
             bytes: counts.bytes.load(Relaxed),
             collector: running.process.usage()?,
+            sealing: running.process.thread_cpu(SEALING_THREAD)?,
             own: Usage::own()?,
         })
     }
@@ -341,20 +347,24 @@ impl Measured {
         }
     }
 
-    /// Microseconds of the collector's processor time a flush.
-    fn cpu_a_flush_us(&self) -> f64 {
-        self.processors().0 / self.a_second(|look| look.acked) * 1e6
+    /// Microseconds of the collector's processor time a flush, and what of it was sealing.
+    fn cpu_a_flush_us(&self) -> (f64, f64) {
+        let flushes = self.a_second(|look| look.acked);
+        let sealing = (self.after.sealing - self.before.sealing).as_secs_f64() / self.seconds();
+        (self.processors().0 / flushes * 1e6, sealing / flushes * 1e6)
     }
 
     fn saturated(&self, options: &Options, (whose, pairs): (&str, &str)) -> String {
         let (collector, generator) = self.processors();
         let pairs_a_second = self.a_second(|look| look.pairs);
         let per_flush = pairs_a_second / self.a_second(|look| look.acked);
+        let (cpu_us, sealing_us) = self.cpu_a_flush_us();
         format!(
             "| pairs a second and core {whose}, {pairs} | ≥ 5 M | {:.2} M \
              ({:.2} M pairs in {:.0} k flushes of {per_flush:.0} a second, {:.1} MB; its {:.2} \
              cores, generator {:.2}; {} agents, {} in flight; ack p50 {}, p99 {}; {:.1} MB/s to disk; \
-             memory {:.0} MB; {:.1} µs of its time a flush; {}) |",
+             memory {:.0} MB; {cpu_us:.1} µs of its time a flush, of which sealing into tables \
+             {sealing_us:.1}: without that {:.2} M; {}) |",
             pairs_a_second / collector / 1e6,
             pairs_a_second / 1e6,
             self.a_second(|look| look.acked) / 1e3,
@@ -367,7 +377,7 @@ impl Measured {
             milliseconds(self.latencies.since_sent.value_at_quantile(0.99)),
             self.a_second(|look| look.collector.written_bytes) / 1e6,
             self.after.collector.memory_peak_bytes as f64 / 1e6,
-            self.cpu_a_flush_us(),
+            per_flush / (cpu_us - sealing_us),
             self.limit(),
         )
     }
@@ -380,6 +390,7 @@ impl Measured {
             |quantile| milliseconds(self.latencies.since_sent.value_at_quantile(quantile));
         let since_due =
             |quantile| milliseconds(self.latencies.since_due.value_at_quantile(quantile));
+        let (cpu_us, sealing_us) = self.cpu_a_flush_us();
         let caught_up = match self.caught_up_after {
             Some(after) => {
                 format!("caught up {:.0} s after the last one attached", after.as_secs_f64())
@@ -391,7 +402,7 @@ impl Measured {
                 "| {} agents, one flush a second, of {whose}: ack p99 | ≤ 250 ms | p50 {}, p99 {}, most {}; \
                  {caught_up}; from when it was due, with what the generator was late: p50 {}, p99 {}; {acked:.0} \
                  flushes of {:.0} pairs a second, {} left out; {} agents a connection; collector \
-                 {collector:.2} cores ({:.0} µs a flush), generator {generator:.2}; {} |",
+                 {collector:.2} cores ({cpu_us:.0} µs a flush, of which sealing {sealing_us:.0}), generator {generator:.2}; {} |",
                 self.agents,
                 quantile(0.5),
                 quantile(0.99),
@@ -401,7 +412,6 @@ impl Measured {
                 pairs_a_second / acked,
                 self.skipped,
                 options.agents_per_connection,
-                self.cpu_a_flush_us(),
                 self.limit(),
             ),
             format!(
