@@ -65,14 +65,7 @@ impl Packed {
             (key_of(task_of(node), state, node), nanoseconds / quantum_ns)
         };
         let mut entries: Vec<(u64, u64)> = entries.into_iter().map(key).collect();
-        entries.sort_unstable_by_key(|(key, _)| *key);
-        entries.dedup_by(|next, sum| {
-            let same = next.0 == sum.0;
-            if same {
-                sum.1 = sum.1.saturating_add(next.1);
-            }
-            same
-        });
+        sum_by_key(&mut entries);
         entries.retain(|(_, quanta)| *quanta > 0);
         let (mut bytes, mut weights) = (Vec::new(), Vec::new());
         let mut last_task = 0;
@@ -195,6 +188,18 @@ impl<'a> Part<'a> {
             Some(entry.map(|(node, nanoseconds)| (NodeId(node), nanoseconds)))
         })
     }
+}
+
+/// Sorts by key and sums what is of the same. Sums stop at the largest value.
+pub(crate) fn sum_by_key<K: Copy + Ord>(sums: &mut Vec<(K, u64)>) {
+    sums.sort_unstable_by_key(|(key, _)| *key);
+    sums.dedup_by(|next, sum| {
+        let same = next.0 == sum.0;
+        if same {
+            sum.1 = sum.1.saturating_add(next.1);
+        }
+        same
+    });
 }
 
 /// Reads parts; ends with the first error.

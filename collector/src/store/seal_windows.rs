@@ -17,7 +17,7 @@ use super::table::{Counting, Measure};
 use super::tables::Tables;
 use super::tier::{Period, Second, Tier};
 use crate::hot::StoredWindow;
-use crate::packed::{Packed, Part};
+use crate::packed::{Packed, Part, sum_by_key};
 use crate::sync::write;
 
 /// Which weights of windows go where.
@@ -277,7 +277,7 @@ impl<'a> Writers<'a> {
                 self.sums.clear();
                 parts.iter().for_each(|part| room.part(task, part).add_to(&mut self.sums));
                 if parts.len() > 1 {
-                    sum_by_node(&mut self.sums);
+                    sum_by_key(&mut self.sums);
                 }
                 self.write(fields)?;
             }
@@ -320,18 +320,6 @@ impl<'a> Writers<'a> {
         }
         Ok(files)
     }
-}
-
-/// Sorts by node and sums what is of the same. Sums stop at the largest value.
-fn sum_by_node(sums: &mut Vec<(NodeId, u64)>) {
-    sums.sort_unstable_by_key(|(node, _)| *node);
-    sums.dedup_by(|next, sum| {
-        let same = next.0 == sum.0;
-        if same {
-            sum.1 = sum.1.saturating_add(next.1);
-        }
-        same
-    });
 }
 
 fn cycle_rows(stored: &StoredWindow, worker: WorkerNumber) -> impl Iterator<Item = Row> + use<> {
