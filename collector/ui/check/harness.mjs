@@ -67,8 +67,13 @@ export async function checkForm(page, checks, what) {
 
 /** What was asked for is there, and drawn: nothing is being waited for any more. */
 export async function settled(page) {
-  await page.waitForSelector('main table, main canvas, main pre, main .empty:not([role="status"])');
-  await page.waitForFunction(() => !document.querySelector('main [role="status"].empty, main [aria-busy="true"]'));
+  try {
+    await page.waitForSelector('main table, main canvas, main pre, main .empty:not([role="status"])');
+    await page.waitForFunction(() => !document.querySelector('main [role="status"].empty, main [aria-busy="true"]'));
+  } catch (error) {
+    const shown = await page.evaluate(() => document.querySelector('main')?.innerText).catch(String);
+    throw new Error(`${page.url()} shows only: ${shown}`, { cause: error });
+  }
   await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done()))));
 }
 

@@ -99,6 +99,24 @@ async function everyPage() {
   await page.context().close();
 }
 
+/** The script of a view may come after the page is drawn and before what it waits by has begun. */
+async function aViewThatComesBetween() {
+  const page = await open(browser, checks);
+  await page.addInitScript(() => {
+    const later = setTimeout;
+    globalThis.requestAnimationFrame = () => 0;
+    globalThis.setTimeout = (run, ms, ...rest) => later(run, Math.max(ms ?? 0, 1500), ...rest);
+  });
+  await page.route(/page-workers/, async (route) => {
+    await page.waitForSelector('main [role="status"]');
+    await route.continue();
+  });
+  await page.goto(at('workers'));
+  await page.waitForSelector('main table');
+  checks.expect(true, 'a view is shown whenever its script comes');
+  await page.context().close();
+}
+
 async function fromStatusToTheCostliestFunction() {
   const page = await open(browser, checks);
   await page.goto(at(''));
@@ -425,7 +443,7 @@ async function taskStream() {
     await page.mouse.click(box.x + told.x, box.y + told.y);
     await page.waitForSelector('.views');
     checks.equal(parameter(page, 'task'), 'qr', 'a click shows the profile of the task');
-    checks.expect(parameter(page, 'worker') !== null && parameter(page, 'from') !== null, 'in its window, on its worker', page.url());
+    checks.expect(/T\d\d:\d\d:\d\dZ$/.test(parameter(page, 'from')) && parameter(page, 'worker') !== null, 'from a whole second before it, on its worker', page.url());
   }
   await page.context().close();
 }
@@ -501,7 +519,7 @@ async function manyTasksStaySmall() {
 }
 
 const all = [
-  everyPage, fromStatusToTheCostliestFunction, flameGraph, seeingThrough, callTree, comparing, splitByPhase, oneTaskAndOneWorker, transfersMemoryAndEvents,
+  everyPage, aViewThatComesBetween, fromStatusToTheCostliestFunction, flameGraph, seeingThrough, callTree, comparing, splitByPhase, oneTaskAndOneWorker, transfersMemoryAndEvents,
   searching, filtering, ranges, liveAndPaused, taskStream, hostileNames, nobodyThere, manyNodesStaySmall, manyTasksStaySmall,
   ...fleetChecks({ browser, checks, open, at, parameter, graph, fleetMsMax: FLEET_MS_MAX }),
 ];

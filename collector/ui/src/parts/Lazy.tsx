@@ -14,11 +14,15 @@ export interface Lazy<P> {
 export function lazy<P extends object>(load: () => Promise<ComponentType<P>>): Lazy<P> {
   let loaded: ComponentType<P> | undefined;
   let loading: Promise<void> | undefined;
-  const begin = () => (loading ??= load().then((part) => { loaded = part; }).finally(() => { loading = undefined; }));
+  const begin = () => (loading ??= load().then((part) => { loaded = part; }, (error: unknown) => {
+    loading = undefined;
+    throw error;
+  }));
   const Shown = (properties: P) => {
-    const [state, setState] = useState<'waiting' | 'there' | 'failed'>('waiting');
+    const [state, setState] = useState<'waiting' | 'there' | 'failed'>(loaded ? 'there' : 'waiting');
     useEffect(() => {
-      if (!loaded) begin().then(() => setState('there'), () => setState('failed'));
+      // What came since we were shown was not waited for by anybody yet.
+      begin().then(() => setState('there'), () => setState('failed'));
     }, []);
     if (loaded) {
       const Part = loaded;

@@ -34,8 +34,9 @@ const NEAR_PX = 3;
 /** Tasks that are read to those who cannot see the lanes. */
 const TOLD = 15;
 const PHASES_TOLD = 10;
-/** Agents count samples by the second: a task's are in seconds that began up to one before it. */
-const CYCLE_MS = 1000;
+/** Agents count samples by cycles of a second, and a cycle counts to the clock's second in which it began:
+ * a task's are in the second of its start, or in the one before. */
+const SECOND_MS = 1000;
 
 /** Which lines are closed stands in the address: workers' names, or this for all. */
 const ALL_CLOSED = '*';
@@ -45,7 +46,7 @@ const RECORDS_MAX = 3000;
 
 /** The profile of one task's name on its worker, in the time in which the task ran. */
 export function profileOf(task: Pick<Task, 'name' | 'worker' | 'start_ns' | 'stop_ns'>): URLSearchParams {
-  const from = task.start_ns / 1e6 - CYCLE_MS;
+  const from = (Math.floor(task.start_ns / 1e9) - 1) * SECOND_MS;
   const to = task.stop_ns === null ? nowMs() : Math.max(task.stop_ns / 1e6, task.start_ns / 1e6 + 1);
   return along({ task: task.name, worker: task.worker, from: pinned(from), to: pinned(to) });
 }
