@@ -18,6 +18,7 @@ pub(crate) type Entry = (NodeId, State, u64);
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Packed {
     quantum_ns: u64,
+    total_ns: u64,
     bytes: Box<[u8]>,
 }
 
@@ -67,7 +68,8 @@ impl Packed {
         let mut entries: Vec<(u64, u64)> = entries.into_iter().map(key).collect();
         sum_by_key(&mut entries);
         entries.retain(|(_, quanta)| *quanta > 0);
-        let (mut bytes, mut weights) = (Vec::new(), Vec::new());
+        let quanta = entries.iter().fold(0u64, |sum, (_, quanta)| sum.saturating_add(*quanta));
+        let (mut bytes, mut weights) = (Vec::with_capacity(entries.len() * 4), Vec::new());
         let mut last_task = 0;
         for part in entries.chunk_by(|a, b| a.0 >> NODE_BITS == b.0 >> NODE_BITS) {
             let of_part = part[0].0 >> NODE_BITS;
@@ -85,7 +87,8 @@ impl Packed {
             bytes.append(&mut weights);
             last_task = task;
         }
-        Packed { quantum_ns, bytes: bytes.into() }
+        let total_ns = quanta.saturating_mul(quantum_ns);
+        Packed { quantum_ns, total_ns, bytes: bytes.into() }
     }
 
     /// What the log kept, in any order that it may have and over a tree of any size.
@@ -124,7 +127,7 @@ impl Packed {
 
     /// Sum of all weights.
     pub(crate) fn total_ns(&self) -> u64 {
-        self.entries().map(|(_, _, nanoseconds)| nanoseconds).sum()
+        self.total_ns
     }
 
     pub(crate) fn quantum_ns(&self) -> u64 {
@@ -152,14 +155,14 @@ impl<'a> Part<'a> {
         Part { task, state, quantum_ns, bytes }
     }
 
-    /// Appends the entries, as [`Part::entries`] has them.
-    pub(crate) fn add_to(self, sums: &mut Vec<(NodeId, u64)>) {
+    /// Shows the entries, as [`Part::entries`] has them.
+    pub(crate) fn each(self, mut show: impl FnMut(NodeId, u64)) {
         let Part { task: NodeId(mut node), quantum_ns, mut bytes, .. } = self;
         while !bytes.is_empty() {
             let gap = varint(&mut bytes).expect(OURS);
             node += u32::try_from(gap).expect(OURS);
             let quanta = varint(&mut bytes).expect(OURS);
-            sums.push((NodeId(node), quanta * quantum_ns));
+            show(NodeId(node), quanta * quantum_ns);
         }
     }
 
@@ -191,7 +194,7 @@ impl<'a> Part<'a> {
 }
 
 /// Sorts by key and sums what is of the same. Sums stop at the largest value.
-pub(crate) fn sum_by_key<K: Copy + Ord>(sums: &mut Vec<(K, u64)>) {
+fn sum_by_key(sums: &mut Vec<(u64, u64)>) {
     sums.sort_unstable_by_key(|(key, _)| *key);
     sums.dedup_by(|next, sum| {
         let same = next.0 == sum.0;
@@ -286,7 +289,7 @@ mod tests {
                 let same = Part::read((part.task, part.state), &bytes);
                 prop_assert!(same.entries().eq(part.entries()));
                 let mut sums = Vec::new();
-                same.add_to(&mut sums);
+                same.each(|node, nanoseconds| sums.push((node, nanoseconds)));
                 prop_assert!(part.entries().eq(sums));
             }
             prop_assert_eq!(packed.total_ns(), sums.total().total_ns());

@@ -78,14 +78,6 @@ impl Delta {
 }
 
 impl Delta {
-    /// The same weights at other nodes, such as those of another tree; what meets at one node is added
-    /// up. Nothing is copied, and no spare room is kept.
-    #[must_use]
-    pub fn moved(mut self, to: impl Fn(NodeId) -> NodeId) -> Delta {
-        self.entries.iter_mut().for_each(|(node, _, _)| *node = to(*node));
-        Delta::of(self.entries)
-    }
-
     /// Adds up what comes for the same node and state; the order does not matter.
     pub(crate) fn of(mut entries: Vec<(NodeId, State, u64)>) -> Delta {
         entries.retain(|(_, _, nanoseconds)| *nanoseconds > 0);
@@ -157,14 +149,6 @@ mod tests {
             prop_assert_eq!(first.merge(&rest), a.clone());
             let model: Delta = a.entries().iter().chain(b.entries()).copied().collect();
             prop_assert_eq!(a.merge(&b), model);
-        }
-
-        #[test]
-        fn weights_move_to_other_nodes_and_meet_there(a in deltas(), to in 1..40u32) {
-            let place = |node: NodeId| NodeId((node.0 * 7 + to) % to);
-            let moved = a.entries().iter().map(|(node, state, ns)| (place(*node), *state, *ns));
-            prop_assert_eq!(a.clone().moved(place), moved.collect::<Delta>());
-            prop_assert_eq!(a.clone().moved(place).total(), a.total());
         }
 
         #[test]

@@ -3,6 +3,7 @@
 //! read when its turn has come.
 
 use std::collections::BTreeMap;
+use std::hash::Hash;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -15,9 +16,9 @@ use super::row::{Fields, Key, Row, WorkerNumber};
 use super::seal::{TierWriter, twins};
 use super::table::{Counting, Measure};
 use super::tables::Tables;
-use super::tier::{Period, Second, Tier};
+use super::tier::{Period, Tier};
 use crate::hot::StoredWindow;
-use crate::packed::{Packed, Part, sum_by_key};
+use crate::packed::{Packed, Part};
 use crate::sync::write;
 
 /// Which weights of windows go where.
@@ -43,6 +44,9 @@ const THREADS: Kind = Kind {
     totals: None,
     over_workers: None,
 };
+
+/// Sums for which a table keeps its room.
+const ROOM_KEPT: usize = 1024;
 
 /// A window with its worker's number.
 type Numbered<'a> = (WorkerNumber, &'a StoredWindow);
@@ -151,12 +155,13 @@ type OfTask = (NodeId, Range<usize>);
 impl Parts {
     /// Copies what windows counted; gives the tasks, rising.
     fn fill(&mut self, windows: &[Numbered<'_>], kind: Kind) -> Vec<OfTask> {
-        let parts = || windows.iter().flat_map(move |window| parts_of(window, kind));
         // How many parts and bytes each task has, then where its next ones go.
         let mut places: BTreeMap<NodeId, (usize, usize)> = BTreeMap::new();
-        for (_, _, part) in parts() {
-            let (count, bytes) = places.entry(part.task).or_default();
-            (*count, *bytes) = (*count + 1, *bytes + part.written_bytes());
+        for (_, stored) in windows {
+            for part in (kind.weights)(stored).parts() {
+                let (count, bytes) = places.entry(part.task).or_default();
+                (*count, *bytes) = (*count + 1, *bytes + part.written_bytes());
+            }
         }
         let (mut count, mut bytes) = (0, 0);
         for place in places.values_mut() {
@@ -170,16 +175,19 @@ impl Parts {
         let tasks = places.keys().copied().zip(tasks).collect();
         self.make_room(count, bytes);
         const SMALL: &str = "what waits to be sealed has less than 2^32 bytes";
-        for (worker, second, part) in parts() {
-            let (at, byte) = places.get_mut(&part.task).expect("it was counted");
-            let length = part.written_bytes();
-            part.write(&mut self.bytes[*byte..][..length]);
-            self.parts[*at] = PlacedPart {
-                order: Order::new(Period(second.0), worker, part.state),
-                at: u32::try_from(*byte).expect(SMALL),
-                length: u32::try_from(length).expect(SMALL),
-            };
-            (*at, *byte) = (*at + 1, *byte + length);
+        for (worker, stored) in windows {
+            let period = Period(stored.second().0);
+            for part in (kind.weights)(stored).parts() {
+                let (at, byte) = places.get_mut(&part.task).expect("it was counted");
+                let length = part.written_bytes();
+                part.write(&mut self.bytes[*byte..][..length]);
+                self.parts[*at] = PlacedPart {
+                    order: Order::new(period, *worker, part.state),
+                    at: u32::try_from(*byte).expect(SMALL),
+                    length: u32::try_from(length).expect(SMALL),
+                };
+                (*at, *byte) = (*at + 1, *byte + length);
+            }
         }
         tasks
     }
@@ -225,15 +233,6 @@ impl Parts {
     }
 }
 
-/// What a window counted, with its worker and second.
-fn parts_of<'a>(
-    (worker, stored): &Numbered<'a>,
-    kind: Kind,
-) -> impl Iterator<Item = (WorkerNumber, Second, Part<'a>)> + use<'a> {
-    let (worker, stored) = (*worker, *stored);
-    (kind.weights)(stored).parts().map(move |part| (worker, stored.second(), part))
-}
-
 /// Writes what windows counted, in one tier.
 struct Writers<'a> {
     rows: TierWriter<'a>,
@@ -242,6 +241,8 @@ struct Writers<'a> {
     /// Over all workers, of one task and period, by state and node.
     all: FxHashMap<(u8, NodeId), u64>,
     /// Of one worker's task, period and state, by node.
+    one: FxHashMap<NodeId, u64>,
+    /// The same in order.
     sums: Vec<(NodeId, u64)>,
 }
 
@@ -257,6 +258,7 @@ impl<'a> Writers<'a> {
             totals: kind.totals.map(writer),
             over_workers: kind.over_workers.filter(|counting| counting.has(tier)).map(writer),
             all: FxHashMap::default(),
+            one: FxHashMap::default(),
             sums: Vec::new(),
         }
     }
@@ -274,11 +276,7 @@ impl<'a> Writers<'a> {
             for parts in parts.chunk_by(|a, b| a.order == b.order) {
                 let (worker, state) = (parts[0].order.worker(), parts[0].order.state());
                 let fields = Fields { ts, task, worker, kind: state as u8, node: 0 };
-                self.sums.clear();
-                parts.iter().for_each(|part| room.part(task, part).add_to(&mut self.sums));
-                if parts.len() > 1 {
-                    sum_by_key(&mut self.sums);
-                }
+                self.sum(parts.iter().map(|part| room.part(task, part)));
                 self.write(fields)?;
             }
             self.end_period(Fields { ts, task, worker: WorkerNumber::ALL, kind: 0, node: 0 })?;
@@ -286,12 +284,26 @@ impl<'a> Writers<'a> {
         Ok(())
     }
 
+    /// Sums parts of one worker's task, period and state. A single one, as all are in the tier of
+    /// seconds, is in order.
+    fn sum<'p>(&mut self, mut parts: impl ExactSizeIterator<Item = Part<'p>>) {
+        let Writers { one, sums, .. } = self;
+        sums.clear();
+        if parts.len() == 1 {
+            let part = parts.next().expect("there is one");
+            return part.each(|node, value| sums.push((node, value)));
+        }
+        for part in parts {
+            part.each(|node, value| add(one, node, value));
+        }
+        take_sorted(one, sums);
+    }
+
     /// Writes the sums of one worker's task, period and state.
     fn write(&mut self, fields: Fields) -> Result<(), StoreError> {
         if self.over_workers.is_some() {
             for (node, value) in &self.sums {
-                let sum = self.all.entry((fields.kind, *node)).or_default();
-                *sum = sum.saturating_add(*value);
+                add(&mut self.all, (fields.kind, *node), *value);
             }
         }
         if let Some(totals) = &mut self.totals {
@@ -304,8 +316,8 @@ impl<'a> Writers<'a> {
     /// Writes the sums over all workers of a task and period.
     fn end_period(&mut self, fields: Fields) -> Result<(), StoreError> {
         let Some(over_workers) = &mut self.over_workers else { return Ok(()) };
-        let mut sums: Vec<_> = self.all.drain().collect();
-        sums.sort_unstable_by_key(|(place, _)| *place);
+        let mut sums = Vec::new();
+        take_sorted(&mut self.all, &mut sums);
         for ((kind, node), value) in sums {
             over_workers.push(Fields { kind, node: node.0, ..fields }, value)?;
         }
@@ -319,6 +331,21 @@ impl<'a> Writers<'a> {
             files.append(&mut writer.finish()?);
         }
         Ok(files)
+    }
+}
+
+fn add<K: Hash + Eq>(sums: &mut FxHashMap<K, u64>, key: K, value: u64) {
+    let sum = sums.entry(key).or_default();
+    *sum = sum.saturating_add(value);
+}
+
+/// Appends the sums by rising keys, and leaves none.
+fn take_sorted<K: Copy + Ord>(sums: &mut FxHashMap<K, u64>, sorted: &mut Vec<(K, u64)>) {
+    sorted.extend(sums.drain());
+    sorted.sort_unstable_by_key(|(key, _)| *key);
+    // Draining looks at all the room there is: after one large task it would for each small one.
+    if sums.capacity() > ROOM_KEPT.max(8 * sorted.len()) {
+        *sums = FxHashMap::default();
     }
 }
 

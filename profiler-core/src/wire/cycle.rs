@@ -112,6 +112,7 @@ fn read(mut list: &[u8]) -> impl Iterator<Item = (u64, Option<u64>)> {
 }
 
 /// The next number; `None`, and the end of the list, if there is none.
+#[inline]
 fn next(list: &mut &[u8]) -> Option<u64> {
     let number = decode_varint(list).ok();
     if number.is_none() {

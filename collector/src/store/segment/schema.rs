@@ -61,7 +61,11 @@ impl Counting {
             .set_compression(self.compression(effort))
             .set_data_page_row_count_limit(PAGE_ROWS)
             .set_write_batch_size(PAGE_ROWS)
-            .set_statistics_enabled(EnabledStatistics::Chunk);
+            .set_statistics_enabled(match effort {
+                // Such files are soon merged, and only other readers look at those of other columns.
+                Effort::Sealed => EnabledStatistics::None,
+                Effort::Merged => EnabledStatistics::Chunk,
+            });
         for (name, encoding) in self.encodings(effort) {
             let column = ColumnPath::from(name);
             properties = properties
