@@ -125,7 +125,7 @@ proptest! {
         objects.delete(&entry.path()).unwrap();
         objects.put_new(&entry.path(), content.clone().into()).unwrap();
         let opened = Segment::open(&objects, &entry, (counting, tier));
-        prop_assert!(matches!(opened, Err(StoreError::Damaged { .. })), "{opened:?}");
+        prop_assert!(matches!(opened, Err(StoreError::Damaged { .. })), "{:?}", opened.err());
 
         written.content = Bytes::from(content);
         entry = place(&objects, counting, tier, &written);
