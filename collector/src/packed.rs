@@ -69,7 +69,9 @@ impl Packed {
         sum_by_key(&mut entries);
         entries.retain(|(_, quanta)| *quanta > 0);
         let quanta = entries.iter().fold(0u64, |sum, (_, quanta)| sum.saturating_add(*quanta));
-        let (mut bytes, mut weights) = (Vec::with_capacity(entries.len() * 4), Vec::new());
+        // Enough for nearly all, so that more is hardly ever looked for while they are written.
+        let room = || Vec::with_capacity(entries.len() * 4);
+        let (mut bytes, mut weights) = (room(), room());
         let mut last_task = 0;
         for part in entries.chunk_by(|a, b| a.0 >> NODE_BITS == b.0 >> NODE_BITS) {
             let of_part = part[0].0 >> NODE_BITS;
@@ -78,8 +80,8 @@ impl Packed {
             for (key, quanta) in part {
                 let node = key & ((1 << NODE_BITS) - 1);
                 // What is above a node has a smaller id.
-                encode_varint(node - last, &mut weights);
-                encode_varint(*quanta, &mut weights);
+                put_varint(node - last, &mut weights);
+                put_varint(*quanta, &mut weights);
                 last = node;
             }
             encode_varint(task - last_task, &mut bytes);
@@ -241,6 +243,15 @@ impl<'a> Parts<'a> {
         self.bytes = rest;
         let (task, quantum_ns) = (NodeId(self.task), self.quantum_ns);
         Ok(Part { task, state: *state, quantum_ns, bytes })
+    }
+}
+
+/// Most are of one byte.
+#[inline]
+fn put_varint(value: u64, to: &mut Vec<u8>) {
+    match u8::try_from(value) {
+        Ok(byte) if byte < 0x80 => to.push(byte),
+        _ => encode_varint(value, to),
     }
 }
 

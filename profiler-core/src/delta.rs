@@ -78,8 +78,18 @@ impl Delta {
 }
 
 impl Delta {
+    /// What comes in order already, each node and state once. It may keep spare room.
+    pub(crate) fn rising(mut entries: Vec<(NodeId, State, u64)>) -> Delta {
+        debug_assert!(entries.is_sorted_by(|a, b| (a.0, a.1) < (b.0, b.1)), "{entries:?}");
+        entries.retain(|(_, _, nanoseconds)| *nanoseconds > 0);
+        Delta { entries }
+    }
+}
+
+impl FromIterator<(NodeId, State, u64)> for Delta {
     /// Adds up what comes for the same node and state; the order does not matter.
-    pub(crate) fn of(mut entries: Vec<(NodeId, State, u64)>) -> Delta {
+    fn from_iter<I: IntoIterator<Item = (NodeId, State, u64)>>(entries: I) -> Self {
+        let mut entries: Vec<_> = entries.into_iter().collect();
         entries.retain(|(_, _, nanoseconds)| *nanoseconds > 0);
         entries.sort_unstable_by_key(|(node, state, _)| u64::from(node.0) << 8 | *state as u64);
         entries.dedup_by(|next, sum| {
@@ -91,13 +101,6 @@ impl Delta {
         });
         entries.shrink_to_fit();
         Delta { entries }
-    }
-}
-
-impl FromIterator<(NodeId, State, u64)> for Delta {
-    /// Adds up what comes for the same node and state; the order does not matter.
-    fn from_iter<I: IntoIterator<Item = (NodeId, State, u64)>>(entries: I) -> Self {
-        Delta::of(entries.into_iter().collect())
     }
 }
 

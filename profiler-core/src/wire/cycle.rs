@@ -188,7 +188,7 @@ fn decode_weights(list: &[u8], quantum_ns: u64, node_count: u32) -> Result<Delta
         let allowed = "small enough for 64 bits of nanoseconds";
         return Err(WireError::Invalid { what, value, allowed });
     }
-    Ok(Delta::of(entries))
+    Ok(Delta::rising(entries))
 }
 
 #[cfg(test)]
