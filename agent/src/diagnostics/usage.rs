@@ -12,6 +12,9 @@ use crate::resources::{TICK_NS, cpu_clock_ns};
 /// Most descendants of the process that are looked at.
 const DESCENDANTS_MAX: usize = 4096;
 
+/// Looks in which a child ended, before the next one is taken as it is.
+const LOOKS_MAX: usize = 4;
+
 /// Sums over the process and all that it started, directly or not.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Usage {
@@ -23,17 +26,33 @@ pub(super) struct Usage {
 
 /// Looks now. The calling thread is the one that watches, so its own time does not count.
 pub(super) fn of_process_and_children() -> Usage {
+    for _ in 1..LOOKS_MAX {
+        if let (usage, true) = look() {
+            return usage;
+        }
+    }
+    look().0
+}
+
+/// What is used, and whether each process was counted once. A child that ends and is waited for
+/// during the look is missed, or counted twice, as a process and as one that has ended; the first
+/// would show its whole life's work once more in the next look, the second in this one.
+fn look() -> (Usage, bool) {
     let own = std::process::id();
-    // A child that ends between here and below would be missed or counted twice. Those that have
-    // ended are read last, so that it is counted twice: the next look then sees less than this one,
-    // and `Rate` makes that 0 rather than wrong.
-    let mut usage = Usage { resident_bytes: resident_bytes(own), processor_ns: own_processor_ns() };
+    let ended_ns = ended_children_ns();
+    let mut usage =
+        Usage { resident_bytes: resident_bytes(own), processor_ns: own_processor_ns() + ended_ns };
+    let mut is_whole = true;
+    // Parents before their children: one that is still there when its clock is read was not among
+    // the ended children of its parent before.
     for process in descendants(own) {
         usage.resident_bytes += resident_bytes(process);
-        usage.processor_ns += processor_ns(process);
+        match processor_ns(process) {
+            Some(used_ns) => usage.processor_ns += used_ns,
+            None => is_whole = false,
+        }
     }
-    usage.processor_ns += ended_children_ns();
-    usage
+    (usage, is_whole && ended_children_ns() == ended_ns)
 }
 
 /// Of all threads of this process but the calling one.
@@ -58,11 +77,12 @@ fn ended_children_ns() -> u64 {
         .map_or(0, |usage| to_ns(usage.user_time()) + to_ns(usage.system_time()))
 }
 
-/// Of another process, with its children that have ended; 0 if it is gone.
-fn processor_ns(process: u32) -> u64 {
-    let pid = Pid::from_raw(process.cast_signed());
-    let own = clock_getcpuclockid(pid).map_or(0, clock_ns);
-    own + stat(process).map_or(0, |stat| stat.ended_children_ns)
+/// Of another process, with its children that have ended; `None` if it is gone.
+fn processor_ns(process: u32) -> Option<u64> {
+    // Those that have ended first: see `look`.
+    let ended_ns = stat(process)?.ended_children_ns;
+    let clock = clock_getcpuclockid(Pid::from_raw(process.cast_signed())).ok()?;
+    Some(ended_ns + cpu_clock_ns(clock)?)
 }
 
 fn resident_bytes(process: u32) -> u64 {
@@ -176,7 +196,28 @@ mod tests {
         assert!(resident_bytes(child.id()) > 0);
         drop(child.stdin.take());
         child.wait().unwrap();
-        assert_eq!((resident_bytes(child.id()), processor_ns(child.id())), (0, 0));
+        assert_eq!((resident_bytes(child.id()), processor_ns(child.id())), (0, None));
+    }
+
+    /// Looks at children that end meanwhile, some of them with children of their own: each one's time
+    /// is told once. (Of the children of children that have ended the system tells 10 ms steps.)
+    #[test]
+    fn a_child_that_ends_during_a_look_counts_once() {
+        let busy = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done";
+        let waits = format!("sh -c '{busy}'; {busy}");
+        let start = |work: &str| Command::new("sh").args(["-c", work]).spawn().unwrap();
+        let mut before_ns = of_process_and_children().processor_ns;
+        let parent = std::thread::spawn(move || {
+            for work in [busy, waits.as_str()].into_iter().cycle().take(50) {
+                assert!(start(work).wait().unwrap().success());
+            }
+        });
+        while !parent.is_finished() {
+            let now_ns = of_process_and_children().processor_ns;
+            assert!(now_ns + 2 * TICK_NS >= before_ns, "{before_ns}, then {now_ns}");
+            before_ns = now_ns;
+        }
+        parent.join().unwrap();
     }
 
     #[test]
