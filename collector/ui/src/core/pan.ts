@@ -31,7 +31,10 @@ const APART_PX_MIN = 12;
 export function usePan(options: Options) {
   const newest = useRef(options);
   newest.current = options;
-  const drag = useRef<(Stretch & { px: number; moved: boolean }) | null>(null);
+  // Where the press is that has not ended, and what was shown when it began.
+  const drag = useRef<(Stretch & { px: number }) | null>(null);
+  // The newest press moved, which the click that ends it must know.
+  const dragged = useRef(false);
   // Where each finger is.
   const fingers = useRef(new Map<number, number>()).current;
 
@@ -71,13 +74,13 @@ export function usePan(options: Options) {
     const start = drag.current;
     const { widthPx, isMovable, onMove, onHover } = newest.current;
     if (fingers.size === 2) {
-      if (start) start.moved = true;
+      dragged.current = true;
       if (fingers.has(event.pointerId)) pinch(event);
       return;
     }
     if (fingers.has(event.pointerId)) fingers.set(event.pointerId, event.clientX);
-    if (start && Math.abs(event.clientX - start.px) > DRAG_PX) start.moved = true;
-    if (!start?.moved || !isMovable) {
+    if (start && Math.abs(event.clientX - start.px) > DRAG_PX) dragged.current = true;
+    if (!start || !dragged.current || !isMovable) {
       onHover(event);
       return;
     }
@@ -94,12 +97,12 @@ export function usePan(options: Options) {
     onPointerMove: move,
     onPointerDown: (event: PointerEvent) => {
       if (event.pointerType === 'touch') fingers.set(event.pointerId, event.clientX);
-      drag.current = { px: event.clientX, ...newest.current.shown, moved: false };
+      drag.current = { px: event.clientX, ...newest.current.shown };
+      dragged.current = false;
     },
-    // The click that follows must still know.
-    onPointerUp: (event: PointerEvent) => { fingers.delete(event.pointerId); setTimeout(() => { drag.current = null; }); },
+    onPointerUp: end,
     onPointerCancel: end,
     onPointerLeave: (event: PointerEvent) => { end(event); newest.current.onHover(null); },
   };
-  return { handlers, zoom, wasDrag: () => drag.current?.moved === true };
+  return { handlers, zoom, wasDrag: () => dragged.current };
 }
