@@ -257,6 +257,10 @@ pub const TIMELINE_SERIES_MAX: usize = 100;
 /// How long requests and streams may take to end once the server is told to.
 pub const SHUTDOWN_MAX: Duration = Duration::from_secs(5);
 
+/// How far before the newest tables what came after them is taken to begin, where the log that told
+/// is lost: what was on its way, and what agents kept for longer than that is rare.
+pub const LOG_BEHIND: Duration = Duration::from_secs(60 * 60);
+
 /// Most damaged files of the store that are remembered by name; past it the oldest are forgotten.
 pub const LOST_FILES_MAX: usize = 1_000;
 

@@ -11,11 +11,12 @@ use profiler_core::{Epoch, Timestamp, WorkerId};
 use crate::collector::{Collector, Settings};
 use crate::commit::Log;
 use crate::late::late_hours;
+use crate::limits::{LOG_BEHIND, nanoseconds};
 use crate::session::{Presence, SessionCell};
 use crate::store::wal::{
     Flush, Found, Hello, LocalDisk, LogDisk, Logged, MarkedRun, Record, Wal, WalError,
 };
-use crate::store::{DirectoryLock, Loaded, Objects, StoreError};
+use crate::store::{DirectoryLock, Loaded, LostLog, Objects, Second, StoreError};
 use crate::sync::{lock, read, write};
 
 /// Why a collector cannot keep its data in a folder.
@@ -91,15 +92,33 @@ impl Collector {
         collector.events.pause(false);
         collector.await_agents(now);
         let logged = Logged::of(&read(&collector.tree));
-        for line in found.lines() {
-            collector.events.damaged("log".to_owned(), line, now);
-        }
-        let Found { files, records, bytes, damages, .. } = found;
+        collector.note_lost_log(&found, now);
+        let Found { files, records, bytes, torn_bytes, damages, .. } = found;
         let sessions = lock(&collector.registry).all().len();
-        tracing::info!(files, records, bytes, damages, sessions, "the log was read");
+        tracing::info!(files, records, bytes, torn_bytes, damages, sessions, "the log was read");
         let reserve = collector.limits.disk_reserve_bytes;
         collector.log = Some(Log::new((wal, found), logged, guard, reserve));
         Ok(collector)
+    }
+
+    /// What the log no longer tells is missing from answers about the time in which it was told.
+    fn note_lost_log(&self, found: &Found, now: Timestamp) {
+        let before = self.tables.manifest();
+        let made_at = Timestamp::from_unix_ns(before.made_at_ns);
+        let from = Second::of(made_at.min(now).shifted(-nanoseconds(LOG_BEHIND))).0;
+        // The clock may have been set back meanwhile.
+        let to = Second::of(made_at.max(now)).0.saturating_add(1);
+        let lost = found.lost().map(|(path, reason)| LostLog { path, reason, from, to });
+        let manifest = self.tables.note_lost_log(lost.collect());
+        let known = before.lost_log.len();
+        for lost in manifest.lost_log.iter().skip(known) {
+            self.events.damaged(lost.path.clone(), lost.reason.clone(), now);
+        }
+        let lost = manifest.lost.len() + manifest.lost_log.len();
+        if lost > 0 {
+            tracing::warn!(lost, "parts of the data are lost; `emberline store info` names them");
+        }
+        self.show_manifest(&manifest);
     }
 
     /// Takes in what the tables say of the tree, the sessions and what ran.

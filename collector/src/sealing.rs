@@ -101,12 +101,17 @@ impl Collector {
         }
     }
 
+    /// From here on readers see this version, whose tables hold the same as those of the one before.
+    pub(crate) fn show_manifest(&self, manifest: &Arc<Manifest>) {
+        write(&self.hot).set_manifest(manifest.clone());
+        write(&self.ledger).set_manifest(manifest.clone());
+        write(&self.records).set_manifest(manifest.clone());
+    }
+
     /// Merges small files, drops old ones, deletes garbage.
     pub(crate) fn maintain(&self, now: Timestamp, retention: &Retention) -> Result<(), StoreError> {
         let done = self.tables.maintain(now, retention, &mut |manifest: &Arc<Manifest>| {
-            write(&self.hot).set_manifest(manifest.clone());
-            write(&self.ledger).set_manifest(manifest.clone());
-            write(&self.records).set_manifest(manifest.clone());
+            self.show_manifest(manifest);
             self.events.damage(manifest, self.clock.now());
         })?;
         tracing::debug!(?done, "the tables were looked after");

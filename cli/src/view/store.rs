@@ -52,8 +52,13 @@ pub(crate) fn verified(verified: &Verified) -> String {
         grid.push([table.table.clone(), grouped(table.rows), table.sum.to_string()]);
     }
     let (files, bytes) = (grouped(verified.files), grouped(verified.bytes));
-    let end = if verified.problems.is_empty() { "; all is as it was written" } else { "" };
-    format!("{}\nread {files} files, {bytes} bytes{end}\n", grid.text())
+    let end = match (verified.problems.len(), verified.lost.len()) {
+        (0, 0) => "; all is as it was written",
+        (0, _) => "; all that is left is as it was written",
+        _ => "",
+    };
+    let lost = verified.lost.iter().map(|lost| format!("lost: {}\n", problem(lost)));
+    format!("{}\n{}read {files} files, {bytes} bytes{end}\n", grid.text(), lost.collect::<String>())
 }
 
 pub(crate) fn compacted(compacted: &Compacted) -> String {

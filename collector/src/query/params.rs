@@ -148,7 +148,8 @@ pub(crate) fn known_tasks(
     collector: &Collector,
 ) -> Result<Vec<String>, QueryError> {
     let asked = params.many("task")?;
-    if let Some(name) = asked.iter().find(|name| !collector.knows_task(name)) {
+    let is_unknown = |name: &&&str| !collector.knows_task(name) && !collector.tables.lacks_names();
+    if let Some(name) = asked.iter().find(is_unknown) {
         let known = collector.task_names();
         return Err(unknown("task", name, known.iter().map(|known| &**known)));
     }
@@ -167,7 +168,8 @@ pub(crate) fn known_workers(
     }
     let known = collector.workers();
     let known_name = |name: &str| known.iter().any(|known| *known.0 == *name);
-    if let Some(name) = asked.iter().find(|name| !known_name(name)) {
+    let is_unknown = |name: &&&str| !known_name(name) && !collector.tables.lacks_names();
+    if let Some(name) = asked.iter().find(is_unknown) {
         return Err(unknown("worker", name, known.iter().map(|known| &*known.0)));
     }
     labelled(params, collector, asked.into_iter().map(str::to_owned).collect())

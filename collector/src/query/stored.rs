@@ -16,8 +16,8 @@ use crate::idset::IdSet;
 use crate::ledger::{Selecting, Snapshot, TaskFilter, TaskRow};
 use crate::records::RecordView;
 use crate::store::{
-    Batch, Column, Counting, Coverage, FileEntry, ListRow, Manifest, NewestScan, Period, Piece,
-    Plan, RowScan, Scan, SealedTask, Second, StoreError, TableName, Tables, TaskScan, Tier,
+    Batch, Column, Counting, Coverage, FileEntry, ListRow, LostLog, Manifest, NewestScan, Period,
+    Piece, Plan, RowScan, Scan, SealedTask, Second, StoreError, TableName, Tables, TaskScan, Tier,
     WorkerNumber,
 };
 
@@ -47,6 +47,13 @@ pub(crate) struct Stored<'a> {
     coverage: Coverage,
     /// Names of files that could not be read, and so are missing from the answer.
     damaged: BTreeSet<String>,
+}
+
+/// What is missing from an answer about some seconds, whatever it asks for.
+fn lost_to_all(manifest: &Manifest, seconds: &Range<Second>) -> BTreeSet<String> {
+    let is_about = |lost: &&LostLog| lost.from < seconds.end.0 && seconds.start.0 < lost.to;
+    let of_log = manifest.lost_log.iter().filter(is_about).map(|lost| lost.path.clone());
+    manifest.lost_lists().map(FileEntry::path).chain(of_log).collect()
 }
 
 /// What is in no table yet, beside the version of the tables that lack it.
@@ -100,7 +107,7 @@ impl<'a> Stored<'a> {
             let plan = plan(&coverage, asked.clone());
             // If it is wider than what was asked for, what is in no table must be as wide.
             if plan.seconds == seconds {
-                let (tables, damaged) = (&*collector.tables, BTreeSet::new());
+                let (tables, damaged) = (&*collector.tables, lost_to_all(&manifest, &plan.seconds));
                 let stored = Stored { tables, cancel, manifest, plan, coverage, damaged };
                 return (stored, beside);
             }

@@ -226,8 +226,9 @@ impl Collector {
     ) -> Result<TaskSummary, QueryError> {
         let filter = &query.filter;
         let asked = query.given_range.unwrap_or(TimeRange::ALL);
-        // What the tables count as `[overflow]` still has its name in its own row.
-        let is_unnamed = |name: &String| read(&self.tree).may_be_unnamed(name);
+        // What the tables count as `[overflow]` or `[damaged]` still has its name in its own row.
+        let lacks_names = self.tables.lacks_names();
+        let is_unnamed = |name: &String| lacks_names || read(&self.tree).may_be_unnamed(name);
         let by_row = filter.names.iter().any(is_unnamed) || filter.is_by_row();
         let take = |collector: &Collector, seconds: Range<Second>| {
             let range = TimeRange::new(seconds.start.start(), seconds.end.start());

@@ -16,9 +16,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::clock::Clock;
 use crate::collector::{AttachError, Attachment, Departure, NotTaken, Received};
-use crate::store::Second;
 use crate::store::wal::NotLogged;
 use crate::store::wal::sim::{Crash, Fault, Files, Operation, SimDisk, crash_image};
+use crate::store::{self, Second};
 use crate::testing::{TestWorker, at, at_once};
 
 const GOLDEN: &str =
@@ -446,8 +446,8 @@ fn what_is_before_a_cut_can_be_removed() {
     let starts: Vec<i64> = held(&collector).keys().map(|(_, start_s)| *start_s).collect();
     assert_eq!(starts, [1]);
     // The tables that hold the rest are not here, so it is missed.
-    let lines = collector.log.as_ref().unwrap().found.lines();
-    assert!(lines.len() == 1 && lines[0].contains("the log is missing from here"), "{lines:?}");
+    let lost = collector.tables.manifest().lost_log.clone();
+    assert!(lost.len() == 1 && lost[0].reason.contains("the log is missing from here"), "{lost:?}");
 }
 
 /// Version 1 of the format, as it is on people's disks. If this fails, the format has changed: give it a
@@ -526,4 +526,37 @@ fn a_folder_is_kept_over_a_restart_and_has_one_collector() {
     drop(first);
     let third = Collector::open_folder(settings(), folder.path()).unwrap();
     assert_eq!((held(&third), before.len()), (before, 1));
+    third.log.as_ref().unwrap().close();
+    drop(third);
+    looked_at_from_outside(folder.path());
+}
+
+/// What `emberline store` says of a folder whose log has two files.
+fn looked_at_from_outside(folder: &Path) {
+    let problems = || store::verify(folder).map(|verified| verified.problems);
+    assert_eq!(problems().unwrap(), []);
+    let name = "wal/00000000000000000001.wal";
+    let path = folder.join(name);
+    let whole = fs::read(&path).unwrap();
+    let mut damaged = whole.clone();
+    damaged[whole.len() / 2] ^= 1;
+    fs::write(&path, &damaged).unwrap();
+    let found = problems().unwrap();
+    assert!(found.len() == 1 && found[0].name == name, "{found:?}");
+    assert_eq!(fs::read(&path).unwrap(), damaged, "nothing is changed");
+
+    let mut newer = whole.clone();
+    newer[8] = 2;
+    let crc = crc32fast::hash(&newer[..36]).to_le_bytes();
+    newer[36..40].copy_from_slice(&crc);
+    fs::write(&path, newer).unwrap();
+    let versions = || fs::read_dir(folder.join("manifest")).unwrap().count();
+    let before = versions();
+    for error in [problems().unwrap_err(), store::compact(folder).unwrap_err()] {
+        assert!(matches!(error, StoreError::Log(WalError::UnknownVersion { .. })), "{error}");
+    }
+    assert_eq!(versions(), before);
+    fs::remove_file(&path).unwrap();
+    let found = problems().unwrap();
+    assert!(found.len() == 1 && found[0].name == name, "{found:?}");
 }

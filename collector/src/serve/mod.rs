@@ -166,11 +166,12 @@ impl Server {
         self.address
     }
 
-    /// What could not be read back of the data that it began with, a line for each place. All else
-    /// is served; the damaged files were copied to the folder `quarantine`.
+    /// What could not be read back of the data that it began with, now or at an earlier start, a line
+    /// for each place. All else is served; copies of damaged files are in the folder `quarantine`.
     #[must_use]
     pub fn damage(&self) -> Vec<String> {
-        self.collector.log.as_ref().map_or(Vec::new(), |log| log.found.lines())
+        let lost = self.collector.tables.manifest();
+        lost.all_lost().map(|(name, reason)| format!("{name}: {reason}")).collect()
     }
 
     /// Serves until `shutdown` resolves; then ends the agents' streams, lets requests finish, and

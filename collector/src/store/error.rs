@@ -45,6 +45,9 @@ pub enum StoreError {
     /// Another process works here.
     #[error("{path} is locked: a collector is using this store; stop it first")]
     Locked { path: String },
+    /// The log cannot be used.
+    #[error(transparent)]
+    Log(#[from] super::wal::WalError),
     /// More workers than a row's key has room for.
     #[error("the store names {limit} workers already, which is as many as it can")]
     TooManyWorkers { limit: u32 },

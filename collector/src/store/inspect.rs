@@ -12,13 +12,14 @@ use super::error::StoreError;
 use super::lists::{FrameRow, NodeRow, SealedTask, SessionRecord, WorkerRow};
 use super::load::read_list;
 use super::lock::DirectoryLock;
-use super::manifest::{FORMAT, FileEntry, Manifest};
+use super::manifest::{FORMAT, FileEntry, Manifest, Versions};
 use super::objects::{Objects, QUARANTINE};
 use super::record_lists::LinkRow;
 use super::segment::{ALL_COLUMNS, Scan};
 use super::table::{Counting, TableName};
 use super::tables::Tables;
 use super::tier::Tier;
+use super::wal::{self, LocalDisk};
 use crate::ledger::SettledTask;
 use crate::records::{ExpectedRow, RunRow, SampleRow, TransferRow};
 
@@ -38,7 +39,7 @@ pub struct StoreInfo {
     pub wal: FilesInfo,
     /// Damaged files that were set apart.
     pub quarantine: FilesInfo,
-    /// Files whose rows are missing from answers, oldest first, and why.
+    /// Files and parts of the log that are missing from answers, oldest first, and why.
     pub lost: Vec<Problem>,
     /// What was found damaged now.
     pub reports: Vec<String>,
@@ -90,8 +91,10 @@ pub struct Verified {
     pub bytes: u64,
     /// Rows and sum of the values of each table.
     pub tables: Vec<TableSum>,
-    /// What is damaged; empty if all is well.
+    /// What is damaged.
     pub problems: Vec<Problem>,
+    /// What was found damaged before, and is missing from answers since: as [`StoreInfo::lost`].
+    pub lost: Vec<Problem>,
 }
 
 /// The rows of one table.
@@ -127,10 +130,6 @@ pub struct Compacted {
 pub fn info(directory: &Path) -> Result<StoreInfo, StoreError> {
     let (tables, loaded) = look(directory)?;
     let manifest = tables.manifest();
-    let problem = |lost: &super::manifest::LostFile| Problem {
-        name: lost.file.path(),
-        reason: lost.reason.clone(),
-    };
     Ok(StoreInfo {
         format: FORMAT,
         version: manifest.version,
@@ -138,19 +137,40 @@ pub fn info(directory: &Path) -> Result<StoreInfo, StoreError> {
         tables: TableName::all().filter_map(|table| table_info(&manifest, table)).collect(),
         wal: files_info(&tables.objects, "wal")?,
         quarantine: files_info(&tables.objects, QUARANTINE)?,
-        lost: manifest.lost.iter().map(problem).collect(),
+        lost: lost(&manifest),
         reports: loaded.reports,
     })
 }
 
-/// Reads every file of a store whole, and compares the tables with each other. Changes nothing; a
-/// collector may be using it.
+/// Reads every file of a store and of its log whole, and compares the tables with each other. Changes
+/// nothing; a collector may be using it.
 ///
 /// # Errors
-/// As [`info`]. Damage is no error, but told.
+/// As [`info`], and [`StoreError::Log`] if the log is of another format or cannot be read. Damage is
+/// no error, but told.
 pub fn verify(directory: &Path) -> Result<Verified, StoreError> {
     let (tables, loaded) = look(directory)?;
-    Check::new(&tables, loaded.reports).run()
+    let mut check = Check::new(&tables, loaded.reports);
+    check.problems.extend(problems_of_log(directory, &tables)?);
+    check.run()
+}
+
+/// What of the log cannot be read. A collector may have written and removed files meanwhile, so that
+/// what seems to be missing is looked for again.
+fn problems_of_log(directory: &Path, tables: &Tables) -> Result<Vec<Problem>, StoreError> {
+    let mut wal_from = tables.manifest().wal_from;
+    loop {
+        let mut disk = LocalDisk::look(directory.join("wal"));
+        let found = wal::check(&mut disk, wal_from)?;
+        let problem = |(name, reason)| Problem { name, reason };
+        let problems: Vec<Problem> = found.lost().map(problem).collect();
+        let newest = Versions::load(&tables.objects)?;
+        let newest = newest.newest().map_or(wal_from, |manifest| manifest.wal_from);
+        if problems.is_empty() || newest == wal_from {
+            return Ok(problems);
+        }
+        wal_from = newest;
+    }
 }
 
 /// Merges all files of a store that can be merged. No collector may be using it.
@@ -160,6 +180,8 @@ pub fn verify(directory: &Path) -> Result<Verified, StoreError> {
 pub fn compact(directory: &Path) -> Result<Compacted, StoreError> {
     must_be_store(directory)?;
     let _lock = DirectoryLock::take(directory)?;
+    // A log that this program does not understand may be a newer one's, and so may its tables.
+    wal::check_formats(&mut LocalDisk::look(directory.join("wal")))?;
     let (tables, _) = Tables::open(Objects::local(directory)?)?;
     let size = || {
         let manifest = tables.manifest();
@@ -170,6 +192,12 @@ pub fn compact(directory: &Path) -> Result<Compacted, StoreError> {
     tables.compact()?;
     let (files_after, bytes_after) = size();
     Ok(Compacted { files_before, files_after, bytes_before, bytes_after })
+}
+
+/// What answers lack since an earlier day.
+fn lost(manifest: &Manifest) -> Vec<Problem> {
+    let problem = |(name, reason): (String, &str)| Problem { name, reason: reason.to_owned() };
+    manifest.all_lost().map(problem).collect()
 }
 
 fn look(directory: &Path) -> Result<(Tables, super::load::Loaded), StoreError> {
@@ -256,6 +284,7 @@ impl Check<'_> {
             bytes: manifest.files.iter().map(|file| file.bytes).sum(),
             tables: tables.collect(),
             problems: self.problems,
+            lost: lost(&manifest),
         })
     }
 

@@ -41,6 +41,9 @@ pub(crate) struct Manifest {
     pub(crate) cut: BTreeMap<TableName, u32>,
     /// Files that were found damaged; newest last.
     pub(crate) lost: Vec<LostFile>,
+    /// Parts of the log that could not be read; newest last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) lost_log: Vec<LostLog>,
 }
 
 /// A file of a table.
@@ -67,6 +70,19 @@ pub(crate) struct FileEntry {
 pub(crate) struct LostFile {
     pub(crate) file: FileEntry,
     pub(crate) reason: String,
+}
+
+/// A part of the log that could not be read, which is missing from every answer about its time.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LostLog {
+    /// The file's name in the store.
+    pub(crate) path: String,
+    pub(crate) reason: String,
+    /// First second that it may have been about, and the first after the last one: what tells these
+    /// is gone, so they are when the log's first record and its last may have come.
+    pub(crate) from: u32,
+    pub(crate) to: u32,
 }
 
 impl FileEntry {
@@ -138,6 +154,33 @@ impl Manifest {
             self.lost.remove(0);
         }
         self.lost.push(LostFile { file, reason });
+    }
+
+    /// Notes parts of the log as lost, each once, in place of the oldest if there are too many.
+    pub(crate) fn lose_log(&mut self, lost: Vec<LostLog>) {
+        for lost in lost {
+            let is_same =
+                |known: &LostLog| (&known.path, &known.reason) == (&lost.path, &lost.reason);
+            if self.lost_log.iter().any(is_same) {
+                continue;
+            }
+            if self.lost_log.len() >= LOST_FILES_MAX {
+                self.lost_log.remove(0);
+            }
+            self.lost_log.push(lost);
+        }
+    }
+
+    /// Lost files without which no answer is known to be whole, whatever it is about: those that
+    /// name what others count.
+    pub(crate) fn lost_lists(&self) -> impl Iterator<Item = &FileEntry> {
+        self.lost.iter().map(|lost| &lost.file).filter(|file| file.table.is_timeless())
+    }
+
+    /// Everything that is lost, for people to read: its name, and why.
+    pub(crate) fn all_lost(&self) -> impl Iterator<Item = (String, &str)> {
+        let files = self.lost.iter().map(|lost| (lost.file.path(), lost.reason.as_str()));
+        files.chain(self.lost_log.iter().map(|lost| (lost.path.clone(), lost.reason.as_str())))
     }
 
     fn encode(&self) -> Bytes {
@@ -276,7 +319,8 @@ mod tests {
         let lost = vec![LostFile { file: file(1), reason: "its \"checksum\" is wrong".into() }];
         let cut = [(file(1).table, 60)].into();
         let (made_at_ns, files) = (i64::try_from(version).unwrap() * 1_000, vec![file(2), file(4)]);
-        Manifest { version, made_at_ns, wal_from: 3, next_id: 5, files, cut, lost }
+        let wal_from = 3;
+        Manifest { version, made_at_ns, wal_from, next_id: 5, files, cut, lost, lost_log: vec![] }
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub(crate) use list_scan::RowScan;
 pub(crate) use lists::{SealedTask, SessionRecord};
 pub(crate) use load::Loaded;
 pub(crate) use lock::DirectoryLock;
-pub(crate) use manifest::{FileEntry, Manifest};
+pub(crate) use manifest::{FileEntry, LostLog, Manifest};
 pub(crate) use newest::NewestScan;
 pub(crate) use objects::Objects;
 pub(crate) use plan::{Coverage, Piece, Plan};

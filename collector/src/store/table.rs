@@ -242,6 +242,11 @@ impl TableName {
         matches!(self, TableName::Tasks | TableName::Transfers | TableName::Resources)
     }
 
+    /// Whether it is about all time: what gives names to ids, and what stands beside counts.
+    pub(crate) const fn is_timeless(self) -> bool {
+        !matches!(self, TableName::Counting(..)) && !self.is_by_day()
+    }
+
     /// Whether each sealing replaces it whole.
     pub(crate) const fn is_replaced(self) -> bool {
         matches!(

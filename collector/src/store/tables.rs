@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 use super::error::StoreError;
 use super::links::Links;
 use super::lists::{SealedTask, WorkerRow};
-use super::manifest::{FileEntry, Manifest, Versions, path};
+use super::manifest::{FileEntry, LostLog, Manifest, Versions, path};
 use super::objects::Objects;
 use super::row::WorkerNumber;
 use super::seal_windows::Parts;
@@ -143,6 +143,23 @@ impl Tables {
     /// The newest version.
     pub(crate) fn manifest(&self) -> Arc<Manifest> {
         read(&self.current).clone()
+    }
+
+    /// Whether a file is lost without which a name that is not known may be in the tables all the same.
+    pub(crate) fn lacks_names(&self) -> bool {
+        self.manifest().lost_lists().next().is_some()
+    }
+
+    /// Notes parts of the log as lost: in this version for those who read it here, and in all later
+    /// ones. What is not published yet is found again at the next start, for the log is still there.
+    pub(crate) fn note_lost_log(&self, lost: Vec<LostLog>) -> Arc<Manifest> {
+        // As in `publish`, nobody makes a version meanwhile.
+        let _versions = lock(&self.versions);
+        let mut manifest = Manifest::clone(&self.manifest());
+        manifest.lose_log(lost);
+        let manifest = Arc::new(manifest);
+        *write(&self.current) = manifest.clone();
+        manifest
     }
 
     /// The number of a worker, if any table has rows of it.

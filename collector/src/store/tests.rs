@@ -274,6 +274,13 @@ fn lost_names_leave_all_ids_as_they_were() {
     }
 }
 
+/// What a store of the tests lacks, which have no log beside it: the file that goes on after them.
+const NO_LOG: &str = "wal/00000000000000000003.wal";
+
+fn problems(verified: &super::Verified) -> Vec<&str> {
+    verified.problems.iter().map(|problem| problem.name.as_str()).collect()
+}
+
 /// The bytes of version 1, which every later version must read. Written by the first one.
 #[test]
 fn version_1_is_read_as_it_was_written() {
@@ -286,7 +293,7 @@ fn version_1_is_read_as_it_was_written() {
         (0..3).for_each(|minute| fleet.seal(&tables, &some_batch(minute)));
     }
     let verified = super::verify(&golden).unwrap();
-    assert_eq!(verified.problems, []);
+    assert_eq!(problems(&verified), [NO_LOG]);
     let lines = verified
         .tables
         .iter()
@@ -377,10 +384,8 @@ fn looking_from_outside_tells_what_is_there_and_what_is_damaged() {
     let seconds = info.tables.iter().find(|table| table.table == "samples_1s").unwrap();
     assert_eq!((seconds.files, seconds.span_s), (3, Some((START_S, START_S + 139))));
     let verified = super::verify(&path).unwrap();
-    assert_eq!(
-        (verified.problems.len(), verified.files),
-        (0, tables.manifest().files.len() as u64)
-    );
+    let files = tables.manifest().files.len() as u64;
+    assert_eq!((&problems(&verified)[..], verified.files), (&[NO_LOG][..], files));
 
     let lock = super::lock::DirectoryLock::take(&path).unwrap();
     let locked = super::compact(&path).unwrap_err();
@@ -393,13 +398,13 @@ fn looking_from_outside_tells_what_is_there_and_what_is_damaged() {
         let sums = verified.tables.iter().map(|table| (table.table.clone(), table.sum));
         sums.collect::<Vec<_>>()
     };
-    assert_eq!((merged.problems.len(), sums(&merged)), (0, sums(&verified)));
+    assert_eq!((problems(&merged), sums(&merged)), (vec![NO_LOG], sums(&verified)));
 
     let (tables, _) = Tables::open(objects.clone()).unwrap();
     let damaged = [damage(&objects, &tables, "samples_10m"), damage(&objects, &tables, "nodes")];
     let verified = super::verify(&path).unwrap();
-    let names: BTreeSet<_> = verified.problems.iter().map(|problem| &problem.name).collect();
-    assert_eq!(names, damaged.iter().collect());
+    let names: BTreeSet<_> = problems(&verified).into_iter().collect();
+    assert_eq!(names, damaged.iter().map(String::as_str).chain([NO_LOG]).collect());
 }
 
 /// Tasks of six names, each with a key of its own and three phases, of spread durations.

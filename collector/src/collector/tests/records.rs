@@ -401,7 +401,7 @@ fn what_was_told_survives_a_restart_from_the_log_and_from_tables() {
     assert_eq!(known(&collector), stopped, "from tables and log");
     seal(&collector);
     drop(collector);
-    let collector = reopened(&objects, &SimDisk::of(Files::new()));
+    let collector = reopened(&objects, &disk);
     assert_eq!(known(&collector), stopped, "from tables alone");
 }
 

@@ -5,10 +5,12 @@
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
-use profiler_core::{Filter, ThreadKind, TimeRange};
+use profiler_core::{Filter, Outcome, ThreadKind, TimeRange};
 
 use super::*;
-use crate::query::{By, Cancel, Format, Phases, ProfileAnswer, ProfileQuery, TaskQuery};
+use crate::query::{
+    By, Cancel, Format, Phases, ProfileAnswer, ProfileQuery, SummaryRow, TaskQuery,
+};
 use crate::store::Retention;
 use crate::store::tests::recorder::{Change, Recorder, replay};
 
@@ -251,7 +253,6 @@ fn harm_one(
     if place == "log" {
         let file = random(files.len());
         let content = files.values_mut().nth(file).unwrap();
-        // That the end of the log is gone cannot be told from its never having been written.
         *content = harmed(content, Harm::Flip(by), random).unwrap();
         return;
     }
@@ -294,8 +295,8 @@ proptest! {
         for _ in 0..2 {
             let found = &collector.log.as_ref().unwrap().found;
             let (answer, (held_tasks, damaged)) = (ask(&collector), tasks(&collector));
-            let lost = collector.tables.manifest().lost.len();
-            let is_told = found.damages > 0 || found.torn_bytes > 0 || lost > 0;
+            // That the end of the log is gone cannot be told from its never having been written.
+            let is_told = found.torn_bytes > 0;
             let held = stacks(&answer);
             prop_assert!(held.values().sum::<u64>() <= whole.stacks.values().sum::<u64>());
             if held != whole.stacks {
@@ -312,6 +313,38 @@ proptest! {
     }
 }
 
+/// Without the file that names tasks, none is called unknown, rows of tasks have their names all the
+/// same, and every answer says what is missing.
+#[test]
+fn a_name_that_damage_took_is_not_called_unknown() {
+    let whole = whole();
+    for table in ["tables/frames", "tables/nodes"] {
+        let mut changes = whole.changes.clone();
+        harm_one((&mut whole.files.clone(), &mut changes), (table, 1), &mut |count| count - 1);
+        let collector = open_over(&SimDisk::of(whole.files.clone()), store_of(&changes));
+        let lost = collector.tables.manifest().lost[0].file.path();
+        assert!(lost.starts_with(table), "{lost}");
+        let names = collector.task_names();
+        assert!(!names.is_empty());
+        for name in names {
+            let pairs =
+                [("from", "0"), ("task", &name)].map(|(key, value)| (key.into(), value.into()));
+            let query = TaskQuery::parse(&pairs, &collector, at(50)).unwrap();
+            let summary = collector.task_summary(&query, &Cancel::default()).unwrap();
+            let tasks = collector.tasks(&query, &Cancel::default()).unwrap();
+            let of_row =
+                |row: &SummaryRow| Outcome::ALL.iter().map(|of| row.outcomes.get(*of)).sum::<u64>();
+            let count: u64 = summary.rows.iter().map(of_row).sum();
+            assert_eq!(count, tasks.selection.total, "{name} without {table}");
+            for damaged in [summary.damaged, tasks.damaged] {
+                assert!(damaged.contains(&lost), "{damaged:?}");
+            }
+        }
+        let gone = [("task".to_owned(), "never heard of".to_owned())];
+        assert!(TaskQuery::parse(&gone, &collector, at(50)).is_ok());
+    }
+}
+
 /// The newest version is damaged, and the log that the one before needs was removed: what came between
 /// them is lost, and that is said.
 #[test]
@@ -323,9 +356,19 @@ fn what_is_lost_with_the_newest_version_is_told() {
     if let Change::Put(_, content) = &mut changes[newest] {
         *content = content.slice(..content.len() - 1);
     }
-    let collector = open_over(&SimDisk::of(whole.files.clone()), store_of(&changes));
-    let lines = collector.log.as_ref().unwrap().found.lines();
-    assert!(lines.len() == 1 && lines[0].contains("the log is missing from here to"), "{lines:?}");
+    let store = store_of(&changes);
+    let disk = SimDisk::of(whole.files.clone());
+    let collector = open_over(&disk, store.clone());
+    let lost = collector.tables.manifest().lost_log.clone();
+    assert!(lost.len() == 1 && lost[0].reason.contains("the log is missing from here"), "{lost:?}");
     let sent: u64 = whole.stacks.values().sum();
     assert!(ask(&collector).profile.total().total_ns() < sent);
+    // It is told in every answer, also once the log is gone and what told of it is forgotten.
+    let told = |collector: &Collector| (ask(collector).facts.damaged, tasks(collector).1);
+    let names = vec![lost[0].path.clone()];
+    assert_eq!(told(&collector), (names.clone(), names.clone()));
+    collector.seal().unwrap();
+    drop(collector);
+    let collector = open_over(&disk, store);
+    assert_eq!(told(&collector), (names.clone(), names));
 }

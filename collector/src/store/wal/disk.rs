@@ -51,12 +51,25 @@ impl LocalDisk {
         Ok(LocalDisk { folder, quarantine, open: None })
     }
 
+    /// The same, to be read only: nothing is made.
+    pub(crate) fn look(folder: PathBuf) -> LocalDisk {
+        LocalDisk { quarantine: PathBuf::new(), folder, open: None }
+    }
+
     fn file(&mut self, name: &str) -> io::Result<&mut File> {
         if self.open.as_ref().is_none_or(|(open, _)| open != name) {
             let file = OpenOptions::new().append(true).open(self.folder.join(name))?;
             self.open = Some((name.to_owned(), file));
         }
         Ok(&mut self.open.as_mut().expect("it was just put there").1)
+    }
+}
+
+/// `None` of what is not there, such as a file that a collector removed meanwhile.
+pub(super) fn there<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        result => result.map(Some),
     }
 }
 
@@ -89,11 +102,13 @@ impl LogDisk for LocalDisk {
 
     fn list(&mut self) -> io::Result<Vec<(String, u64)>> {
         let mut files = Vec::new();
-        for entry in fs::read_dir(&self.folder)? {
+        let Some(entries) = there(fs::read_dir(&self.folder))? else { return Ok(files) };
+        for entry in entries {
             let entry = entry?;
             // What is no text is no name of ours.
-            if let Ok(name) = entry.file_name().into_string() {
-                files.push((name, entry.metadata()?.len()));
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            if let Some(metadata) = there(entry.metadata())? {
+                files.push((name, metadata.len()));
             }
         }
         Ok(files)

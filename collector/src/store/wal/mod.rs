@@ -29,7 +29,7 @@ use crate::limits::LATE_HOURS_MAX;
 
 pub(crate) use disk::{LocalDisk, LogDisk};
 pub(crate) use growth::Logged;
-pub(crate) use reader::Found;
+pub(crate) use reader::{Found, check, check_formats};
 pub(crate) use record::{Flush, Growth, Hello, Record};
 pub(crate) use told::MarkedRun;
 pub(crate) use writer::{Wal, is_full};

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::disk::LogDisk;
+use super::disk::{LogDisk, there};
 use super::frame::{self, HEADER_BYTES, Header, NoHeader, Piece};
 use super::{Record, WalError, file_name, file_number};
 use crate::limits::{WAL_DAMAGE_TOLD_MAX, WAL_FILE_BYTES_MAX, WAL_RECORD_BYTES_MAX};
@@ -12,11 +12,11 @@ const READ_BYTES_MAX: u64 = WAL_FILE_BYTES_MAX + WAL_RECORD_BYTES_MAX as u64 + (
 
 /// A part of the log that cannot be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Damage {
-    pub(crate) file: String,
+struct Damage {
+    file: String,
     /// Bytes of that file.
-    pub(crate) range: Range<u64>,
-    pub(crate) reason: String,
+    range: Range<u64>,
+    reason: String,
 }
 
 /// What was found.
@@ -28,8 +28,10 @@ pub(crate) struct Found {
     /// Bytes at the end of the last file of a write that a crash cut short: never acknowledged.
     pub(crate) torn_bytes: u64,
     /// The first places of damage, and their number.
-    pub(crate) damage: Vec<Damage>,
+    damage: Vec<Damage>,
     pub(crate) damages: u64,
+    /// Files in which there is damage.
+    damaged_files: Vec<String>,
     /// Where copies of damaged files are kept.
     pub(crate) quarantined: Vec<String>,
     /// Highest number of any file.
@@ -38,14 +40,23 @@ pub(crate) struct Found {
     pub(super) end: Option<(u64, u64)>,
 }
 
+impl Damage {
+    /// What is wrong, and where in the file.
+    fn told(&self) -> String {
+        let Damage { range, reason, .. } = self;
+        match range.is_empty() {
+            true => reason.clone(),
+            false => format!("bytes {} to {}: {reason}", range.start, range.end),
+        }
+    }
+}
+
 impl Found {
-    /// Each place of damage in words.
-    pub(crate) fn lines(&self) -> Vec<String> {
-        let told = self.damage.iter().map(|Damage { file, range, reason }| {
-            format!("log file {file}, bytes {} to {}: {reason}", range.start, range.end)
-        });
+    /// The file of each place of damage, by its name in the store, and what is wrong there.
+    pub(crate) fn lost(&self) -> impl Iterator<Item = (String, String)> {
+        let told = self.damage.iter().map(|damage| (format!("wal/{}", damage.file), damage.told()));
         let untold = self.damages - self.damage.len() as u64;
-        told.chain((untold > 0).then(|| format!("and {untold} more places"))).collect()
+        told.chain((untold > 0).then(|| ("wal".to_owned(), format!("{untold} more places"))))
     }
 
     /// The tables name the file that goes on where they end, 0 if they hold nothing. It was safe before
@@ -81,13 +92,37 @@ struct LogFile {
     header: Option<Header>,
 }
 
-/// Reads all files in their order, of which the first must be that of the number `from` if that is not 0, and gives each good record to `visit`, whose refusal of one counts
-/// as damage. Afterwards the last file is cut behind its last good frame.
+/// As [`look`]; then damaged files are copied to where they stay, and the last file is cut behind its
+/// last good frame.
 pub(super) fn read(
     disk: &mut dyn LogDisk,
     from: u64,
     visit: &mut dyn FnMut(Record) -> Result<(), String>,
 ) -> Result<Found, WalError> {
+    let (mut found, last) = look(disk, from, visit)?;
+    for name in std::mem::take(&mut found.damaged_files) {
+        quarantine(disk, &name, &mut found);
+    }
+    if let (Some(last), Some((number, length))) = (last, found.end)
+        && number == last.number
+        && length < last.length
+    {
+        // The next file's header says the same, should this fail.
+        if let Err(error) = disk.truncate(&last.name, length) {
+            tracing::warn!(file = last.name, %error, "the log's torn end could not be cut");
+        }
+    }
+    Ok(found)
+}
+
+/// Reads all files in their order, of which the first must be that of the number `from` if that is
+/// not 0, and gives each good record to `visit`, whose refusal of one counts as damage. Changes
+/// nothing. Gives the last file too.
+fn look(
+    disk: &mut dyn LogDisk,
+    from: u64,
+    visit: &mut dyn FnMut(Record) -> Result<(), String>,
+) -> Result<(Found, Option<LogFile>), WalError> {
     let mut files = list(disk)?;
     let last_number = files.last().map_or(0, |file| file.number);
     let mut found = Found { last_number, ..Found::default() };
@@ -121,19 +156,20 @@ pub(super) fn read(
             found.end = Some((file.number, length));
         }
         if found.damages > damages {
-            quarantine(disk, &file.name, &mut found);
+            found.damaged_files.push(file.name.clone());
         }
     }
-    if let (Some(last), Some((number, length))) = (files.last(), found.end)
-        && number == last.number
-        && length < last.length
-    {
-        // The next file's header says the same, should this fail.
-        if let Err(error) = disk.truncate(&last.name, length) {
-            tracing::warn!(file = last.name, %error, "the log's torn end could not be cut");
-        }
-    }
-    Ok(found)
+    Ok((found, files.pop()))
+}
+
+/// Whether all files are of the format that this program reads.
+pub(crate) fn check_formats(disk: &mut dyn LogDisk) -> Result<(), WalError> {
+    list(disk).map(|_| ())
+}
+
+/// Whether all that the tables need of the log can be read. Changes nothing.
+pub(crate) fn check(disk: &mut dyn LogDisk, from: u64) -> Result<Found, WalError> {
+    look(disk, from, &mut |_| Ok(())).map(|(found, _)| found)
 }
 
 /// The log's files by number. All are looked at before anything is changed.
@@ -142,8 +178,9 @@ fn list(disk: &mut dyn LogDisk) -> Result<Vec<LogFile>, WalError> {
     let mut files = Vec::new();
     for (name, length) in disk.list().map_err(|error| failed("list the log's files", error))? {
         let Some(number) = file_number(&name) else { continue };
-        let head = disk.read(&name, HEADER_BYTES as u64);
+        let head = there(disk.read(&name, HEADER_BYTES as u64));
         let head = head.map_err(|error| failed(&format!("read the log file {name}"), error))?;
+        let Some(head) = head else { continue };
         let header = match Header::decode(&head) {
             Ok(header) => Some(header),
             Err(NoHeader::Version(version)) => {
@@ -199,7 +236,7 @@ fn read_file(
                 tracing::info!(
                     file = file.name,
                     bytes = found.torn_bytes,
-                    "the end of an unfinished write was cut"
+                    "the log ends with an unfinished write"
                 );
             }
             Piece::Damage(range) => {
