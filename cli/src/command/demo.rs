@@ -151,7 +151,7 @@ pub(crate) fn tell_damage(server: &Server) {
     if damage.is_empty() {
         return;
     }
-    say("a part of the data is damaged; the rest is served, and damaged files are in quarantine:");
+    say("a part of the data is lost; the rest is served, and what is left of damaged files is in quarantine:");
     damage.iter().for_each(|line| say(&format!("  {line}")));
 }
 
