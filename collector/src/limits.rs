@@ -284,8 +284,26 @@ pub const TASKS_KEPT: Duration = Duration::from_secs(30 * 86_400);
 /// Most bytes of the store's tables. Past it the oldest detail goes first.
 pub const RETENTION_BYTES_MAX: u64 = 10_000_000_000;
 
+/// The shortest that retention may be set to: what is kept by the second goes by files of an hour.
+pub const RETENTION_MIN: Duration = Duration::from_secs(3_600);
+
+/// The longest that retention may be set to.
+pub const RETENTION_MAX: Duration = Duration::from_secs(3_650 * 86_400);
+
+/// The least that a store's tables may be limited to, in bytes: frames and stacks take some, whatever
+/// is dropped.
+pub const RETENTION_BYTES_LEAST: u64 = 10_000_000;
+
 /// How long files of the store stay that are in use no more: for questions that began before.
 pub const GARBAGE_KEPT: Duration = Duration::from_secs(600);
+
+/// How long a list of the store's files that is damaged stays, and with it the files that only it
+/// names: time for a person to see to it.
+pub const DAMAGED_LISTS_KEPT: Duration = Duration::from_secs(30 * 86_400);
+
+/// As how much age a time without data counts at most, so that a clock that is wrong by years ages what
+/// is kept by a day.
+pub const GAP_COUNTED_MAX: Duration = Duration::from_secs(86_400);
 
 /// Most named runs that are remembered; past it the oldest tenth goes.
 pub const RUNS_MAX: usize = 10_000;

@@ -5,7 +5,7 @@
 //! sealings there are; once the time of what is left is over, it becomes one file.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use profiler_core::{Epoch, Outcome, TaskId, Timestamp, WorkerId};
@@ -52,37 +52,36 @@ pub(crate) enum Due {
 }
 
 impl Tables {
-    /// Merges one set of files, if one is due. Gives how many files it merged.
+    /// Merges one set of files, as [`choose`] gives it. Gives how many files it merged.
     pub(super) fn compact_one(
         &self,
-        due: Due,
+        inputs: &[FileEntry],
         swap: &mut Swap<'_>,
-    ) -> Result<Option<usize>, StoreError> {
-        let Some(inputs) = choose(&self.manifest(), due) else { return Ok(None) };
+    ) -> Result<usize, StoreError> {
         let table = inputs[0].table;
         let written = match table {
-            TableName::Counting(counting, tier) => self.merge_rows((counting, tier), &inputs)?,
+            TableName::Counting(counting, tier) => self.merge_rows((counting, tier), inputs)?,
             TableName::Frames => {
-                self.merge_list(&inputs, |a: &FrameRow, b| a.id.cmp(&b.id), |_| true)?
+                self.merge_list(inputs, |a: &FrameRow, b| a.id.cmp(&b.id), |_| true)?
             }
             TableName::Nodes => {
-                self.merge_list(&inputs, |a: &NodeRow, b| a.id.cmp(&b.id), |_| true)?
+                self.merge_list(inputs, |a: &NodeRow, b| a.id.cmp(&b.id), |_| true)?
             }
             TableName::Workers => {
-                self.merge_list(&inputs, |a: &WorkerRow, b| a.number.cmp(&b.number), |_| true)?
+                self.merge_list(inputs, |a: &WorkerRow, b| a.number.cmp(&b.number), |_| true)?
             }
             TableName::Tasks => {
-                let replaced = self.replaced_tasks(&inputs)?;
+                let replaced = self.replaced_tasks(inputs)?;
                 let keep = |task: &SealedTask| {
                     replaced.get(&task_key(task)).is_none_or(|version| task.version == *version)
                 };
-                self.merge_list(&inputs, compare_tasks, keep)?
+                self.merge_list(inputs, compare_tasks, keep)?
             }
             TableName::Links => {
-                self.merge_list(&inputs, |a: &LinkRow, b| a.number.cmp(&b.number), |_| true)?
+                self.merge_list(inputs, |a: &LinkRow, b| a.number.cmp(&b.number), |_| true)?
             }
-            TableName::Transfers => self.merge_list(&inputs, compare_transfers, |_| true)?,
-            TableName::Resources => self.merge_list(&inputs, compare_samples, |_| true)?,
+            TableName::Transfers => self.merge_list(inputs, compare_transfers, |_| true)?,
+            TableName::Resources => self.merge_list(inputs, compare_samples, |_| true)?,
             TableName::Running
             | TableName::Settled
             | TableName::Sessions
@@ -111,7 +110,7 @@ impl Tables {
             swap,
         )?;
         self.close_files(ids);
-        Ok(Some(inputs.len()))
+        Ok(inputs.len())
     }
 
     fn merge_rows(
@@ -291,10 +290,15 @@ impl<R: ListRow> ListStream<R> {
     }
 }
 
-/// The files of the first merge that is due.
-fn choose(manifest: &Manifest, due: Due) -> Option<Vec<FileEntry>> {
+/// The files of the first merge that is due, without those that are left out.
+pub(super) fn choose(
+    manifest: &Manifest,
+    due: Due,
+    left_out: &BTreeSet<u64>,
+) -> Option<Vec<FileEntry>> {
     let mut partitions: BTreeMap<(TableName, u32), Vec<&FileEntry>> = BTreeMap::new();
-    for file in manifest.files.iter().filter(|file| file.bytes < FULL_BYTES) {
+    let is_in = |file: &&FileEntry| file.bytes < FULL_BYTES && !left_out.contains(&file.id);
+    for file in manifest.files.iter().filter(is_in) {
         if let Some(partition) = partition(file) {
             partitions.entry((file.table, partition)).or_default().push(file);
         }
@@ -394,7 +398,8 @@ mod tests {
             FileEntry { table: *table, id, bytes, rows, crc32, from, to, level }
         });
         let manifest = Manifest { files: files.collect(), ..Manifest::default() };
-        let chosen = choose(&manifest, Due::By(Timestamp::from_unix_ns(after * 1_000_000_000)));
+        let due = Due::By(Timestamp::from_unix_ns(after * 1_000_000_000));
+        let chosen = choose(&manifest, due, &BTreeSet::new());
         let ids: Vec<u64> = chosen.iter().flatten().map(|file| file.id).collect();
         assert_eq!(ids, expected, "{after}");
     }

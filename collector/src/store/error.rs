@@ -57,4 +57,14 @@ impl StoreError {
     pub(crate) fn damaged(path: impl Into<String>, reason: impl ToString) -> StoreError {
         StoreError::Damaged { path: path.into(), reason: reason.to_string() }
     }
+
+    /// Whether this file could not be read, or is damaged.
+    pub(crate) fn is_about(&self, file: &str) -> bool {
+        match self {
+            StoreError::Objects { path, .. }
+            | StoreError::Io { path, .. }
+            | StoreError::Damaged { path, .. } => path == file,
+            _ => false,
+        }
+    }
 }

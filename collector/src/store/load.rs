@@ -51,6 +51,7 @@ impl Tables {
             // Before any table: so tables without a version mean that the versions were lost.
             tables.publish(|_| true, &mut |_| {})?;
         }
+        tables.quarantine_versions();
         tables.quarantine_damaged(&mut |_| {})?;
         loaded.manifest = tables.manifest();
         for report in &loaded.reports {
@@ -62,7 +63,7 @@ impl Tables {
     /// Opens the store and changes nothing.
     pub(crate) fn look(objects: Objects) -> Result<(Tables, Loaded), StoreError> {
         let versions = Versions::load(&objects)?;
-        let damaged = versions.damaged.iter();
+        let damaged = versions.damaged_newest();
         let mut reports: Vec<String> = damaged
             .map(|(version, reason)| {
                 format!("{} is damaged: {reason}", Manifest::path_of(*version))

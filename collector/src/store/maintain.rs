@@ -1,18 +1,19 @@
 //! What a store needs done from time to time: damaged files taken out, old ones dropped, small ones
 //! merged, garbage deleted.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 
 use profiler_core::Timestamp;
 use rustc_hash::FxHashSet;
 
-use super::compact::Due;
+use super::compact::{Due, choose};
 use super::error::StoreError;
 use super::load::id_of;
-use super::manifest::Manifest;
-use super::retention::Retention;
+use super::manifest::{FileEntry, Manifest};
+use super::retention::{Dropped, Past, Retention};
 use super::tables::{Swap, Tables};
-use crate::limits::{GARBAGE_KEPT, nanoseconds};
+use crate::limits::{DAMAGED_LISTS_KEPT, GAP_COUNTED_MAX, GARBAGE_KEPT, nanoseconds};
 use crate::sync::lock;
 
 /// Most merges of one call, so that what else is due waits for a bounded time.
@@ -34,56 +35,117 @@ pub(crate) struct Maintained {
 impl Tables {
     /// Does what is due. `swap` sees each new version before another can be made; a reader that
     /// began with an older one has [`GARBAGE_KEPT`] to end.
+    ///
+    /// # Errors
+    /// The first failure; all else is done.
     pub(crate) fn maintain(
         &self,
         now: Timestamp,
         retention: &Retention,
         swap: &mut Swap<'_>,
     ) -> Result<Maintained, StoreError> {
-        let mut done = Maintained {
-            quarantined: self.quarantine_damaged(swap)?,
-            expired: self.drop_expired(now, retention, swap)?,
-            ..Maintained::default()
-        };
-        for _ in 0..MERGES_AT_ONCE {
-            match self.compact_step(Due::By(now), swap)? {
-                Some(count) => done.merged += count,
-                None => break,
-            }
-        }
-        done.deleted = self.collect_garbage(now)?;
-        Ok(done)
+        let mut failures = Failures::default();
+        self.warn_of_clock(now);
+        let quarantined = failures.note(self.quarantine_damaged(swap));
+        let expired = failures.note(self.drop_expired(now, retention, swap));
+        let (merged, failed) = self.merge(Due::By(now), MERGES_AT_ONCE, swap);
+        failures.note(failed.map_or(Ok(()), Err));
+        let deleted = failures.note(self.collect_garbage(now));
+        failures.done(Maintained { quarantined, expired, merged, deleted })
     }
 
     /// Merges all that can be merged. Gives how many files that were.
     pub(crate) fn compact(&self) -> Result<usize, StoreError> {
-        let mut merged = 0;
-        while let Some(count) = self.compact_step(Due::Everything, &mut |_| {})? {
-            merged += count;
+        let (merged, failed) = self.merge(Due::Everything, usize::MAX, &mut |_| {});
+        failed.map_or(Ok(merged), Err)
+    }
+
+    /// Merges what is due, at most so many times. Gives how many files that were, and the first
+    /// failure: a file that cannot be read is left out of all merges of this call, and no other.
+    fn merge(
+        &self,
+        due: Due,
+        merges_max: usize,
+        swap: &mut Swap<'_>,
+    ) -> (usize, Option<StoreError>) {
+        let (mut merged, mut merges, mut first) = (0, 0, None);
+        let mut left_out = BTreeSet::new();
+        while merges < merges_max
+            && let Some(inputs) = choose(&self.manifest(), due, &left_out)
+        {
+            match self.compact_step(&inputs, swap) {
+                Ok(count) => {
+                    merged += count;
+                    merges += 1;
+                }
+                Err(error) => {
+                    let unread = inputs.iter().find(|file| error.is_about(&file.path()));
+                    let Some(file) = unread else { return (merged, Some(error)) };
+                    tracing::warn!(path = file.path(), %error, "a file is left out of merges");
+                    left_out.insert(file.id);
+                    first.get_or_insert(error);
+                }
+            }
         }
-        Ok(merged)
+        (merged, first)
     }
 
     /// One merge; one that finds a damaged file takes that out instead.
-    fn compact_step(&self, due: Due, swap: &mut Swap<'_>) -> Result<Option<usize>, StoreError> {
-        match self.compact_one(due, swap) {
-            Err(StoreError::Damaged { .. }) if self.quarantine_damaged(swap)? > 0 => Ok(Some(0)),
+    fn compact_step(&self, inputs: &[FileEntry], swap: &mut Swap<'_>) -> Result<usize, StoreError> {
+        match self.compact_one(inputs, swap) {
+            Err(StoreError::Damaged { .. }) if self.quarantine_damaged(swap)? > 0 => Ok(0),
             done => done,
+        }
+    }
+
+    /// Says so when the clock is far ahead of the last time that anybody looked at it here.
+    fn warn_of_clock(&self, now: Timestamp) {
+        let before_ns = self.looked_after_at_ns.swap(now.unix_ns(), Ordering::Relaxed);
+        let ahead_ns = now.unix_ns().saturating_sub(before_ns);
+        if ahead_ns > nanoseconds(GAP_COUNTED_MAX) {
+            let days = ahead_ns / nanoseconds(GAP_COUNTED_MAX);
+            tracing::warn!(
+                days,
+                "the clock is days past the last change of the store: it was off for so long, or the \
+                 clock is wrong; as age of what is kept that counts as one day"
+            );
+        }
+    }
+
+    /// Copies versions that were found damaged to quarantine. The files that only they name stay for
+    /// [`DAMAGED_LISTS_KEPT`].
+    pub(super) fn quarantine_versions(&self) {
+        for (version, reason) in &lock(&self.versions).damaged {
+            let path = Manifest::path_of(*version);
+            if self.objects.is_in_quarantine(&path) {
+                continue;
+            }
+            match self.objects.quarantine(&path) {
+                Ok(copy) => tracing::warn!(path, reason, copy, "a list of files is damaged"),
+                Err(error) => tracing::warn!(path, reason, %error, "a list of files is damaged"),
+            }
         }
     }
 
     /// Copies files that were found damaged to quarantine, and takes them out of the list, where
     /// they stay named as lost. Gives how many.
     pub(super) fn quarantine_damaged(&self, swap: &mut Swap<'_>) -> Result<usize, StoreError> {
-        let damaged = lock(&self.damaged).clone();
+        let mut damaged = lock(&self.damaged).clone();
+        let before = self.manifest();
+        damaged.retain(|id, _| {
+            let Some(path) = before.file(*id).map(FileEntry::path) else { return true };
+            match self.objects.quarantine(&path) {
+                Ok(copy) => tracing::warn!(path, copy, "a damaged file is taken out of the store"),
+                // It stays named until there is a copy.
+                Err(error) => {
+                    tracing::warn!(path, %error, "a damaged file cannot be taken out");
+                    return false;
+                }
+            }
+            true
+        });
         if damaged.is_empty() {
             return Ok(0);
-        }
-        for id in damaged.keys() {
-            if let Some(file) = self.manifest().file(*id) {
-                let (path, copy) = (file.path(), self.objects.quarantine(&file.path())?);
-                tracing::warn!(path, copy, "a damaged file was taken out of the store");
-            }
         }
         let mut count = 0;
         self.publish(
@@ -109,15 +171,20 @@ impl Tables {
         retention: &Retention,
         swap: &mut Swap<'_>,
     ) -> Result<usize, StoreError> {
-        let mut expired = Vec::new();
+        let (mut expired, mut dropped) = (Vec::new(), None);
         self.publish(
             |manifest| {
-                expired = retention.expired(manifest, now);
+                let past = Past::of(manifest, now, self.opened.elapsed());
+                expired = retention.expired(manifest, &past);
+                dropped = Dropped::of(expired.iter().filter_map(|id| manifest.file(*id)));
                 manifest.expire(&expired);
                 !expired.is_empty()
             },
             swap,
         )?;
+        if let Some(dropped) = dropped {
+            tracing::info!(%dropped, "too old, or too much: retention dropped files");
+        }
         self.close_files(expired.iter().copied());
         Ok(expired.len())
     }
@@ -125,26 +192,49 @@ impl Tables {
     /// Deletes versions that were replaced long enough ago, and files that no version names.
     fn collect_garbage(&self, now: Timestamp) -> Result<usize, StoreError> {
         let old = now.shifted(-nanoseconds(GARBAGE_KEPT));
-        let mut versions = lock(&self.versions);
+        let past = Past::of(&self.manifest(), now, self.opened.elapsed());
+        let mut failures = Failures::default();
         let mut deleted = 0;
-        for version in versions.replaced_before(old) {
-            self.objects.delete(&Manifest::path_of(version))?;
-            versions.forget(version);
-            deleted += 1;
-        }
-        let named: FxHashSet<u64> = versions
-            .readable
-            .values()
-            .flat_map(|manifest: &Arc<Manifest>| manifest.files.iter().map(|file| file.id))
-            .collect();
-        for file in self.objects.list("tables")? {
-            // A young one may yet be named by the version that is being made.
-            let is_named = id_of(&file.path).is_none_or(|id| named.contains(&id));
-            if !is_named && file.modified < old {
-                self.objects.delete(&file.path)?;
+        let mut versions = lock(&self.versions);
+        for version in versions.garbage(old, past.before(DAMAGED_LISTS_KEPT)) {
+            let result = self.objects.delete(&Manifest::path_of(version));
+            if result.is_ok() {
+                versions.forget(version);
                 deleted += 1;
             }
+            failures.note(result);
         }
-        Ok(deleted)
+        let in_use = versions.in_use(old);
+        let named: FxHashSet<u64> =
+            in_use.flat_map(|manifest| manifest.files.iter().map(|file| file.id)).collect();
+        let of_damaged = versions.ids_of_damaged();
+        let is_kept =
+            |id: u64| named.contains(&id) || of_damaged.iter().any(|ids| ids.contains(&id));
+        for file in self.objects.list("tables")? {
+            // A young one may yet be named by the version that is being made.
+            if file.modified < old && !id_of(&file.path).is_none_or(is_kept) {
+                let result = self.objects.delete(&file.path);
+                deleted += usize::from(result.is_ok());
+                failures.note(result);
+            }
+        }
+        failures.done(deleted)
+    }
+}
+
+/// The first failure of several things, none of which waits for another.
+#[derive(Debug, Default)]
+struct Failures(Option<StoreError>);
+
+impl Failures {
+    fn note<T: Default>(&mut self, result: Result<T, StoreError>) -> T {
+        result.unwrap_or_else(|error| {
+            self.0.get_or_insert(error);
+            T::default()
+        })
+    }
+
+    fn done<T>(self, done: T) -> Result<T, StoreError> {
+        self.0.map_or(Ok(done), Err)
     }
 }

@@ -4,7 +4,8 @@
 //! Older versions stay for a while: for readers that began with them, and in case that the newest
 //! cannot be read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Bound, Range};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -23,6 +24,10 @@ use crate::limits::LOST_FILES_MAX;
 pub(crate) const FORMAT: u64 = 1;
 
 const DIRECTORY: &str = "manifest";
+
+/// How often the versions are listed again because the newest went: each time, a collector has made
+/// two newer ones.
+const LISTINGS_MAX: usize = 10;
 
 /// One version of the store.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -239,38 +244,73 @@ impl Versions {
     ///
     /// # Errors
     /// [`StoreError::Format`] if any is a newer program's, [`StoreError::ManifestsLost`] if there
-    /// are files, but no version that can be read.
+    /// are files, but no version that can be read; and what keeps one from being read that is newer
+    /// than all others: a list that is older would hide what was acknowledged.
     pub(crate) fn load(objects: &Objects) -> Result<Versions, StoreError> {
+        for _ in 0..LISTINGS_MAX {
+            let Some(mut versions) = Versions::read_listed(objects)? else { continue };
+            let newest =
+                [versions.readable.keys().next_back(), versions.damaged.keys().next_back()];
+            versions.next = newest.into_iter().flatten().max().map_or(1, |version| version + 1);
+            if versions.readable.is_empty() {
+                let count = versions.damaged.len();
+                // The first version is written before the first table.
+                if count > 0 || !objects.list("tables")?.is_empty() {
+                    return Err(StoreError::ManifestsLost { count });
+                }
+            }
+            return Ok(versions);
+        }
+        let reason = format!("its newest file went while it was read, {LISTINGS_MAX} times");
+        Err(StoreError::damaged(DIRECTORY, reason))
+    }
+
+    /// Reads what is listed; `None` if the newest went meanwhile, for then there are newer ones.
+    /// Others may go: a collector deletes what it replaced.
+    fn read_listed(objects: &Objects) -> Result<Option<Versions>, StoreError> {
+        let version_of = |path: &str| {
+            let name = path.strip_prefix(DIRECTORY)?.strip_prefix('/')?;
+            name.strip_suffix(".json")?.parse::<u64>().ok()
+        };
+        let listed = objects.list(DIRECTORY)?.into_iter();
+        let listed: BTreeMap<u64, String> =
+            listed.filter_map(|file| Some((version_of(&file.path)?, file.path))).collect();
         let mut versions = Versions::default();
-        for file in objects.list(DIRECTORY)? {
-            let name = file.path.strip_prefix(DIRECTORY).and_then(|name| name.strip_prefix('/'));
-            let version = name.and_then(|name| name.strip_suffix(".json")?.parse::<u64>().ok());
-            let Some(version) = version else { continue };
-            let text = objects.get(&file.path)?;
-            match Manifest::decode(&file.path, &text) {
-                Ok(manifest) if manifest.version == version => {
-                    versions.readable.insert(version, Arc::new(manifest));
+        let mut unread = Vec::new();
+        for (version, path) in &listed {
+            let read = objects.get_if_there(path);
+            match read.and_then(|text| text.map(|text| Manifest::decode(path, &text)).transpose()) {
+                Ok(Some(manifest)) if manifest.version == *version => {
+                    versions.readable.insert(*version, Arc::new(manifest));
                 }
-                Ok(manifest) => {
+                Ok(Some(manifest)) => {
                     let reason = format!("it says that it is version {}", manifest.version);
-                    versions.damaged.insert(version, reason);
+                    versions.damaged.insert(*version, reason);
                 }
+                Ok(None) if listed.keys().next_back() == Some(version) => return Ok(None),
+                Ok(None) => {}
                 Err(StoreError::Damaged { reason, .. }) => {
-                    versions.damaged.insert(version, reason);
+                    versions.damaged.insert(*version, reason);
+                }
+                Err(error @ (StoreError::Io { .. } | StoreError::Objects { .. })) => {
+                    unread.push((*version, error));
                 }
                 Err(error) => return Err(error),
             }
         }
-        let newest = [versions.readable.keys().next_back(), versions.damaged.keys().next_back()];
-        versions.next = newest.into_iter().flatten().max().map_or(1, |version| version + 1);
-        if versions.readable.is_empty() {
-            let count = versions.damaged.len();
-            // The first version is written before the first table.
-            if count > 0 || !objects.list("tables")?.is_empty() {
-                return Err(StoreError::ManifestsLost { count });
+        for (version, error) in unread {
+            if versions.readable.last_key_value().is_none_or(|(newest, _)| *newest < version) {
+                return Err(error);
             }
+            versions.damaged.insert(version, error.to_string());
         }
-        Ok(versions)
+        Ok(Some(versions))
+    }
+
+    /// Damaged versions in whose stead an older one counts, and why.
+    pub(crate) fn damaged_newest(&self) -> impl Iterator<Item = (&u64, &String)> {
+        let newest = self.readable.last_key_value().map_or(0, |(newest, _)| newest + 1);
+        self.damaged.range(newest..)
     }
 
     /// The newest that can be read.
@@ -284,14 +324,54 @@ impl Versions {
         self.next - 1
     }
 
-    /// Versions that were replaced before `point` and may go. The newest two that can be read stay.
-    pub(crate) fn replaced_before(&self, point: Timestamp) -> Vec<u64> {
-        let readable: Vec<_> = self.readable.values().collect();
-        let keep_from = readable.len().checked_sub(2).map_or(0, |index| readable[index].version);
-        let replaced = readable.windows(2).filter(|pair| pair[1].made_at_ns < point.unix_ns());
-        let replaced = replaced.map(|pair| pair[0].version);
-        let damaged = self.damaged.keys().copied();
-        replaced.chain(damaged).filter(|version| *version < keep_from).collect()
+    /// The oldest version that is in use whatever its age: the last but one that can be read.
+    fn keep_from(&self) -> u64 {
+        self.readable.keys().rev().nth(1).copied().unwrap_or(0)
+    }
+
+    /// Those that can be read and were not replaced before `point`, with the newest two.
+    pub(crate) fn in_use(&self, point: Timestamp) -> impl Iterator<Item = &Arc<Manifest>> {
+        let keep_from = self.keep_from();
+        self.readable.values().filter(move |manifest| {
+            let (_, next) = self.around(manifest.version);
+            let is_replaced = next.is_some_and(|next| next.made_at_ns < point.unix_ns());
+            manifest.version >= keep_from || !is_replaced
+        })
+    }
+
+    /// Versions that may go: those that are not in use since `point`, and damaged ones that were
+    /// replaced before `damaged_point`. As long as a damaged one stays, so do those around it, for
+    /// they tell which files only that one named.
+    pub(crate) fn garbage(&self, point: Timestamp, damaged_point: Timestamp) -> Vec<u64> {
+        let keep_from = self.keep_from();
+        let is_over = |version: &u64| {
+            let (_, next) = self.around(*version);
+            *version < keep_from
+                && next.is_some_and(|next| next.made_at_ns < damaged_point.unix_ns())
+        };
+        let (over, kept): (Vec<u64>, Vec<u64>) = self.damaged.keys().copied().partition(is_over);
+        let around = kept.iter().flat_map(|version| <[_; 2]>::from(self.around(*version)));
+        let needed = around.flatten().chain(self.in_use(point));
+        let needed: BTreeSet<u64> = needed.map(|manifest| manifest.version).collect();
+        let readable = self.readable.keys().filter(|version| !needed.contains(version));
+        readable.copied().chain(over).collect()
+    }
+
+    /// Ids of files that perhaps only damaged versions named: those that were given between the
+    /// versions around each.
+    pub(crate) fn ids_of_damaged(&self) -> Vec<Range<u64>> {
+        let ids = |version: &u64| {
+            let (before, next) = self.around(*version);
+            Some(before?.next_id..next.map_or(u64::MAX, |next| next.next_id))
+        };
+        self.damaged.keys().filter_map(ids).collect()
+    }
+
+    /// The versions next to one that can be read.
+    fn around(&self, version: u64) -> (Option<&Arc<Manifest>>, Option<&Arc<Manifest>>) {
+        let before = self.readable.range(..version).next_back();
+        let next = self.readable.range((Bound::Excluded(version), Bound::Unbounded)).next();
+        (before.map(|(_, manifest)| manifest), next.map(|(_, manifest)| manifest))
     }
 
     pub(crate) fn forget(&mut self, version: u64) {
@@ -335,9 +415,39 @@ mod tests {
         assert_eq!(**versions.newest().unwrap(), manifest(12));
         assert_eq!(versions.readable.len(), 3);
         assert_eq!([versions.take_next(), versions.take_next()], [13, 14]);
-        assert_eq!(versions.replaced_before(Timestamp::from_unix_ns(8_001)), [7]);
-        assert_eq!(versions.replaced_before(Timestamp::from_unix_ns(8_000)), [0u64; 0]);
-        assert_eq!(versions.replaced_before(Timestamp::MAX), [7]);
+        let garbage = |ns| versions.garbage(Timestamp::from_unix_ns(ns), Timestamp::MIN);
+        assert_eq!(garbage(8_001), [7]);
+        assert_eq!(garbage(8_000), [0u64; 0]);
+        assert_eq!(garbage(i64::MAX), [7]);
+    }
+
+    #[test]
+    fn a_damaged_version_stays_with_those_around_it_until_its_time_is_over() {
+        let objects = Objects::memory();
+        for version in [1, 2, 3, 5, 6, 7, 8] {
+            let next_id = version * 10;
+            Manifest { next_id, ..manifest(version) }.publish(&objects).unwrap();
+        }
+        objects.put_new(&Manifest::path_of(4), "{".into()).unwrap();
+        let versions = Versions::load(&objects).unwrap();
+        assert_eq!(versions.damaged_newest().count(), 0);
+        assert_eq!(versions.ids_of_damaged(), [30..50]);
+        let at = Timestamp::from_unix_ns;
+        // All but the newest two were replaced before, by those that were made at 1,000 times their
+        // number.
+        assert_eq!(versions.garbage(Timestamp::MAX, at(5_000)), [1, 2, 6]);
+        assert_eq!(versions.garbage(Timestamp::MAX, at(5_001)), [1, 2, 3, 5, 6, 4]);
+        let in_use =
+            |point| versions.in_use(at(point)).map(|manifest| manifest.version).collect::<Vec<_>>();
+        assert_eq!(in_use(i64::MAX), [7, 8]);
+        assert_eq!(in_use(6_000), [5, 6, 7, 8]);
+        // The newest is damaged: nothing tells where its files end.
+        objects.put_new(&Manifest::path_of(9), "{".into()).unwrap();
+        let versions = Versions::load(&objects).unwrap();
+        assert_eq!(versions.ids_of_damaged(), [30..50, 80..u64::MAX]);
+        let newest: Vec<_> = versions.damaged_newest().collect();
+        assert_eq!((newest.len(), newest[0].0), (1, &9));
+        assert_eq!(versions.garbage(Timestamp::MAX, Timestamp::MAX), [1, 2, 3, 5, 6, 4]);
     }
 
     #[test]

@@ -129,29 +129,38 @@ impl Objects {
         object.read(0, object.bytes)
     }
 
+    /// The same of a file that may have gone.
+    pub(crate) fn get_if_there(&self, path: &str) -> Result<Option<Bytes>, StoreError> {
+        let Some(object) = self.open_if_there(path)? else { return Ok(None) };
+        object.read(0, object.bytes).map(Some)
+    }
+
     /// Opens a file for reading in parts. One that is not there is damage.
     pub(crate) fn open(&self, path: &str) -> Result<Object, StoreError> {
-        let missing = || StoreError::damaged(path, "it is not there");
+        let opened = self.open_if_there(path)?;
+        opened.ok_or_else(|| StoreError::damaged(path, "it is not there"))
+    }
+
+    fn open_if_there(&self, path: &str) -> Result<Option<Object>, StoreError> {
         let (bytes, source) = match &self.root {
             Some(root) => {
                 let opened = File::open(root.join(path));
-                let opened = opened.and_then(|file| Ok((file.metadata()?.len(), file)));
-                let (bytes, file) = opened.map_err(|source| match source.kind() {
-                    std::io::ErrorKind::NotFound => missing(),
-                    _ => StoreError::Io { doing: "opening", path: path.to_owned(), source },
-                })?;
-                (bytes, Source::File(file))
+                match opened.and_then(|file| Ok((file.metadata()?.len(), file))) {
+                    Ok((bytes, file)) => (bytes, Source::File(file)),
+                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+                    Err(source) => {
+                        let path = path.to_owned();
+                        return Err(StoreError::Io { doing: "opening", path, source });
+                    }
+                }
             }
-            None => {
-                let meta = block_on(self.store.head(&Path::from(path)));
-                let meta = meta.map_err(|source| match source {
-                    object_store::Error::NotFound { .. } => missing(),
-                    source => objects_error("opening", path, source),
-                })?;
-                (meta.size, Source::Store(self.clone()))
-            }
+            None => match block_on(self.store.head(&Path::from(path))) {
+                Ok(meta) => (meta.size, Source::Store(self.clone())),
+                Err(object_store::Error::NotFound { .. }) => return Ok(None),
+                Err(source) => return Err(objects_error("opening", path, source)),
+            },
         };
-        Ok(Object { path: path.to_owned(), bytes, source })
+        Ok(Some(Object { path: path.to_owned(), bytes, source }))
     }
 
     /// Files below `prefix`, by name.
@@ -205,9 +214,14 @@ impl Objects {
         Ok(deleted)
     }
 
+    /// Whether a file was copied to quarantine.
+    pub(crate) fn is_in_quarantine(&self, path: &str) -> bool {
+        self.open_if_there(&copy_of(path)).is_ok_and(|copy| copy.is_some())
+    }
+
     /// Copies a file to quarantine, where nothing is ever deleted; gives the copy's name.
     pub(crate) fn quarantine(&self, path: &str) -> Result<String, StoreError> {
-        let copy = format!("{QUARANTINE}/{}", path.replace('/', "-"));
+        let copy = copy_of(path);
         match block_on(self.store.copy(&Path::from(path), &Path::from(copy.as_str()))) {
             // One that is not there has nothing to keep.
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(copy),
@@ -251,6 +265,11 @@ impl Object {
             }
         }
     }
+}
+
+/// The name in quarantine.
+fn copy_of(path: &str) -> String {
+    format!("{QUARANTINE}/{}", path.replace('/', "-"))
 }
 
 /// Syncs files or folders, [`SYNCS_AT_ONCE`] at a time; gives the first error.

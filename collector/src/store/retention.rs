@@ -1,5 +1,12 @@
 //! Retention: what is too old, or too much, goes by whole files.
+//!
+//! The clock alone does not say what is old: one start with a clock that is years ahead would drop all
+//! there is. So age is counted along the data ([`Past`]): a time without any counts as a day at most.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
 use std::time::Duration;
 
 use profiler_core::Timestamp;
@@ -8,19 +15,19 @@ use super::compact::end_of;
 use super::manifest::{FileEntry, Manifest};
 use super::table::TableName;
 use super::tier::Tier;
-use crate::limits::{RETENTION_BYTES_MAX, ROLLUPS_KEPT, SECONDS_KEPT, TASKS_KEPT, nanoseconds};
+use crate::limits::{GAP_COUNTED_MAX, RETENTION_BYTES_MAX, ROLLUPS_KEPT, SECONDS_KEPT, TASKS_KEPT};
 
 /// How much of the past a store keeps. The defaults are the constants of [`crate::limits`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Retention {
-    /// Counting tables by seconds.
-    pub(crate) seconds: Duration,
-    /// Counting tables of coarser tiers.
-    pub(crate) rollups: Duration,
-    /// Rows of tasks.
-    pub(crate) tasks: Duration,
+pub struct Retention {
+    /// Counts by the second, and resources.
+    pub seconds: Duration,
+    /// Counts of coarser tiers: by the minute, 10 minutes, hour and day.
+    pub rollups: Duration,
+    /// Rows of tasks and transfers.
+    pub tasks: Duration,
     /// All tables. Past it the oldest seconds and tasks go, then the oldest of the next tier.
-    pub(crate) bytes_max: u64,
+    pub bytes_max: u64,
 }
 
 impl Default for Retention {
@@ -36,7 +43,7 @@ impl Default for Retention {
 
 impl Retention {
     /// The files that have to go, by id.
-    pub(crate) fn expired(&self, manifest: &Manifest, now: Timestamp) -> Vec<u64> {
+    pub(crate) fn expired(&self, manifest: &Manifest, past: &Past) -> Vec<u64> {
         // Tables without time are needed as long as there is anything to name.
         let mut timed: Vec<_> =
             manifest.files.iter().filter_map(|file| Some((file, end_of(file)?))).collect();
@@ -44,8 +51,8 @@ impl Retention {
         let mut bytes: u64 = manifest.files.iter().map(|file| file.bytes).sum();
         let mut expired = Vec::new();
         for (file, end) in timed {
-            let kept = nanoseconds(self.kept(file.table));
-            if end.start().shifted(kept) <= now || bytes > self.bytes_max {
+            let is_old = end.start() <= past.before(self.kept(file.table));
+            if is_old || bytes > self.bytes_max {
                 bytes -= file.bytes;
                 expired.push(file.id);
             }
@@ -62,6 +69,102 @@ impl Retention {
             TableName::Resources => self.seconds,
             _ => self.rollups,
         }
+    }
+}
+
+/// The past as the data vouches for it, in Unix seconds.
+///
+/// With the right clock this is the past itself, but for gaps in the data of over
+/// [`GAP_COUNTED_MAX`]: what is older than such a gap is kept for longer. With a clock that is years
+/// ahead all that there is lies behind one gap, also when what comes is stamped by the same clock.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Past {
+    now_s: i64,
+    /// When there was data, or somebody to take it in: the latest end first. They may overlap.
+    spans_s: Vec<Range<i64>>,
+}
+
+impl Past {
+    /// As of `now`, in a process that has been `running`.
+    pub(crate) fn of(manifest: &Manifest, now: Timestamp, running: Duration) -> Past {
+        let now_s = now.unix_ns().div_euclid(1_000_000_000);
+        let running_s = i64::try_from(running.as_secs()).unwrap_or(i64::MAX);
+        let mut spans_s = vec![now_s.saturating_sub(running_s)..now_s];
+        for file in &manifest.files {
+            // Every row is in every tier. A file of minutes is about a day at most, so a gap that
+            // matters is in none, and minutes are kept for as long as any.
+            if let TableName::Counting(_, tier @ Tier::Minute) = file.table {
+                let second = |period: u32| i64::from(period) * i64::from(tier.seconds());
+                spans_s.push(second(file.from.0)..second(file.to.0).min(now_s));
+            }
+        }
+        spans_s.retain(|span| !span.is_empty());
+        spans_s.sort_unstable_by_key(|span| Reverse(span.end));
+        Past { now_s, spans_s }
+    }
+
+    /// The point that is so old.
+    pub(crate) fn before(&self, age: Duration) -> Timestamp {
+        let gap_max_s = GAP_COUNTED_MAX.as_secs().cast_signed();
+        let mut left_s = i64::try_from(age.as_secs()).unwrap_or(i64::MAX);
+        let mut at_s = self.now_s;
+        for span in &self.spans_s {
+            for (point_s, counted_max_s) in [(span.end, gap_max_s), (span.start, i64::MAX)] {
+                let counted_s = (at_s - point_s).min(counted_max_s);
+                if counted_s > 0 {
+                    if left_s <= counted_s {
+                        return seconds(at_s.saturating_sub(left_s));
+                    }
+                    left_s -= counted_s;
+                    at_s = point_s;
+                }
+            }
+        }
+        seconds(at_s.saturating_sub(left_s))
+    }
+}
+
+fn seconds(unix_s: i64) -> Timestamp {
+    Timestamp::from_unix_ns(unix_s.saturating_mul(1_000_000_000))
+}
+
+/// What retention dropped, for people to read.
+#[derive(Debug)]
+pub(crate) struct Dropped {
+    files: BTreeMap<TableName, usize>,
+    bytes: u64,
+    span_s: Range<u32>,
+}
+
+impl Dropped {
+    /// `None` if there is nothing to tell.
+    pub(crate) fn of<'a>(files: impl IntoIterator<Item = &'a FileEntry>) -> Option<Dropped> {
+        let mut dropped = Dropped { files: BTreeMap::new(), bytes: 0, span_s: u32::MAX..0 };
+        for file in files {
+            *dropped.files.entry(file.table).or_default() += 1;
+            dropped.bytes += file.bytes;
+            let start = match file.table {
+                TableName::Counting(_, tier) => file.from.0.saturating_mul(tier.seconds()),
+                _ => file.from.0,
+            };
+            let end = end_of(file).map_or(start, |end| end.0);
+            dropped.span_s = start.min(dropped.span_s.start)..end.max(dropped.span_s.end);
+        }
+        (!dropped.files.is_empty()).then_some(dropped)
+    }
+}
+
+impl fmt::Display for Dropped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let time = |second: u32| jiff::Timestamp::constant(i64::from(second), 0);
+        let Range { start, end } = self.span_s;
+        let (count, bytes) = (self.files.values().sum::<usize>(), self.bytes);
+        write!(f, "{count} files of {bytes} bytes, from {} to {}:", time(start), time(end))?;
+        for (place, (table, count)) in self.files.iter().enumerate() {
+            let comma = if place > 0 { "," } else { "" };
+            write!(f, "{comma} {count} of {}", table.name())?;
+        }
+        Ok(())
     }
 }
 
@@ -108,7 +211,12 @@ mod tests {
             let retention =
                 Retention { seconds: hour(2), rollups: hour(10), tasks: hour(4), bytes_max };
             let now = Timestamp::from_unix_ns(i64::from(hours * HOUR) * 1_000_000_000);
-            assert_eq!(retention.expired(&manifest, now), expected, "{hours} h, {bytes_max} bytes");
+            let past = Past::of(&manifest, now, Duration::ZERO);
+            assert_eq!(
+                retention.expired(&manifest, &past),
+                expected,
+                "{hours} h, {bytes_max} bytes"
+            );
         };
         check(0, u64::MAX, &[]);
         check(3, u64::MAX, &[1]);
@@ -121,5 +229,77 @@ mod tests {
         check(0, 400, &[1, 5]);
         check(0, 250, &[1, 5, 2, 3]);
         check(0, 0, &[1, 5, 2, 3, 4]);
+    }
+
+    const DAY: i64 = 86_400;
+
+    /// Minutes of data as days (from, to); which day is `age` days before day `now`, in a process
+    /// that runs for so many days.
+    fn check_past(data: &[(i64, i64)], (now, running): (i64, i64), age: i64, expected: i64) {
+        let minute = |day: i64| Period(u32::try_from(day * DAY / 60).unwrap());
+        let days = data.iter().flat_map(|(from, to)| (*from..*to).map(|day| (day, day + 1)));
+        let files = (1..).zip(days).map(|(id, (from, to))| FileEntry {
+            table: TableName::Counting(Counting::Totals, Tier::Minute),
+            id,
+            bytes: 1,
+            rows: 1,
+            crc32: 0,
+            from: minute(from),
+            to: minute(to),
+            level: 0,
+        });
+        let manifest = Manifest { files: files.collect(), ..Manifest::default() };
+        let days = |count: i64| Duration::from_secs((count * DAY).cast_unsigned());
+        let past = Past::of(&manifest, seconds(now * DAY), days(running));
+        assert_eq!(past.before(days(age)), seconds(expected * DAY), "{data:?}, {age} of {now}");
+    }
+
+    #[test]
+    fn a_time_without_data_counts_as_a_day_at_most() {
+        let data = [(100, 120)];
+        check_past(&data, (120, 0), 7, 113);
+        check_past(&data, (121, 0), 7, 114);
+        check_past(&data, (122, 0), 7, 114);
+        // Years ahead, without and with data from there.
+        check_past(&data, (4_000, 0), 7, 114);
+        check_past(&data, (4_000, 0), 1, 3_999);
+        check_past(&[(100, 120), (3_998, 4_000)], (4_000, 0), 2, 3_998);
+        check_past(&[(100, 120), (3_998, 4_000)], (4_000, 0), 7, 116);
+        check_past(&[(100, 120), (3_990, 4_000)], (4_000, 0), 7, 3_993);
+        // The clock is right again, and what came from there is still ahead.
+        check_past(&[(100, 120), (3_998, 4_000)], (121, 0), 7, 114);
+        // Nobody sent anything, but somebody was there.
+        check_past(&data, (130, 10), 7, 123);
+        check_past(&data, (130, 4), 7, 118);
+        // Every other day, and all that was before there was any data.
+        check_past(&[(100, 101), (102, 103), (104, 105)], (105, 0), 4, 101);
+        check_past(&data, (120, 0), 50, 70);
+        check_past(&[], (120, 0), 7, 113);
+    }
+
+    #[test]
+    fn what_was_dropped_is_told_by_table_and_time() {
+        let file = |table, from, to| FileEntry {
+            table,
+            id: 1,
+            bytes: 100,
+            rows: 1,
+            crc32: 0,
+            from: Period(from),
+            to: Period(to),
+            level: 0,
+        };
+        let minutes = TableName::Counting(Counting::Samples, Tier::Minute);
+        let files = [
+            file(minutes, 60, 120),
+            file(minutes, 24 * 60, 25 * 60),
+            file(TableName::Tasks, 4_000, 9_000),
+        ];
+        assert!(Dropped::of(&[]).is_none());
+        assert_eq!(
+            Dropped::of(&files).unwrap().to_string(),
+            "3 files of 300 bytes, from 1970-01-01T01:00:00Z to 1970-01-02T01:00:00Z: \
+             2 of samples_1m, 1 of tasks"
+        );
     }
 }

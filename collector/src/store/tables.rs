@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
+use std::time::Instant;
 
 use profiler_core::WorkerId;
 use rustc_hash::FxHashMap;
@@ -42,6 +43,11 @@ pub(crate) struct Tables {
     open_files: Mutex<OpenFiles>,
     /// Damaged files that are still in the list, and why.
     pub(super) damaged: Mutex<BTreeMap<u64, String>>,
+    /// Since when data could have come, whatever the clock says.
+    pub(super) opened: Instant,
+    /// When the tables were last looked after, in nanoseconds since the Unix epoch; first, when the
+    /// newest version was made.
+    pub(super) looked_after_at_ns: AtomicI64,
 }
 
 /// How much of the tree stands in tables.
@@ -130,6 +136,11 @@ impl Tables {
             objects,
             clock: Clock::default(),
             next_id: AtomicU64::new(first_id.max(current.next_id)),
+            opened: Instant::now(),
+            looked_after_at_ns: AtomicI64::new(match current.version {
+                0 => i64::MAX,
+                _ => current.made_at_ns,
+            }),
             current: RwLock::new(current),
             versions: Mutex::new(versions),
             sealed: Mutex::default(),

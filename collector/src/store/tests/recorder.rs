@@ -1,5 +1,6 @@
 //! An object store that remembers what was done to it, so that a crash can be put after any of it.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
@@ -7,8 +8,8 @@ use bytes::Bytes;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 use tokio_stream::{Stream, StreamExt};
 
@@ -25,10 +26,23 @@ pub(crate) enum Change {
 /// Where the changes are noted.
 pub(crate) type Changes = Arc<Mutex<Vec<Change>>>;
 
+/// Why a file is not read, though it is listed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Refusal {
+    /// By whom it belongs to, or by the disk.
+    Denied,
+    /// It was deleted a moment ago; once.
+    Gone,
+}
+
+/// Which files are not read, by name.
+pub(crate) type Refusals = Arc<Mutex<BTreeMap<String, Refusal>>>;
+
 #[derive(Default)]
 pub(crate) struct Recorder {
     store: InMemory,
     pub(crate) changes: Changes,
+    pub(crate) refusals: Refusals,
     /// Sees that a change was made, before anything else can happen.
     noted: Option<Arc<dyn Fn() + Send + Sync>>,
 }
@@ -42,6 +56,20 @@ impl fmt::Debug for Recorder {
 impl Recorder {
     pub(crate) fn noting(noted: impl Fn() + Send + Sync + 'static) -> Recorder {
         Recorder { noted: Some(Arc::new(noted)), ..Recorder::default() }
+    }
+
+    /// What the test refuses to read.
+    fn refuse(&self, location: &Path) -> Result<()> {
+        let mut refusals = self.refusals.lock().unwrap();
+        let (path, source) = (location.to_string(), "the test says so".into());
+        match refusals.get(location.as_ref()) {
+            Some(Refusal::Denied) => Err(Error::PermissionDenied { path, source }),
+            Some(Refusal::Gone) => {
+                refusals.remove(location.as_ref());
+                Err(Error::NotFound { path, source })
+            }
+            None => Ok(()),
+        }
     }
 
     fn note(&self, change: Change) {
@@ -95,6 +123,7 @@ impl ObjectStore for Recorder {
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        self.refuse(location)?;
         self.store.get_opts(location, options).await
     }
 
@@ -119,6 +148,7 @@ impl ObjectStore for Recorder {
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.refuse(from)?;
         self.store.copy_opts(from, to, options).await?;
         self.note(Change::Copy(from.clone(), to.clone()));
         Ok(())
