@@ -72,12 +72,14 @@ pub struct Collector {
 pub(crate) struct Settings {
     pub(crate) clock: Clock,
     pub(crate) limits: Limits,
+    pub(crate) retention: Retention,
     pub(crate) grace: Duration,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { clock: Clock::default(), limits: Limits::default(), grace: GRACE }
+        let (clock, limits, retention) = Default::default();
+        Settings { clock, limits, retention, grace: GRACE }
     }
 }
 
@@ -155,20 +157,21 @@ impl Collector {
         let in_memory = Objects::memory();
         let mut collector =
             Collector::over(settings, in_memory).expect("an empty store in memory opens");
-        collector.retention.bytes_max = MEMORY_TABLES_BYTES_MAX;
+        let bytes_max = &mut collector.retention.bytes_max;
+        *bytes_max = MEMORY_TABLES_BYTES_MAX.min(*bytes_max);
         collector
     }
 
     /// A collector with what is in tables, and no log.
     pub(crate) fn over(settings: Settings, objects: Objects) -> Result<Collector, StoreError> {
-        let Settings { clock, limits, grace } = settings;
+        let Settings { clock, limits, retention, grace } = settings;
         let (tables, loaded) = Tables::open(objects)?;
         let manifest = loaded.manifest.clone();
         let tree = Tree::new(limits.tree_nodes_max, limits.symbol_bytes_max);
         let collector = Collector {
             clock,
             tables: Arc::new(tables),
-            retention: Retention::default(),
+            retention,
             sealing: Mutex::default(),
             freed: Notify::new(),
             tree: RwLock::new(tree),

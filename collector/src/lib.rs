@@ -52,5 +52,5 @@ pub use collector::Collector;
 pub use limits::Limits;
 pub use recovery::DataError;
 pub use serve::{ServeError, ServeOptions, Server};
-pub use store::StoreError;
 pub use store::wal::WalError;
+pub use store::{Retention, StoreError};

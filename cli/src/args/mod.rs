@@ -3,6 +3,7 @@
 mod account;
 mod client;
 mod doctor;
+mod retention;
 mod service;
 mod store;
 

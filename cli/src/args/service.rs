@@ -7,12 +7,14 @@ use clap::Args;
 
 use super::LISTEN_DEFAULT;
 use super::client::milliseconds;
+use super::retention::RetentionArgs;
 
 /// `emberline serve`
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     emberline serve                                   on this machine, port 4747\n  \
     emberline serve --data /var/lib/emberline         keep everything over restarts\n  \
+    emberline serve --data DIR --retention-size 50GB --retention-tasks 90d\n  \
     emberline serve --listen 127.0.0.1:0              on any free port; it says which\n  \
     EMBERLINE_LOG=debug emberline serve               with more in its log\n\n\
     Agents report to the address that it prints, and Ctrl-C or SIGTERM ends it. With --data, what\n\
@@ -33,6 +35,9 @@ pub(crate) struct ServeArgs {
     /// use it. Default: nothing is kept, and memory holds the last 256 MiB of tables.
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) retention: RetentionArgs,
 
     /// How often what is in memory becomes tables; for tests. Default: each minute.
     #[arg(long, value_name = "TIME", value_parser = milliseconds, hide = true)]
@@ -69,6 +74,9 @@ pub(crate) struct DemoArgs {
     /// Started again with the same, the demo has its history. Default: nothing is kept.
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) retention: RetentionArgs,
 
     /// Folder for the results; it is made if it is not there. Default: out with --seconds, else
     /// none are written.

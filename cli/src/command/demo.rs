@@ -34,7 +34,12 @@ pub(crate) fn run(args: DemoArgs) -> anyhow::Result<()> {
     let stop = StopRequests::listen().context("could not listen for Ctrl-C and SIGTERM")?;
     let stop = runtime.spawn(stop.first());
 
-    let server = runtime.block_on(bind(args.listen, args.data.as_deref()))?;
+    let options = ServeOptions {
+        data: args.data.clone(),
+        retention: (&args.retention).into(),
+        ..ServeOptions::default()
+    };
+    let server = runtime.block_on(bind(args.listen, options))?;
     let url = format!("http://{}", server.local_addr());
     tell_damage(&server);
     let (end, ended) = oneshot::channel::<()>();
@@ -51,9 +56,8 @@ pub(crate) fn run(args: DemoArgs) -> anyhow::Result<()> {
 }
 
 /// Opens the collector's port: the one asked for, or the default one or else any.
-async fn bind(listen: Option<SocketAddr>, data: Option<&Path>) -> Result<Server, ServeError> {
-    let data = data.map(Path::to_owned);
-    let options = |listen| ServeOptions { listen, data: data.clone(), ..ServeOptions::default() };
+async fn bind(listen: Option<SocketAddr>, options: ServeOptions) -> Result<Server, ServeError> {
+    let options = |listen| ServeOptions { listen, ..options.clone() };
     let first = listen.unwrap_or(ServeOptions::default().listen);
     match Collector::bind(options(first)).await {
         Err(ServeError::InUse { address, .. }) if listen.is_none() => {
@@ -204,11 +208,11 @@ mod tests {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = taken.local_addr().unwrap();
-        let error = runtime.block_on(bind(Some(address), None)).unwrap_err();
+        let error = runtime.block_on(bind(Some(address), ServeOptions::default())).unwrap_err();
         assert!(matches!(error, ServeError::InUse { .. }));
         // Whoever holds the default port meanwhile, us or another, a collector is to be had.
-        let first = runtime.block_on(bind(None, None)).unwrap();
-        let second = runtime.block_on(bind(None, None)).unwrap();
+        let first = runtime.block_on(bind(None, ServeOptions::default())).unwrap();
+        let second = runtime.block_on(bind(None, ServeOptions::default())).unwrap();
         assert_ne!(first.local_addr(), second.local_addr());
     }
 }

@@ -27,6 +27,7 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     let server = Collector::bind(ServeOptions {
         listen: args.listen,
         insecure_listen: args.insecure_listen,
+        retention: (&args.retention).into(),
         data: args.data,
         limits,
         ..ServeOptions::default()

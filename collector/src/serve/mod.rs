@@ -32,12 +32,12 @@ use tokio::sync::watch;
 use self::http::Reader;
 use self::ingest::Ingest;
 use self::server::ingest_server::IngestServer;
-use crate::Limits;
 use crate::clock::Clock;
 use crate::collector::{Collector, Settings};
 use crate::limits::{GRACE, SHUTDOWN_MAX, SWEEP_EVERY};
 use crate::recovery::DataError;
 use crate::sealing::Sealer;
+use crate::{Limits, Retention};
 
 /// The port that agents and readers try first.
 pub const PORT_DEFAULT: u16 = 4747;
@@ -56,6 +56,9 @@ pub struct ServeOptions {
     pub data: Option<PathBuf>,
     /// How much is held.
     pub limits: Limits,
+    /// How much of the past is kept. Without [`ServeOptions::data`], tables take at most
+    /// [`MEMORY_TABLES_BYTES_MAX`](crate::limits::MEMORY_TABLES_BYTES_MAX).
+    pub retention: Retention,
     /// The fleet's clock.
     pub clock: Clock,
 }
@@ -68,6 +71,7 @@ impl Default for ServeOptions {
             grace: GRACE,
             data: None,
             limits: Limits::default(),
+            retention: Retention::default(),
             clock: Clock::default(),
         }
     }
@@ -136,7 +140,8 @@ impl Collector {
     /// [`ServeOptions::insecure_listen`], or if the data cannot be used. Damaged data is no error: it
     /// is reported, copied to `quarantine`, and the rest is served.
     pub async fn bind(options: ServeOptions) -> Result<Server, ServeError> {
-        let ServeOptions { listen: address, insecure_listen, grace, data, limits, clock } = options;
+        let ServeOptions { listen: address, insecure_listen, grace, data, .. } = options;
+        let ServeOptions { limits, retention, clock, .. } = options;
         if !address.ip().to_canonical().is_loopback() && !insecure_listen {
             return Err(ServeError::Insecure { address });
         }
@@ -146,7 +151,7 @@ impl Collector {
         })?;
         let address =
             listener.local_addr().map_err(|source| ServeError::Bind { address, source })?;
-        let settings = Settings { clock, limits, grace };
+        let settings = Settings { clock, limits, retention, grace };
         let collector = match data {
             None => Arc::new(Collector::new(settings)),
             Some(folder) => {

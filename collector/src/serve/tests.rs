@@ -20,6 +20,7 @@ use tonic::Code;
 
 use self::client::{Client, Malformed, get};
 use super::*;
+use crate::limits::MEMORY_TABLES_BYTES_MAX;
 use crate::testing::{TestWorker, at};
 
 /// A served collector whose clock stands still until it is moved.
@@ -287,4 +288,26 @@ async fn an_address_that_cannot_be_had_is_named_with_a_way_out() {
     let listen = "0.0.0.0:0".parse().unwrap();
     let options = ServeOptions { listen, insecure_listen: true, ..ServeOptions::default() };
     assert_ne!(Collector::bind(options).await.unwrap().local_addr().port(), 0);
+}
+
+#[tokio::test]
+async fn what_is_kept_is_what_was_asked_for_and_fits_the_memory_without_a_disk() {
+    let directory = tempfile::tempdir().unwrap();
+    let hours = |count: u64| Duration::from_secs(count * 3_600);
+    let retention = Retention {
+        seconds: hours(1),
+        tasks: hours(2),
+        rollups: hours(3),
+        bytes_max: MEMORY_TABLES_BYTES_MAX * 2,
+    };
+    let bound = async |data, retention| {
+        let listen = "127.0.0.1:0".parse().unwrap();
+        let options = ServeOptions { listen, data, retention, ..ServeOptions::default() };
+        Collector::bind(options).await.unwrap().collector.retention
+    };
+    assert_eq!(bound(Some(directory.path().join("data")), retention).await, retention);
+    let in_memory = Retention { bytes_max: MEMORY_TABLES_BYTES_MAX, ..retention };
+    assert_eq!(bound(None, retention).await, in_memory);
+    let less = Retention { bytes_max: 1 << 20, ..retention };
+    assert_eq!(bound(None, less).await, less);
 }

@@ -35,7 +35,7 @@ pub(crate) use manifest::{FileEntry, LostLog, Manifest};
 pub(crate) use newest::NewestScan;
 pub(crate) use objects::Objects;
 pub(crate) use plan::{Coverage, Piece, Plan};
-pub(crate) use retention::Retention;
+pub use retention::Retention;
 pub(crate) use row::{Fields, Key, Row, WorkerNumber, sort_and_sum};
 pub(crate) use seal::Sealing;
 pub(crate) use segment::{Batch, ListRow, Scan};

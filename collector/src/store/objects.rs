@@ -124,6 +124,7 @@ impl Objects {
     }
 
     /// The whole of a file.
+    #[cfg(test)]
     pub(crate) fn get(&self, path: &str) -> Result<Bytes, StoreError> {
         let object = self.open(path)?;
         object.read(0, object.bytes)
