@@ -33,7 +33,7 @@ pub(crate) struct AskArgs {
 #[derive(Args, Debug)]
 pub(crate) struct RangeArgs {
     /// Start of the range: a time ago such as -90s, -5m, -1h30m, -2d; a time such as
-    /// 2026-01-31T12:00:00Z; or seconds since 1970. Default: -5m.
+    /// 2026-01-31T12:00:00Z or, in UTC, "2026-01-31 12:00:00"; or seconds since 1970. Default: -5m.
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) from: Option<String>,
 

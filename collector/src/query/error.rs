@@ -20,6 +20,12 @@ pub(crate) enum QueryError {
     Choice { name: &'static str, value: String, allowed: Vec<&'static str> },
     #[error("{name}={value:?} is not understood; allowed are: {}", allowed.join("; "))]
     Form { name: &'static str, value: String, allowed: Vec<&'static str> },
+    #[error(
+        "{name}={value:?} is out of range: times are from {} to {}",
+        format_time(Timestamp::from_unix_ns(i64::MIN)),
+        format_time(Timestamp::from_unix_ns(i64::MAX))
+    )]
+    Time { name: &'static str, value: String },
     #[error("limit={value:?} is not a number from 1 to {limit}")]
     Limit { value: String, limit: usize },
     #[error("the range is empty: from={from} and to={to} are both {}", format_time(*at))]

@@ -6,7 +6,7 @@ use super::QueryError;
 use super::error::echo;
 use super::labels::labelled;
 use super::nearest::nearest;
-use super::time::{TIME_ALLOWED, parse_time};
+use super::time::{NoTime, TIME_ALLOWED, parse_time};
 use crate::collector::Collector;
 use crate::limits::FILTER_VALUES_MAX;
 
@@ -93,10 +93,11 @@ impl<'a> RangeText<'a> {
     /// The range by the collector's clock.
     pub(crate) fn resolve(&self, now: Timestamp) -> Result<TimeRange, QueryError> {
         let time = |name, text| {
-            parse_time(text, now).ok_or_else(|| QueryError::Form {
-                name,
-                value: echo(text),
-                allowed: TIME_ALLOWED.to_vec(),
+            parse_time(text, now).map_err(|error| match error {
+                NoTime::Form => {
+                    QueryError::Form { name, value: echo(text), allowed: TIME_ALLOWED.to_vec() }
+                }
+                NoTime::Range => QueryError::Time { name, value: echo(text) },
             })
         };
         let (from_at, to_at) = (time("from", self.from)?, time("to", self.to)?);

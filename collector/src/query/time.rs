@@ -1,13 +1,15 @@
 //! Times and spans as people write them.
 
 use jiff::Timestamp as Calendar;
+use jiff::fmt::temporal::DateTimeParser;
+use jiff::tz::Offset;
 use profiler_core::Timestamp;
 
 /// What [`parse_time`] takes, for error texts.
 pub(crate) const TIME_ALLOWED: [&str; 4] = [
     "now",
     "a time ago: -5m, -90s, -1h30m, -2d",
-    "RFC 3339: 2026-01-31T12:00:00Z",
+    "RFC 3339: 2026-01-31T12:00:00Z, or without a zone, in UTC: 2026-01-31 12:00:00.5",
     "Unix seconds: 1769860800.5",
 ];
 
@@ -16,24 +18,58 @@ pub(crate) const SPAN_ALLOWED: [&str; 1] = ["numbers with the units w, d, h, m, 
 
 const SECOND_NS: i64 = 1_000_000_000;
 
-/// A point in time: `now`, a time ago, RFC 3339, or seconds since the Unix epoch.
-pub(crate) fn parse_time(text: &str, now: Timestamp) -> Option<Timestamp> {
+/// Why a text is no time that can be asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NoTime {
+    /// It has none of the forms.
+    Form,
+    /// It is a time, and 64 bits of nanoseconds do not reach so far.
+    Range,
+}
+
+/// A point in time: `now`, a time ago, RFC 3339, the same as it is printed for people, or seconds
+/// since the Unix epoch.
+pub(crate) fn parse_time(text: &str, now: Timestamp) -> Result<Timestamp, NoTime> {
     if text == "now" {
-        return Some(now);
+        return Ok(now);
     }
     if let Some(span) = text.strip_prefix('-') {
-        let ago_ns = i64::try_from(parse_span_ns(span)?).ok()?;
-        return now.unix_ns().checked_sub(ago_ns).map(Timestamp::from_unix_ns);
+        let ago_ns = i64::try_from(span_ns(span)?).map_err(|_| NoTime::Range)?;
+        let at_ns = now.unix_ns().checked_sub(ago_ns).ok_or(NoTime::Range)?;
+        return Ok(Timestamp::from_unix_ns(at_ns));
     }
-    parse_unix_seconds(text).or_else(|| {
-        let time: Calendar = text.parse().ok()?;
-        let nanoseconds = i64::try_from(time.as_nanosecond()).ok()?;
-        Some(Timestamp::from_unix_ns(nanoseconds))
-    })
+    match parse_unix_seconds(text) {
+        Err(NoTime::Form) => parse_calendar(text),
+        seconds => seconds,
+    }
+}
+
+/// Date and time, with `T` or a space between them. Without a zone it is in UTC, as all times are
+/// printed.
+fn parse_calendar(text: &str) -> Result<Timestamp, NoTime> {
+    let printed = text.strip_suffix(" UTC");
+    let pieces = DateTimeParser::new().parse_pieces(printed.unwrap_or(text));
+    let pieces = pieces.map_err(|_| NoTime::Form)?;
+    let offset = match pieces.offset() {
+        // What names a place and says no offset may mean two times, or none.
+        None if pieces.time_zone_annotation().is_some() => return Err(NoTime::Form),
+        Some(_) if printed.is_some() => return Err(NoTime::Form),
+        None => Offset::UTC,
+        Some(offset) => offset.to_numeric_offset(),
+    };
+    // A date alone would be its first moment as `from`, and people mean its last as `to`.
+    let time = pieces.time().ok_or(NoTime::Form)?;
+    let at = offset.to_timestamp(pieces.date().to_datetime(time)).map_err(|_| NoTime::Range)?;
+    let at_ns = i64::try_from(at.as_nanosecond()).map_err(|_| NoTime::Range)?;
+    Ok(Timestamp::from_unix_ns(at_ns))
 }
 
 /// A span such as `90s` or `1h30m`, in nanoseconds.
 pub(crate) fn parse_span_ns(text: &str) -> Option<u64> {
+    span_ns(text).ok()
+}
+
+fn span_ns(text: &str) -> Result<u64, NoTime> {
     const UNITS_MS: [(&str, u64); 6] = [
         ("w", 7 * 86_400_000),
         ("d", 86_400_000),
@@ -43,34 +79,40 @@ pub(crate) fn parse_span_ns(text: &str) -> Option<u64> {
         ("ms", 1),
     ];
     let mut rest = text;
-    let mut sum_ns = 0u64;
+    // Of a sum past the range the rest is read on: it may be no span at all.
+    let mut sum_ns = Some(0u64);
     loop {
-        let digits = rest.find(|c: char| !c.is_ascii_digit())?;
-        let (number, after) = rest.split_at(digits);
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).filter(|digits| *digits > 0);
+        let (number, after) = rest.split_at(digits.ok_or(NoTime::Form)?);
         let letters = after.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(after.len());
         let (unit, next) = after.split_at(letters);
-        let (_, unit_ms) = UNITS_MS.into_iter().find(|(name, _)| *name == unit)?;
-        let part_ns = number.parse::<u64>().ok()?.checked_mul(unit_ms)?.checked_mul(1_000_000)?;
-        sum_ns = sum_ns.checked_add(part_ns)?;
+        let unit = UNITS_MS.into_iter().find(|(name, _)| *name == unit);
+        let (_, unit_ms) = unit.ok_or(NoTime::Form)?;
+        let part_ns = number
+            .parse::<u64>()
+            .ok()
+            .and_then(|count| count.checked_mul(unit_ms)?.checked_mul(1_000_000));
+        sum_ns = sum_ns.zip(part_ns).and_then(|(sum_ns, part_ns)| sum_ns.checked_add(part_ns));
         if next.is_empty() {
-            return Some(sum_ns);
+            return sum_ns.ok_or(NoTime::Range);
         }
         rest = next;
     }
 }
 
 /// Digits, with a fraction or not; past nanoseconds the fraction is cut.
-fn parse_unix_seconds(text: &str) -> Option<Timestamp> {
+fn parse_unix_seconds(text: &str) -> Result<Timestamp, NoTime> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     if !digits(whole) || !digits(fraction) {
-        return None;
+        return Err(NoTime::Form);
     }
-    let seconds: i64 = whole.parse().ok()?;
     let fraction_ns = fraction.bytes().chain(std::iter::repeat(b'0')).take(9);
     let fraction_ns = fraction_ns.fold(0, |sum, digit| sum * 10 + i64::from(digit - b'0'));
-    let nanoseconds = seconds.checked_mul(SECOND_NS)?.checked_add(fraction_ns)?;
-    Some(Timestamp::from_unix_ns(nanoseconds))
+    let seconds = whole.parse::<i64>().ok();
+    let whole_ns = seconds.and_then(|seconds| seconds.checked_mul(SECOND_NS));
+    let at_ns = whole_ns.and_then(|whole_ns| whole_ns.checked_add(fraction_ns));
+    at_ns.map(Timestamp::from_unix_ns).ok_or(NoTime::Range)
 }
 
 /// RFC 3339 in UTC, to the nanosecond.
@@ -87,7 +129,9 @@ mod tests {
 
     const NOW_NS: i64 = 1_769_860_800 * SECOND_NS + 250;
 
-    fn check(text: &str, expected: Option<i64>) {
+    const NOON_NS: i64 = 1_769_860_800 * SECOND_NS;
+
+    fn check(text: &str, expected: Result<i64, NoTime>) {
         let time = parse_time(text, Timestamp::from_unix_ns(NOW_NS));
         assert_eq!(time.map(Timestamp::unix_ns), expected, "{text:?}");
     }
@@ -95,18 +139,31 @@ mod tests {
     #[test]
     fn times_are_read_in_each_form() {
         for (text, ago_s) in [("-5m", 300), ("-90s", 90), ("-1h30m", 5_400), ("-2d", 172_800)] {
-            check(text, Some(NOW_NS - ago_s * SECOND_NS));
+            check(text, Ok(NOW_NS - ago_s * SECOND_NS));
         }
-        check("now", Some(NOW_NS));
-        check("-1w", Some(NOW_NS - 604_800 * SECOND_NS));
-        check("-1s500ms", Some(NOW_NS - 1_500_000_000));
-        check("-0s", Some(NOW_NS));
-        check("0", Some(0));
-        check("1769860800", Some(1_769_860_800 * SECOND_NS));
-        check("1769860800.5", Some(1_769_860_800 * SECOND_NS + 500_000_000));
-        check("1.0000000019", Some(SECOND_NS + 1));
-        check("2026-01-31T12:00:00Z", Some(1_769_860_800 * SECOND_NS));
-        check("2026-01-31T13:00:00.000000001+01:00", Some(1_769_860_800 * SECOND_NS + 1));
+        for (text, expected_ns) in [
+            ("now", NOW_NS),
+            ("-1w", NOW_NS - 604_800 * SECOND_NS),
+            ("-1s500ms", NOW_NS - 1_500_000_000),
+            ("-0s", NOW_NS),
+            ("0", 0),
+            ("1769860800", NOON_NS),
+            ("1769860800.5", NOON_NS + 500_000_000),
+            ("1.0000000019", SECOND_NS + 1),
+            ("2026-01-31T12:00:00Z", NOON_NS),
+            ("2026-01-31T13:00:00.000000001+01:00", NOON_NS + 1),
+            ("2026-01-31 12:00:00Z", NOON_NS),
+            ("2026-01-31 06:30:00-05:30", NOON_NS),
+            ("2026-01-31T12:00:00", NOON_NS),
+            ("2026-01-31 12:00:00", NOON_NS),
+            ("2026-01-31 12:00", NOON_NS),
+            ("2026-01-31 12:00:00.250", NOON_NS + 250_000_000),
+            ("2026-01-31 12:00:00.000 UTC", NOON_NS),
+            ("1969-12-31 23:59:59.999", -1_000_000),
+            ("2262-04-11 23:47:16.854775807", i64::MAX),
+        ] {
+            check(text, Ok(expected_ns));
+        }
     }
 
     #[test]
@@ -128,16 +185,53 @@ mod tests {
             "1e9",
             "yesterday",
             "NOW",
+            "UTC",
+            " UTC",
+            "-5m UTC",
+            "1769860800 UTC",
             "2026-01-31",
-            "2026-01-31T12:00:00",
+            "2026-01-31 UTC",
+            "2026-01-31Z",
+            "12:00:00",
+            "2026-01-31  12:00:00",
+            "2026-01-31_12:00:00",
+            "2026-01-31 12:00:00 CET",
+            "2026-01-31 12:00:00Z UTC",
+            "2026-01-31 12:00:00+01:00 UTC",
+            "2026-01-31T12:00:00 01:00",
+            "2026-01-31T12:00:00[Europe/Paris]",
+            "2026-01-31 12:00:00 ",
+            "2026-02-30 12:00:00",
+            "2026-01-31 25:00:00",
+            "99999999999999999999d",
+            "-99999999999999999999x",
+            "-99999999999999999999d5",
+            "-٣m",
+            "٢٠٢٦-01-31 12:00:00",
+        ] {
+            check(text, Err(NoTime::Form));
+        }
+    }
+
+    #[test]
+    fn a_time_that_cannot_be_counted_is_out_of_range() {
+        for text in [
             "99999999999999999999",
             "9999999999999",
+            "9223372036.854775808",
             "-99999999999999999999d",
             "-300000d",
+            "-100000d200000d",
             "9999-01-01T00:00:00Z",
-            "-٣m",
+            "9999-12-31T23:59:59Z",
+            "9999-12-31 23:59:59",
+            "9999-12-31 23:59:59.999 UTC",
+            "9999-12-31T23:59:59-23:00",
+            "0001-01-01T00:00:00Z",
+            "2262-04-11 23:47:16.854775808",
+            "1677-09-21 00:12:43",
         ] {
-            check(text, None);
+            check(text, Err(NoTime::Range));
         }
     }
 
@@ -145,7 +239,9 @@ mod tests {
     fn a_formatted_time_leads_back() {
         for nanoseconds in [0, -1, NOW_NS, i64::MIN, i64::MAX] {
             let text = format_time(Timestamp::from_unix_ns(nanoseconds));
-            check(&text, Some(nanoseconds));
+            check(&text, Ok(nanoseconds));
+            // As it is printed for people.
+            check(&text.replace('T', " ").replace('Z', " UTC"), Ok(nanoseconds));
         }
         assert_eq!(format_time(Timestamp::from_unix_ns(NOW_NS)), "2026-01-31T12:00:00.000000250Z");
     }

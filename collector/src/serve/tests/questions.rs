@@ -91,12 +91,20 @@ async fn a_wrong_time_span_or_number_is_answered_with_what_is_allowed() {
     let times = json!([
         "now",
         "a time ago: -5m, -90s, -1h30m, -2d",
-        "RFC 3339: 2026-01-31T12:00:00Z",
+        "RFC 3339: 2026-01-31T12:00:00Z, or without a zone, in UTC: 2026-01-31 12:00:00.5",
         "Unix seconds: 1769860800.5",
     ]);
     let error = "from=\"5m\" is not understood; allowed are: now; a time ago: -5m, -90s, -1h30m, \
-                 -2d; RFC 3339: 2026-01-31T12:00:00Z; Unix seconds: 1769860800.5";
+                 -2d; RFC 3339: 2026-01-31T12:00:00Z, or without a zone, in UTC: 2026-01-31 \
+                 12:00:00.5; Unix seconds: 1769860800.5";
     running.check("/api/v1/profile?from=5m", 400, error, times).await;
+    let error = "to=\"9999-12-31T23:59:59Z\" is out of range: times are from \
+                 1677-09-21T00:12:43.145224192Z to 2262-04-11T23:47:16.854775807Z";
+    running.check("/api/v1/profile?to=9999-12-31T23:59:59Z", 400, error, Value::Null).await;
+    // As it is printed, which begins amid what is asked for.
+    let printed = "1970-01-12%2013:46:40.000";
+    let range = &running.json(&format!("/api/v1/profile?from={printed}")).await["range"];
+    assert_eq!(range["from"], "1970-01-12T13:46:40.000000000Z");
     let error = "the range is empty: from=now and to=now are both 1970-01-12T13:47:40.000000000Z";
     running.check("/api/v1/profile?from=now", 400, error, Value::Null).await;
     let error = "the range is reversed: from=-1m (1970-01-12T13:46:40.000000000Z) is after \
