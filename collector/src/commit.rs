@@ -5,7 +5,7 @@
 //! takes to apply it, and its session's turn: a stream that is cut off meanwhile loses nothing, and
 //! the next one of the same session waits until it is known what became of it.
 //!
-//! Locks: log → registry → session → the rest. The queue's lock is taken alone.
+//! Locks: intake → log → registry → session → the rest. The queue's lock is taken alone.
 
 use std::collections::VecDeque;
 use std::io;
@@ -67,6 +67,11 @@ enum Entry {
 }
 
 impl Entry {
+    /// Whether somebody waits until it is safe.
+    fn is_awaited(&self) -> bool {
+        !matches!(self, Entry::Hello { .. })
+    }
+
     fn bytes(&self) -> usize {
         match self {
             Entry::Flushes { records, .. } => records.iter().map(Vec::len).sum(),
@@ -82,8 +87,7 @@ pub(crate) struct Log {
     queue: Arc<Queue>,
     /// Bytes that the queue may still take.
     room: Arc<Semaphore>,
-    /// Why nothing is taken in, while the disk is full.
-    full: Mutex<Option<Arc<str>>>,
+    trouble: Mutex<Trouble>,
     disk_reserve_bytes: u64,
     /// What was there when the collector started.
     #[cfg_attr(
@@ -94,6 +98,23 @@ pub(crate) struct Log {
     /// Keeps other collectors away from the same folder.
     _lock: Option<DirectoryLock>,
     thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What keeps the log from taking anything in.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Trouble {
+    /// The disk has no room, and nobody need try.
+    pub(crate) full: Option<Full>,
+    /// What was written last is not safe, and why. It is tried again with what comes next.
+    pub(crate) failed: Option<Arc<str>>,
+}
+
+/// A disk without room.
+#[derive(Clone, Debug)]
+pub(crate) struct Full {
+    /// What the system said, if it was found by trying.
+    pub(crate) error: Option<Arc<str>>,
+    pub(crate) free_bytes: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -115,7 +136,7 @@ impl Log {
             writing: Mutex::new(Writing { wal, logged, looked: None }),
             queue: Arc::default(),
             room: Arc::new(Semaphore::new(WAL_QUEUE_BYTES_MAX)),
-            full: Mutex::new(None),
+            trouble: Mutex::default(),
             disk_reserve_bytes,
             found,
             _lock: guard,
@@ -128,10 +149,14 @@ impl Log {
 
     /// Whether anything is taken in at present.
     pub(crate) fn check_room(&self) -> Result<(), NotLogged> {
-        match &*lock(&self.full) {
-            Some(reason) => Err(NotLogged::Full { reason: reason.clone() }),
+        match &lock(&self.trouble).full {
+            Some(full) => Err(NotLogged::Full { reason: self.reason(full) }),
             None => Ok(()),
         }
+    }
+
+    pub(crate) fn trouble(&self) -> Trouble {
+        lock(&self.trouble).clone()
     }
 
     /// Logs flushes, each by its record, and applies them; returns when both are done, or why they are
@@ -249,8 +274,11 @@ impl Collector {
         let failure = written.err().map(|error| {
             // The growth went with the rest.
             writing.logged = logged;
-            log.failed(&error)
+            log.failed(&error, writing.wal.free_bytes().ok())
         });
+        if failure.is_none() && group.iter().any(Entry::is_awaited) {
+            lock(&log.trouble).failed = None;
+        }
         // Applied before the log is let go, so that a cut finds in memory what is in the files
         // before it, and nothing else.
         for entry in group {
@@ -279,7 +307,7 @@ impl Collector {
 impl Writing {
     /// Writes a group; what its flushes refer to first. Synced if anybody waits for any of it.
     fn write(&mut self, group: &[Entry], tree: &RwLock<Tree>) -> io::Result<()> {
-        let is_awaited = group.iter().any(|entry| !matches!(entry, Entry::Hello { .. }));
+        let is_awaited = group.iter().any(Entry::is_awaited);
         if is_awaited {
             // In pieces, so that dictionaries wait only for one of them.
             while let Some(growth) = {
@@ -309,46 +337,41 @@ impl Writing {
             return;
         }
         self.looked = Some(Instant::now());
-        let reserve = log.disk_reserve_bytes;
-        let reason = match self.wal.free_bytes() {
-            Ok(free) if free < reserve => Some(format!(
-                "{} MiB are free, and below {} MiB nothing is taken in",
-                free >> 20,
-                reserve >> 20
-            )),
+        let free_bytes = self.wal.free_bytes().ok();
+        let full = match free_bytes {
+            Some(free) if free < log.disk_reserve_bytes => Some(Full { error: None, free_bytes }),
             // A disk that was full may say otherwise and still take nothing.
-            Ok(_) => self.wal.ready().err().filter(is_full).map(|error| error.to_string()),
+            Some(_) => {
+                let error = self.wal.ready().err().filter(is_full);
+                error.map(|error| Full { error: Some(error.to_string().into()), free_bytes })
+            }
             // The next write will tell.
-            Err(_) => None,
+            None => None,
         };
-        log.set_full(reason);
+        lock(&log.trouble).full = full;
     }
 }
 
 impl Log {
     /// What an error means for those who wait. It is looked at later whether there is room again.
-    fn failed(&self, error: &io::Error) -> NotLogged {
+    fn failed(&self, error: &io::Error, free_bytes: Option<u64>) -> NotLogged {
         let reason: Arc<str> = error.to_string().into();
+        let mut trouble = lock(&self.trouble);
         if is_full(error) {
-            self.set_full(Some(error.to_string()));
+            trouble.full = Some(Full { error: Some(reason.clone()), free_bytes });
             return NotLogged::Full { reason };
         }
+        trouble.failed = Some(reason.clone());
         NotLogged::Failed { reason }
     }
 
-    fn set_full(&self, reason: Option<String>) {
-        let mut full = lock(&self.full);
-        match (&*full, &reason) {
-            (None, Some(reason)) => {
-                tracing::error!(
-                    reason,
-                    "the disk is full: agents keep their samples until it is not"
-                );
-            }
-            (Some(_), None) => tracing::info!("the disk has room again"),
-            _ => {}
-        }
-        *full = reason.map(Into::into);
+    /// Why the disk counts as full, in the words that agents are told.
+    fn reason(&self, full: &Full) -> Arc<str> {
+        full.error.clone().unwrap_or_else(|| {
+            let (free, reserve) =
+                (full.free_bytes.unwrap_or(0) >> 20, self.disk_reserve_bytes >> 20);
+            format!("{free} MiB are free, and below {reserve} MiB nothing is taken in").into()
+        })
     }
 }
 

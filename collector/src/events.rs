@@ -1,4 +1,4 @@
-//! What happens, as it happens: tasks, workers, runs, damage.
+//! What happens, as it happens: tasks, workers, runs, damage, standstills.
 //!
 //! Events of tasks are made only while somebody listens; who does not is asked one atomic. The others
 //! are rare, and the last of them are remembered.
@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use profiler_core::{Epoch, Timestamp, WorkerId};
 use tokio::sync::broadcast::{self, Receiver, Sender};
 
+use crate::intake::Standstill;
 use crate::ledger::TaskRow;
 use crate::limits::{EVENT_SUBSCRIBERS_MAX, EVENTS_RECENT_MAX, EVENTS_WAITING_MAX};
 use crate::records::{RunChange, RunRow};
@@ -29,10 +30,12 @@ pub(crate) enum Happening {
     RunStarted,
     RunStopped,
     Damage,
+    IntakeStopped,
+    IntakeResumed,
 }
 
 impl Happening {
-    pub(crate) const ALL: [Happening; 8] = [
+    pub(crate) const ALL: [Happening; 10] = [
         Happening::TaskStarted,
         Happening::TaskEnded,
         Happening::WorkerConnected,
@@ -41,6 +44,8 @@ impl Happening {
         Happening::RunStarted,
         Happening::RunStopped,
         Happening::Damage,
+        Happening::IntakeStopped,
+        Happening::IntakeResumed,
     ];
 
     pub(crate) const fn name(self) -> &'static str {
@@ -53,6 +58,8 @@ impl Happening {
             Happening::RunStarted => "run_started",
             Happening::RunStopped => "run_stopped",
             Happening::Damage => "damage",
+            Happening::IntakeStopped => "intake_stopped",
+            Happening::IntakeResumed => "intake_resumed",
         }
     }
 }
@@ -63,7 +70,12 @@ pub(crate) enum Subject {
     Task(Box<TaskRow>),
     Worker(Box<WorkerFacts>),
     Run(Arc<RunRow>),
-    Damage { name: String, reason: String },
+    Damage {
+        name: String,
+        reason: String,
+    },
+    /// What begins, or what has ended.
+    Intake(Box<Standstill>),
 }
 
 /// A worker's life, as an event tells of it.
@@ -161,7 +173,7 @@ impl Events {
         state.sender = None;
     }
 
-    /// The last events of workers, runs and damage, the newest first.
+    /// The last events that are not about tasks, the newest first.
     pub(crate) fn recent(&self, limit: usize) -> Vec<Arc<Event>> {
         lock(&self.state).recent.iter().rev().take(limit).cloned().collect()
     }
@@ -218,6 +230,11 @@ impl Events {
     /// Tells of something that is not as it was written.
     pub(crate) fn damaged(&self, name: String, reason: String, at: Timestamp) {
         self.tell(Happening::Damage, Subject::Damage { name, reason }, at);
+    }
+
+    /// Nothing is taken in any more, or something is again after this.
+    pub(crate) fn intake(&self, kind: Happening, standstill: Standstill, at: Timestamp) {
+        self.tell(kind, Subject::Intake(Box::new(standstill)), at);
     }
 
     fn tell(&self, kind: Happening, subject: Subject, at: Timestamp) {

@@ -33,6 +33,14 @@ pub enum DataError {
         /// The folder.
         folder: PathBuf,
     },
+    /// There is something else of that name.
+    #[error("{} is {what} and no folder; choose a folder to keep data in with `--data`", path.display())]
+    NoFolder {
+        /// The folder that was asked for, or one above it.
+        path: PathBuf,
+        /// What it is.
+        what: &'static str,
+    },
     /// The folder cannot be made or written to.
     #[error("cannot keep data in {}; choose a folder that can be written to with `--data`", folder.display())]
     Folder {
@@ -57,7 +65,8 @@ impl Collector {
         folder: &Path,
     ) -> Result<Arc<Collector>, DataError> {
         let failed = |source| DataError::Folder { folder: folder.to_owned(), source };
-        fs::create_dir_all(folder).map_err(failed)?;
+        fs::create_dir_all(folder)
+            .map_err(|error| no_folder(folder).unwrap_or_else(|| failed(error)))?;
         // So that a folder which was just made outlives a crash. It may be that the one above it cannot
         // be opened; then it was there before us.
         let whole = fs::canonicalize(folder);
@@ -71,6 +80,7 @@ impl Collector {
         let disk = LocalDisk::new(folder.join("wal"), folder.join("quarantine")).map_err(failed)?;
         let objects = Objects::local(folder)?;
         let collector = Collector::open(settings, objects, Box::new(disk), Some(guard))?;
+        lock(&collector.intake).folder = Some(folder.to_owned());
         let collector = Arc::new(collector);
         Log::start(&collector).map_err(failed)?;
         Ok(collector)
@@ -233,6 +243,21 @@ impl Collector {
             lock(&cell.state).presence = Presence::Away(now);
         }
     }
+}
+
+/// The first of a folder and those above it that is something else, if that is why it cannot be made.
+fn no_folder(folder: &Path) -> Option<DataError> {
+    let other = |path: &Path| match fs::metadata(path) {
+        Ok(found) if found.is_dir() => None,
+        Ok(found) if found.is_file() => Some("a file"),
+        Ok(_) => Some("a device or the like"),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            fs::symlink_metadata(path).is_ok().then_some("a link that leads nowhere")
+        }
+        Err(_) => None,
+    };
+    let found = folder.ancestors().find_map(|path| Some((path, other(path)?)));
+    found.map(|(path, what)| DataError::NoFolder { path: path.to_owned(), what })
 }
 
 #[cfg(test)]

@@ -4,12 +4,14 @@ use serde::Deserialize;
 
 use super::Finding;
 use crate::client::{Client, ClientError, Query};
+use crate::view::workers::Intake;
 
 /// Longest list of workers in one finding.
 const WORKERS_NAMED_MAX: usize = 5;
 
 #[derive(Deserialize)]
 struct Workers {
+    intake: Option<Intake>,
     workers: Vec<Worker>,
 }
 
@@ -22,8 +24,7 @@ struct Worker {
 #[derive(Deserialize)]
 struct Epoch {
     connected: bool,
-    #[serde(default)]
-    sampler_mode: String,
+    sampler_mode: Option<String>,
 }
 
 /// Asks the collector at `url`.
@@ -54,10 +55,25 @@ fn fleet(url: &str, fleet: &Workers) -> Vec<Finding> {
         .iter()
         .flat_map(|worker| worker.epochs.iter().map(|epoch| (&*worker.worker, epoch)))
         .filter(|(_, epoch)| epoch.connected)
-        .map(|(worker, epoch)| (worker, &*epoch.sampler_mode))
+        .map(|(worker, epoch)| (worker, epoch.sampler_mode.as_deref().unwrap_or_default()))
         .collect();
     let count = connected.len();
-    let mut findings = vec![Finding::ok("collector", format!("answers at {url}"))];
+    let stopped = fleet.intake.as_ref().and_then(Intake::reason);
+    let mut findings = vec![match stopped {
+        None => Finding::ok("collector", format!("answers at {url}")),
+        Some(reason) => Finding::bad(
+            "collector",
+            format!("answers at {url}, but takes nothing in: {reason}"),
+            "mend that: it takes in again by itself then; until then agents keep what they sample \
+             and try again",
+        ),
+    }];
+    if count == 0 && stopped.is_some() {
+        let advice =
+            "agents that were turned away are not listed: they come when it takes in again";
+        findings.push(Finding::warn("workers", "none is connected", advice));
+        return findings;
+    }
     if count == 0 {
         findings.push(Finding::warn(
             "workers",
@@ -104,6 +120,10 @@ mod tests {
     use crate::doctor::Report;
 
     fn check(modes: &[(&str, bool, &str)], expected: Expect) {
+        check_with(modes, json!({"open": true}), expected);
+    }
+
+    fn check_with(modes: &[(&str, bool, &str)], intake: serde_json::Value, expected: Expect) {
         let workers: Vec<_> = modes
             .iter()
             .map(|(worker, connected, mode)| {
@@ -111,7 +131,8 @@ mod tests {
                     "epochs": [{"connected": connected, "sampler_mode": mode}]})
             })
             .collect();
-        let workers = serde_json::from_value(json!({ "workers": workers })).unwrap();
+        let workers =
+            serde_json::from_value(json!({ "intake": intake, "workers": workers })).unwrap();
         let findings = fleet("http://c:1", &workers);
         expected.assert_eq(&Report { subject: "fleet".into(), findings }.text());
     }
@@ -148,6 +169,33 @@ mod tests {
                 ok    collector          answers at http://c:1
                 warn  workers            none is connected
                                          → start the agent in a worker, with this collector's address in EMBERLINE_URL
+            "#]],
+        );
+    }
+
+    #[test]
+    fn a_collector_that_takes_nothing_in_says_why() {
+        let reason = "the disk is full: 0 B free of 64 MiB, 32 MiB needed in /d";
+        let intake = || json!({"open": false, "reason": reason});
+        check_with(
+            &[("w-1", false, "off: x")],
+            intake(),
+            expect![[r#"
+                fleet
+                bad   collector          answers at http://c:1, but takes nothing in: the disk is full: 0 B free of 64 MiB, 32 MiB needed in /d
+                                         → mend that: it takes in again by itself then; until then agents keep what they sample and try again
+                warn  workers            none is connected
+                                         → agents that were turned away are not listed: they come when it takes in again
+            "#]],
+        );
+        check_with(
+            &[("w-1", true, "full")],
+            intake(),
+            expect![[r#"
+                fleet
+                bad   collector          answers at http://c:1, but takes nothing in: the disk is full: 0 B free of 64 MiB, 32 MiB needed in /d
+                                         → mend that: it takes in again by itself then; until then agents keep what they sample and try again
+                ok    workers            1 connected, sampled in full
             "#]],
         );
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use flamegraph::text::{duration, percent};
+use flamegraph::text::{duration, percent, printable};
 use jiff::Timestamp;
 use serde::Deserialize;
 
@@ -15,7 +15,33 @@ use crate::grid::Grid;
 #[derive(Deserialize, Debug)]
 pub(crate) struct Workers {
     now: String,
+    intake: Option<Intake>,
     workers: Vec<Worker>,
+}
+
+/// Whether the collector takes anything in.
+#[derive(Deserialize, Debug)]
+pub(crate) struct Intake {
+    open: bool,
+    reason: Option<String>,
+    since: Option<String>,
+}
+
+impl Intake {
+    /// Why it does not, if so.
+    pub(crate) fn reason(&self) -> Option<&str> {
+        (!self.open).then_some(self.reason.as_deref().unwrap_or("it does not say why"))
+    }
+
+    fn note(&self, now: &str) -> Option<String> {
+        let reason = printable(self.reason()?);
+        let since = self.since.as_deref().map(|since| format!(" since {}", ago(since, now)));
+        let since = since.unwrap_or_default();
+        Some(format!(
+            "the collector takes nothing in{since}: {reason}; agents keep what they sample and try \
+             again"
+        ))
+    }
 }
 
 #[derive(Deserialize, Debug)]
@@ -29,7 +55,8 @@ struct Epoch {
     labels: BTreeMap<String, String>,
     host: String,
     pid: u32,
-    sampler_mode: String,
+    // Not known of some that are gone.
+    sampler_mode: Option<String>,
     interval_ns: u64,
     // Not said by collectors before they could be changed.
     enabled: Option<bool>,
@@ -101,14 +128,17 @@ impl Workers {
         grid.text()
     }
 
-    /// What the columns mean, or that there is no row; and how many tasks came without rows.
+    /// That nothing is taken in; what the columns mean, or that there is no row; and how many tasks came without rows.
     pub(crate) fn notes(&self) -> Vec<String> {
+        let mut notes: Vec<String> =
+            self.intake.iter().filter_map(|intake| intake.note(&self.now)).collect();
         if self.workers.is_empty() {
-            return vec!["no worker has reported yet".to_owned()];
+            notes.push("no worker has reported yet".to_owned());
+            return notes;
         }
         let epochs = self.workers.iter().flat_map(|worker| &worker.epochs);
         let thinned = epochs.map(|epoch| epoch.account.thinned_tasks).fold(0, u64::saturating_add);
-        let mut notes = vec![COLUMNS.to_owned()];
+        notes.push(COLUMNS.to_owned());
         if thinned > 0 {
             let many = grouped(thinned);
             notes.push(format!(
@@ -150,7 +180,7 @@ impl Epoch {
             self.pid.to_string(),
             self.host.clone(),
             labels.join(" "),
-            self.sampler_mode.clone(),
+            self.sampler_mode.clone().unwrap_or_else(|| "-".to_owned()),
         ]
     }
 }
@@ -184,7 +214,8 @@ mod tests {
         let epoch = |state: &str, clock: serde_json::Value, lost_tasks: u64| {
             let lost_records = lost_tasks / 7;
             json!({"epoch": "0a", "labels": {"role": "qr", "x": "\u{1b}]0;"}, "host": "h", "pid": 17,
-                "agent_version": "0.1.0", "sampler_mode": "signals", "interval_ns": 10_000_000,
+                "agent_version": "0.1.0", "interval_ns": 10_000_000,
+                "sampler_mode": (state != "gone").then_some("signals"),
                 "enabled": state != "gone", "state": state, "connected": true,
                 "last_seen": "2026-01-31T12:00:00Z", "clock": clock, "ticks": 997,
                 "ticks_expected": 1_000, "ticks_saved": lost_tasks / 7 * 2, "running_tasks": 3,
@@ -203,12 +234,30 @@ mod tests {
         .unwrap();
         expect![[r#"
             WORKER    STATE        SEEN    EVERY                TICKS                        LOST              CLOCK  RUNNING  PID  HOST  LABELS               MODE
-            worker-0  gone       500 ms      off               99.7 %                     2.00 ms                  -        3   17  h     role=qr x=\u{1b}]0;  signals
+            worker-0  gone       500 ms      off               99.7 %                     2.00 ms                  -        3   17  h     role=qr x=\u{1b}]0;  -
             worker-0  connected  500 ms  10.0 ms  99.7 %, 0.2 % saved  2.00 ms, 7 tasks, 1 record  -1.50 ms ±40.0 µs        3   17  h     role=qr x=\u{1b}]0;  signals
         "#]]
         .assert_eq(&workers.table());
         let notes = workers.notes();
         let thinned = "7,000 tasks were more than their worker sends rows of, and are in sums only";
         assert_eq!(notes[1..], [thinned]);
+    }
+
+    #[test]
+    fn that_nothing_is_taken_in_is_said_first() {
+        let check = |intake: serde_json::Value, expected: &[&str]| {
+            let now = "2026-01-31T12:00:12Z";
+            let workers = json!({"now": now, "intake": intake, "workers": []});
+            let workers: Workers = serde_json::from_value(workers).unwrap();
+            assert_eq!(workers.notes(), expected);
+        };
+        let nobody = "no worker has reported yet";
+        check(json!(null), &[nobody]);
+        check(json!({"open": true, "reason": null, "since": null}), &[nobody]);
+        let reason = "the disk is full: 12 MiB free of 64 MiB, 32 MiB needed in /d\u{1b}";
+        let said = "the collector takes nothing in since 12.0 s: the disk is full: 12 MiB free of 64 MiB, \
+                    32 MiB needed in /d\\u{1b}; agents keep what they sample and try again";
+        let since = "2026-01-31T12:00:00Z";
+        check(json!({"open": false, "reason": reason, "since": since}), &[said, nobody]);
     }
 }

@@ -6,6 +6,7 @@ use profiler_core::{Epoch, Ticks, TimeRange, Timestamp, WorkerId};
 use super::QueryError;
 use super::params::{Params, known_workers};
 use crate::collector::Collector;
+use crate::intake::Standstill;
 use crate::session::{Greeting, Presence, Session, SessionCell};
 use crate::sync::{lock, read};
 
@@ -56,6 +57,8 @@ impl EpochView {
 pub(crate) struct FleetView {
     /// By worker, then by epoch.
     pub(crate) epochs: Vec<EpochView>,
+    /// Why nothing is taken in, if so.
+    pub(crate) standstill: Option<Standstill>,
     pub(crate) data: Option<TimeRange>,
     pub(crate) windows: usize,
     pub(crate) window_bytes: usize,
@@ -70,6 +73,7 @@ impl Collector {
     /// What is known of the sessions of some workers (none: of all). Each session's lock is held for
     /// a copy of its facts.
     pub(crate) fn fleet(&self, workers: &[String]) -> FleetView {
+        let standstill = self.standstill();
         let mut sessions = lock(&self.registry).all();
         sessions.retain(|cell| workers.is_empty() || workers.iter().any(|w| **w == *cell.worker.0));
         let mut epochs: Vec<EpochView> =
@@ -85,6 +89,7 @@ impl Collector {
         let files = &hot.manifest().files;
         FleetView {
             epochs,
+            standstill,
             data: hot.data(),
             windows: hot.count(),
             window_bytes: hot.bytes(),

@@ -61,6 +61,20 @@ impl ingest_server::Ingest for Ingest {
     }
 }
 
+/// Why a stream ends before it is a session's.
+enum TurnedAway {
+    /// It is not as it must be, or there are too many.
+    Wrong(Status),
+    /// It is right, and nothing is taken in at present.
+    NotLogged(NotLogged),
+}
+
+impl From<Status> for TurnedAway {
+    fn from(status: Status) -> TurnedAway {
+        TurnedAway::Wrong(status)
+    }
+}
+
 /// What a stream gave: a message, its end, or why it broke.
 type Given = Result<Option<AgentMessage>, Status>;
 
@@ -80,9 +94,14 @@ impl Stream {
         let Attached { attachment, taken_over, welcome, orders } =
             match Box::pin(self.hello()).await {
                 Ok(attached) => attached,
-                Err(status) => {
+                Err(TurnedAway::Wrong(status)) => {
                     tracing::warn!(reason = status.message(), "a stream without a good Hello");
                     return self.finish(status);
+                }
+                Err(TurnedAway::NotLogged(error)) => {
+                    // Each agent comes again and again until it ends: that is told once, elsewhere.
+                    tracing::debug!(%error, "a stream is turned away");
+                    return self.finish(not_logged_status(&error));
                 }
             };
         // As a string the name is escaped where it is logged; it is not ours.
@@ -109,21 +128,24 @@ impl Stream {
     }
 
     /// Awaits Hello, which must come first and soon.
-    async fn hello(&mut self) -> Result<Attached, Status> {
+    async fn hello(&mut self) -> Result<Attached, TurnedAway> {
         let message = timeout(HELLO_MAX, self.messages.message()).await.map_err(|_| {
             Status::deadline_exceeded(format!("no Hello came within {HELLO_MAX:?}"))
-        })??;
+        })?;
+        let message = message?;
         let received_at = self.collector.clock.now();
         match message.and_then(|message| message.kind) {
             Some(agent_message::Kind::Hello(hello)) => {
                 let attached = self.collector.attach(hello, received_at).await;
                 attached.map_err(|error| match error {
-                    AttachError::Hello(_) => Status::invalid_argument(error.to_string()),
-                    AttachError::NoRoom(_) => Status::resource_exhausted(error.to_string()),
-                    AttachError::NotLogged(error) => not_logged_status(&error),
+                    AttachError::Hello(_) => Status::invalid_argument(error.to_string()).into(),
+                    AttachError::NoRoom(_) => Status::resource_exhausted(error.to_string()).into(),
+                    AttachError::NotLogged(error) => TurnedAway::NotLogged(error),
                 })
             }
-            _ => Err(Status::invalid_argument("the first message of a stream must be Hello")),
+            _ => {
+                Err(Status::invalid_argument("the first message of a stream must be Hello").into())
+            }
         }
     }
 

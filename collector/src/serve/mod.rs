@@ -241,7 +241,10 @@ async fn sweep(collector: Arc<Collector>, mut stopping: watch::Receiver<bool>) {
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            _ = ticks.tick() => collector.sweep(collector.clock.now()),
+            _ = ticks.tick() => {
+                collector.sweep(collector.clock.now());
+                collector.standstill();
+            }
             _ = stopping.changed() => return,
         }
     }

@@ -33,6 +33,10 @@ struct Running {
 
 /// Serves at 60 s after the tests' start, without a grace.
 async fn serve() -> Running {
+    serve_with(ServeOptions::default()).await
+}
+
+async fn serve_with(options: ServeOptions) -> Running {
     let now_ns = Arc::new(AtomicI64::new(at(60).unix_ns()));
     let clock = {
         let now_ns = now_ns.clone();
@@ -44,7 +48,7 @@ async fn serve() -> Running {
         listen: "127.0.0.1:0".parse().unwrap(),
         grace: Duration::ZERO,
         clock,
-        ..ServeOptions::default()
+        ..options
     };
     let server = Collector::bind(options).await.unwrap();
     let address = server.local_addr();
@@ -75,6 +79,41 @@ impl Running {
             assert!(begun.elapsed() < Duration::from_secs(20), "{pointer} of {answer:#}");
         }
     }
+}
+
+/// A collector whose disk has less room than it asks for, from the start.
+#[tokio::test]
+async fn that_nothing_is_taken_in_is_answered_and_remembered() {
+    let folder = tempfile::tempdir().unwrap();
+    let limits = Limits { disk_reserve_bytes: u64::MAX, ..Limits::default() };
+    let data = Some(folder.path().to_owned());
+    let running = serve_with(ServeOptions { data, limits, ..ServeOptions::default() }).await;
+    let hello = agent_message::Kind::Hello(TestWorker::new("w", 1).hello());
+    let hello = v1::AgentMessage { kind: Some(hello) };
+    let status = Client::refused(running.address, vec![hello]).await;
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
+    let intake = &running.json("/api/v1/workers").await["intake"];
+    assert_eq!(
+        (&intake["open"], &intake["cause"], &intake["since"], &intake["needed_bytes"]),
+        (
+            &json!(false),
+            &json!("disk_full"),
+            &json!("1970-01-12T13:47:40.000000000Z"),
+            &json!(u64::MAX)
+        )
+    );
+    let (free, disk) = (intake["free_bytes"].as_u64(), intake["disk_bytes"].as_u64());
+    assert!(free.is_some() && free <= disk, "{intake}");
+    let (shown, reason) = (folder.path().display().to_string(), intake["reason"].as_str().unwrap());
+    assert_eq!(intake["folder"], *shown);
+    assert!(reason.contains(" needed in ") && reason.ends_with(&*shown), "{reason}");
+    let events = running.json("/api/v1/events/recent?kind=intake_stopped").await;
+    let event = &events["events"][0]["data"];
+    assert_eq!((&event["open"], &event["cause"]), (&json!(false), &json!("disk_full")));
+    assert_eq!(events["events"].as_array().map(Vec::len), Some(1));
+
+    let open = &serve().await.json("/api/v1/workers").await["intake"];
+    assert_eq!((&open["open"], &open["cause"]), (&json!(true), &Value::Null));
 }
 
 /// A worker with a stack and a running task, attached; its first flush is stored.

@@ -72,8 +72,17 @@ fn wait_for_more(collector: &Collector, than_ns: u64) -> u64 {
     wait_for("more samples", || Some(stored_ns(collector)).filter(|ns| *ns > than_ns))
 }
 
-/// Waits until the agent was turned away; all that was stored is found. Gives how much that is.
-fn check_full(collector: &Collector) -> u64 {
+/// What the collector told of it, the oldest first.
+fn told(collector: &Collector) -> Vec<String> {
+    let kinds = "kind=intake_stopped&kind=intake_resumed";
+    let recent = collector.json(&format!("/api/v1/events/recent?{kinds}"));
+    let events = recent["events"].as_array().unwrap().iter().rev();
+    events.map(|event| event["kind"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Waits until the agent was turned away; all that was stored is found, and it is said why nothing is
+/// taken in. Gives how much is stored.
+fn check_full(collector: &Collector, folder: &Path) -> u64 {
     wait_for("the refusal", || {
         let epochs = collector.epochs();
         epochs.iter().all(|epoch| epoch["connected"] == false).then_some(())
@@ -84,6 +93,23 @@ fn check_full(collector: &Collector) -> u64 {
         stored_ns,
         "questions are answered, and nothing is half stored"
     );
+    let workers = collector.json("/api/v1/workers");
+    let intake = &workers["intake"];
+    assert_eq!(
+        (&intake["open"], &intake["cause"]),
+        (&false.into(), &"disk_full".into()),
+        "{intake}"
+    );
+    assert_eq!(number(intake, "disk_bytes"), (DISK_MIB as u64) << 20);
+    assert!(number(intake, "free_bytes") < number(intake, "needed_bytes"), "{intake}");
+    for command in ["workers", "doctor"] {
+        let told = run(&[command, "--url", &collector.url()]);
+        let said = [told.stdout, told.stderr].concat();
+        let said = String::from_utf8_lossy(&said).into_owned();
+        let why = format!("free of {DISK_MIB} MiB, 32 MiB needed in {}", folder.display());
+        assert!(said.contains("takes nothing in") && said.contains(&why), "{said}");
+        assert!(!said.contains("start the agent"), "{said}");
+    }
     stored_ns
 }
 
@@ -118,20 +144,28 @@ fn a_full_disk_takes_nothing_answers_on_and_goes_on_by_itself_when_it_has_room()
 
     // Little is left: enough for what was taken in, so it is refused before anything fails.
     fs::write(&filler, vec![7; MUCH_MIB << 20]).unwrap();
-    let kept_ns = check_full(&collector);
+    let kept_ns = check_full(&collector, &data);
     fs::remove_file(&filler).unwrap();
     let taken_ns = wait_for_more(&collector, kept_ns);
+    assert_eq!(collector.json("/api/v1/workers")["intake"]["open"], true);
+    assert_eq!(told(&collector), ["intake_stopped", "intake_resumed"]);
 
     // Nothing is left at once, whatever the collector is at.
     fill(&filler);
-    let kept_ns = check_full(&collector);
+    let kept_ns = check_full(&collector, &data);
     assert!(kept_ns >= taken_ns);
+    // The agent came again and again, and that was said once each time.
+    let said = |text: &str| collector.log().matches(text).count();
+    wait_for("the second word of it", || {
+        (said("nothing is taken in: agents keep") == 2).then_some(())
+    });
+    assert_eq!(said("without a good Hello"), 0, "{}", collector.log());
     // It starts on a full disk too, and has what it had.
     let address = collector.address.clone();
     collector.process.kill();
     fill(&filler);
     collector = start(&address);
-    assert_eq!(check_full(&collector), kept_ns);
+    assert_eq!(check_full(&collector, &data), kept_ns);
     fs::remove_file(&filler).unwrap();
     wait_for_more(&collector, kept_ns);
 

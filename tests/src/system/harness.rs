@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -80,6 +80,7 @@ impl Drop for Running {
 pub(crate) struct Collector {
     pub(crate) process: Running,
     pub(crate) address: String,
+    log: Arc<Mutex<String>>,
 }
 
 impl Collector {
@@ -119,8 +120,21 @@ impl Collector {
             }
         };
         // Keep reading, or the collector would one day wait for a full pipe.
-        std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
-        Collector { process, address }
+        let log = Arc::new(Mutex::new(said));
+        let kept = log.clone();
+        std::thread::spawn(move || {
+            for line in lines.lines().map_while(Result::ok) {
+                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                *kept += &line;
+                kept.push('\n');
+            }
+        });
+        Collector { process, address, log }
+    }
+
+    /// What it has said on stderr.
+    pub(crate) fn log(&self) -> String {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn url(&self) -> String {

@@ -6,6 +6,7 @@ use profiler_core::{StateSet, Timestamp};
 use serde::Serialize;
 
 use super::{RangeBody, state_names};
+use crate::intake::Standstill;
 use crate::query::{EpochView, FleetView, format_time};
 use crate::session::Presence;
 
@@ -14,8 +15,23 @@ use crate::session::Presence;
 pub(crate) struct WorkersBody {
     now: String,
     now_ns: i64,
+    intake: IntakeBody,
     workers: Vec<WorkerBody>,
     held: HeldBody,
+}
+
+/// Whether anything is taken in.
+#[derive(Serialize)]
+pub(crate) struct IntakeBody {
+    pub(super) open: bool,
+    cause: Option<&'static str>,
+    reason: Option<String>,
+    since: Option<String>,
+    since_ns: Option<i64>,
+    folder: Option<String>,
+    free_bytes: Option<u64>,
+    disk_bytes: Option<u64>,
+    needed_bytes: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -31,7 +47,7 @@ struct EpochBody {
     host: String,
     pid: u32,
     agent_version: String,
-    sampler_mode: String,
+    sampler_mode: Option<String>,
     interval_ns: u64,
     enabled: bool,
     states: Vec<&'static str>,
@@ -89,14 +105,18 @@ impl EpochBody {
     fn new(view: &EpochView) -> EpochBody {
         let greeting = &view.greeting;
         let settings = view.applied.as_ref().map(|applied| applied.settings);
-        let mode = view.applied.as_ref().map_or(&greeting.sampler_mode, |applied| &applied.mode);
+        // A greeting may come before the agent knows, so it says how things are only until more is
+        // said on the stream.
+        let is_connected = view.presence == Presence::Connected;
+        let greeted = is_connected.then_some(&greeting.sampler_mode);
+        let mode = view.applied.as_ref().map(|applied| &applied.mode).or(greeted);
         EpochBody {
             epoch: view.epoch.to_string(),
             labels: greeting.labels.clone(),
             host: greeting.host.clone(),
             pid: greeting.pid,
             agent_version: greeting.agent_version.clone(),
-            sampler_mode: mode.clone(),
+            sampler_mode: mode.cloned(),
             interval_ns: settings.map_or(greeting.interval_ns, |settings| settings.interval_ns),
             enabled: settings.is_none_or(|settings| settings.enabled),
             states: state_names(settings.map_or(StateSet::ALL, |settings| settings.states)),
@@ -107,7 +127,7 @@ impl EpochBody {
                 Presence::Away(_) => "away",
                 Presence::Gone(_) => "gone",
             },
-            connected: view.presence == Presence::Connected,
+            connected: is_connected,
             first_seen: format_time(view.first_seen),
             last_seen: format_time(view.last_seen),
             clock: view
@@ -121,6 +141,23 @@ impl EpochBody {
             refused: view.refused,
             last_refusal: view.last_refusal.clone(),
             running_tasks: view.running,
+        }
+    }
+}
+
+impl IntakeBody {
+    pub(crate) fn new(standstill: Option<&Standstill>) -> IntakeBody {
+        let disk = standstill.and_then(|found| found.disk.as_ref());
+        IntakeBody {
+            open: standstill.is_none(),
+            cause: standstill.map(|found| found.cause.name()),
+            reason: standstill.map(|found| found.reason.clone()),
+            since: standstill.map(|found| format_time(found.since)),
+            since_ns: standstill.map(|found| found.since.unix_ns()),
+            folder: disk.and_then(|disk| disk.folder.clone()),
+            free_bytes: disk.and_then(|disk| disk.free_bytes),
+            disk_bytes: disk.and_then(|disk| disk.disk_bytes),
+            needed_bytes: disk.map(|disk| disk.needed_bytes),
         }
     }
 }
@@ -157,6 +194,7 @@ impl WorkersBody {
         WorkersBody {
             now: format_time(now),
             now_ns: now.unix_ns(),
+            intake: IntakeBody::new(fleet.standstill.as_ref()),
             workers,
             held: HeldBody {
                 data: fleet.data.map(RangeBody::from),

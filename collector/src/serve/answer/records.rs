@@ -7,8 +7,9 @@ use profiler_core::{Outcome, Timestamp};
 use serde::Serialize;
 
 use super::RangeBody;
+use super::fleet::IntakeBody;
 use super::tasks::{SpreadBody, TaskBody};
-use crate::events::{Event, Subject, WorkerFacts};
+use crate::events::{Event, Happening, Subject, WorkerFacts};
 use crate::ledger::Spread;
 use crate::query::{
     ProgressAnswer, ProgressRow, ResourceAnswer, ResourceQuery, ResourceSeries, TransferAnswer,
@@ -345,6 +346,7 @@ pub(crate) enum SubjectBody {
     Worker(WorkerFactsBody),
     Run(Box<RunBody>),
     Damage { name: String, reason: String },
+    Intake(Box<IntakeBody>),
 }
 
 #[derive(Serialize)]
@@ -373,6 +375,11 @@ impl SubjectBody {
             Subject::Run(row) => SubjectBody::Run(Box::new(RunBody::new(row, event.at))),
             Subject::Damage { name, reason } => {
                 SubjectBody::Damage { name: name.clone(), reason: reason.clone() }
+            }
+            Subject::Intake(standstill) => {
+                let mut body = IntakeBody::new(Some(standstill));
+                body.open = event.kind == Happening::IntakeResumed;
+                SubjectBody::Intake(Box::new(body))
             }
         }
     }

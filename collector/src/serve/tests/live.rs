@@ -107,6 +107,27 @@ async fn settings_are_kept_for_agents_that_come_back_or_come_later() {
     assert_eq!((wanted.interval_ns, wanted.enabled), (None, Some(false)));
 }
 
+/// An agent greets before its sampler has begun. What it said then is no news of one that is gone.
+#[tokio::test]
+async fn the_mode_of_a_worker_that_is_away_is_what_it_said_on_its_stream_or_nothing() {
+    let running = serve().await;
+    for (id, says) in [("silent", false), ("w", true)] {
+        let (mut worker, mut client) = attached(&running, id).await;
+        let path = format!("/api/v1/workers?worker={id}");
+        let mode = "/workers/0/epochs/0/sampler_mode";
+        assert_eq!(running.json(&path).await.pointer(mode), Some(&json!("signals")));
+        if says {
+            client.tell(applied(0, 10_000_000, true)).await;
+            let flush = worker.flush(31, vec![]);
+            client.ask(agent_message::Kind::Flush(flush)).await;
+        }
+        drop(client);
+        running.until(&path, "/workers/0/epochs/0/connected", json!(false)).await;
+        let expected = if says { json!("by hand") } else { Value::Null };
+        assert_eq!(running.json(&path).await.pointer(mode), Some(&expected), "{id}");
+    }
+}
+
 /// Answers the next question with these threads: name, node, state, time there.
 async fn answer_with(client: &mut Client, threads: &[(&str, u32, Option<State>, u64)]) {
     let id = question(client).await;

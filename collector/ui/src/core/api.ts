@@ -96,7 +96,7 @@ export interface Epoch {
   host: string;
   pid: number;
   agent_version: string;
-  sampler_mode: string;
+  sampler_mode: string | null;
   interval_ns: number;
   enabled: boolean;
   states: State[];
@@ -122,6 +122,7 @@ export interface Epoch {
 
 export interface WorkersAnswer {
   now_ns: number;
+  intake: { open: boolean; reason: string | null };
   workers: { worker: string; epochs: Epoch[] }[];
 }
 

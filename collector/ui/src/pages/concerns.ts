@@ -31,15 +31,15 @@ export function concernsOfEpoch(epoch: Epoch, nowNs: number): string[] {
   if (epoch.state === 'gone') return found;
   if (epoch.clock && epoch.clock.error_ns > CLOCK_ERROR_NS) found.push(`its clock is known to ±${duration(epoch.clock.error_ns)} only`);
   if (!epoch.enabled) found.push('sampling is off');
-  else if (epoch.sampler_mode !== 'full') found.push(`sampler: ${epoch.sampler_mode}`);
+  else if ((epoch.sampler_mode ?? 'full') !== 'full') found.push(`sampler: ${epoch.sampler_mode}`);
   if (epoch.ticks_expected > 500 && epoch.ticks + epoch.ticks_saved < RATE_MIN * epoch.ticks_expected) found.push(`only ${percent(epoch.ticks, epoch.ticks_expected)} of samplings made`);
   return found;
 }
 
-export function concernsOf({ workers, now_ns }: WorkersAnswer): Concern[] {
+export function concernsOf({ workers, now_ns, intake }: WorkersAnswer): Concern[] {
   const isNobody = workers.every(({ epochs }) => epochs.every((epoch) => epoch.state !== 'connected'));
-  const nobody = isNobody ? [{ worker: '', text: 'no worker is connected' }] : [];
-  return nobody.concat(workers.flatMap(({ worker, epochs }) => {
+  const all = [!intake.open && `nothing is taken in: ${intake.reason}`, isNobody && 'no worker is connected'];
+  return all.flatMap((text): Concern[] => (text ? [{ worker: '', text }] : [])).concat(workers.flatMap(({ worker, epochs }) => {
     // Of earlier lives only what was lost matters.
     const newest = epochs[epochs.length - 1];
     return epochs.flatMap((epoch) => concernsOfEpoch(epoch, now_ns)

@@ -64,7 +64,7 @@ function Facts({ epochs, nowNs }: { epochs: Epoch[]; nowNs: number }) {
   const lost = epochs.reduce((sum, one) => sum + lostNs(one), 0);
   const facts: [string, string][] = [
     ['host', `${epoch.host}, process ${epoch.pid}`],
-    ['sampler', epoch.enabled ? `${epoch.sampler_mode}, every ${duration(epoch.interval_ns)}` : 'off'],
+    ['sampler', epoch.enabled ? `${epoch.sampler_mode ?? '–'}, every ${duration(epoch.interval_ns)}` : 'off'],
     ['samplings made', `${percent(epoch.ticks, epoch.ticks_expected - epoch.ticks_saved)} of those due`],
     ['clock', epoch.clock ? `${duration(epoch.clock.offset_ns)} off, known to ±${duration(epoch.clock.error_ns)}` : 'not known yet'],
     ['samples', `${duration(epoch.account.accepted_ns)} of thread time, ${lost > 0 ? `${duration(lost)} lost` : 'none lost'}`],
