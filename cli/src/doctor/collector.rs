@@ -69,8 +69,7 @@ fn fleet(url: &str, fleet: &Workers) -> Vec<Finding> {
         ),
     }];
     if count == 0 && stopped.is_some() {
-        let advice =
-            "agents that were turned away are not listed: they come when it takes in again";
+        let advice = "agents are turned away; they come by themselves when it takes in again";
         findings.push(Finding::warn("workers", "none is connected", advice));
         return findings;
     }
@@ -185,7 +184,7 @@ mod tests {
                 bad   collector          answers at http://c:1, but takes nothing in: the disk is full: 0 B free of 64 MiB, 32 MiB needed in /d
                                          → mend that: it takes in again by itself then; until then agents keep what they sample and try again
                 warn  workers            none is connected
-                                         → agents that were turned away are not listed: they come when it takes in again
+                                         → agents are turned away; they come by themselves when it takes in again
             "#]],
         );
         check_with(
