@@ -104,6 +104,7 @@ export function hostile(names) {
     },
     workers: {
       now_ns: now(),
+      intake: { open: false, reason: names[0] },
       workers: names.map((name, i) => ({
         worker: name,
         epochs: [{
