@@ -431,7 +431,7 @@ mod tests {
         objects.put_new(&Manifest::path_of(4), "{".into()).unwrap();
         let versions = Versions::load(&objects).unwrap();
         assert_eq!(versions.damaged_newest().count(), 0);
-        assert_eq!(versions.ids_of_damaged(), [30..50]);
+        assert_eq!(&versions.ids_of_damaged()[..], std::slice::from_ref(&(30..50)));
         let at = Timestamp::from_unix_ns;
         // All but the newest two were replaced before, by those that were made at 1,000 times their
         // number.

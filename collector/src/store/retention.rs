@@ -89,7 +89,8 @@ impl Past {
     pub(crate) fn of(manifest: &Manifest, now: Timestamp, running: Duration) -> Past {
         let now_s = now.unix_ns().div_euclid(1_000_000_000);
         let running_s = i64::try_from(running.as_secs()).unwrap_or(i64::MAX);
-        let mut spans_s = vec![now_s.saturating_sub(running_s)..now_s];
+        let attended_s = now_s.saturating_sub(running_s)..now_s;
+        let mut spans_s = vec![attended_s];
         for file in &manifest.files {
             // Every row is in every tier. A file of minutes is about a day at most, so a gap that
             // matters is in none, and minutes are kept for as long as any.
@@ -133,13 +134,15 @@ fn seconds(unix_s: i64) -> Timestamp {
 pub(crate) struct Dropped {
     files: BTreeMap<TableName, usize>,
     bytes: u64,
-    span_s: Range<u32>,
+    from_s: u32,
+    to_s: u32,
 }
 
 impl Dropped {
     /// `None` if there is nothing to tell.
     pub(crate) fn of<'a>(files: impl IntoIterator<Item = &'a FileEntry>) -> Option<Dropped> {
-        let mut dropped = Dropped { files: BTreeMap::new(), bytes: 0, span_s: u32::MAX..0 };
+        let (files_of, from_s) = (BTreeMap::new(), u32::MAX);
+        let mut dropped = Dropped { files: files_of, bytes: 0, from_s, to_s: 0 };
         for file in files {
             *dropped.files.entry(file.table).or_default() += 1;
             dropped.bytes += file.bytes;
@@ -148,7 +151,8 @@ impl Dropped {
                 _ => file.from.0,
             };
             let end = end_of(file).map_or(start, |end| end.0);
-            dropped.span_s = start.min(dropped.span_s.start)..end.max(dropped.span_s.end);
+            dropped.from_s = start.min(dropped.from_s);
+            dropped.to_s = end.max(dropped.to_s);
         }
         (!dropped.files.is_empty()).then_some(dropped)
     }
@@ -157,9 +161,9 @@ impl Dropped {
 impl fmt::Display for Dropped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let time = |second: u32| jiff::Timestamp::constant(i64::from(second), 0);
-        let Range { start, end } = self.span_s;
+        let (from, to) = (time(self.from_s), time(self.to_s));
         let (count, bytes) = (self.files.values().sum::<usize>(), self.bytes);
-        write!(f, "{count} files of {bytes} bytes, from {} to {}:", time(start), time(end))?;
+        write!(f, "{count} files of {bytes} bytes, from {from} to {to}:")?;
         for (place, (table, count)) in self.files.iter().enumerate() {
             let comma = if place > 0 { "," } else { "" };
             write!(f, "{comma} {count} of {}", table.name())?;
