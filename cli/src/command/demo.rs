@@ -155,7 +155,9 @@ pub(crate) fn tell_damage(server: &Server) {
     if damage.is_empty() {
         return;
     }
-    say("a part of the data is lost; the rest is served, and what is left of damaged files is in quarantine:");
+    say(
+        "a part of the data is lost; the rest is served, and what is left of damaged files is in quarantine:",
+    );
     damage.iter().for_each(|line| say(&format!("  {line}")));
 }
 
