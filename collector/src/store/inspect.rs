@@ -151,7 +151,9 @@ pub fn info(directory: &Path) -> Result<StoreInfo, StoreError> {
 pub fn verify(directory: &Path) -> Result<Verified, StoreError> {
     let (tables, loaded) = look(directory)?;
     let mut check = Check::new(&tables, loaded.reports);
-    check.problems.extend(problems_of_log(directory, &tables)?);
+    let known = lost(&tables.manifest());
+    let of_log = problems_of_log(directory, &tables)?.into_iter();
+    check.problems.extend(of_log.filter(|problem| !known.contains(problem)));
     check.run()
 }
 

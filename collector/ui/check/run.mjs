@@ -211,8 +211,13 @@ async function seeingThrough() {
   await until('recursion');
   await pick(1);
   checks.expect(/leaf/.test(await page.textContent('.tip')), 'c makes a recursion one call', await page.textContent('.tip'));
+  const changed = await page.locator('.flame').boundingBox();
+  await page.mouse.move(changed.x + 40, changed.y + 24);
+  await page.waitForSelector('.tip.floating');
   await page.keyboard.press('m');
   await until('merge');
+  checks.equal(await page.locator('.tip.floating').count(), 1, 'a resting pointer is told of the next graph');
+  await page.mouse.move(0, 0);
   checks.equal(JSON.stringify(await tables()), JSON.stringify({ walk: '9.00s', other: '1.00s', load: '0s', leaf: '0s' }), 'm gives a function\'s time to its callers');
   await page.click('text=undo all');
   await page.waitForFunction(() => !document.querySelector('.changes'));

@@ -34,6 +34,13 @@ interface Properties {
 /** Less is not zoomed into, in nanoseconds. */
 const SHOWN_NS_MIN = 1000;
 
+/** Where the pointer is, and the node there: -1 for none. */
+interface Place {
+  node: number;
+  px: number;
+  py: number;
+}
+
 export function FlameGraph(properties: Properties) {
   const { layout, functions, rootLabel, zoom, upward, colouring, found } = properties;
   const scroller = useRef<HTMLDivElement>(null);
@@ -41,7 +48,7 @@ export function FlameGraph(properties: Properties) {
   const [theme, setTheme] = useState(0);
   const size = useSize(scroller);
   const [top, setTop] = useState(0);
-  const [hover, setHover] = useState<{ node: number; px: number; py: number } | null>(null);
+  const [hover, setHover] = useState<Place | null>(null);
   const [picked, setPicked] = useState(-1);
   const [free, setFree] = useState<{ from: number; to: number } | null>(null);
   // Of the picked node.
@@ -62,7 +69,8 @@ export function FlameGraph(properties: Properties) {
     const node = pickedPath.current === '' ? 0 : findPath(layout, functions, pickedPath.current);
     setPicked(node > 0 ? node : -1);
     if (node === 0) setMenu(null);
-    setHover(null);
+    // The pointer rests where it is, over what is there now.
+    setHover((was) => was && over(at({ clientX: was.px, clientY: was.py })));
   }, [layout]);
   // The root is at the lower edge of a graph that grows upward, and stays where it is when rows come and go.
   useLayoutEffect(() => {
@@ -107,7 +115,7 @@ export function FlameGraph(properties: Properties) {
     if (y + ROW_PX > element.scrollTop + element.clientHeight) element.scrollTop = y + ROW_PX - element.clientHeight;
   }
 
-  function at(event: MouseEvent): { node: number; px: number; py: number } {
+  function at(event: { clientX: number; clientY: number }): Place {
     const box = canvas.current!.getBoundingClientRect();
     const [px, py] = [event.clientX - box.left, event.clientY - box.top];
     return { node: nodeAt(layout, view, size.width, px, py), px: event.clientX, py: event.clientY };
@@ -122,10 +130,7 @@ export function FlameGraph(properties: Properties) {
   const pan = usePan({
     box: scroller, leftPx: 0, widthPx: size.width, shown: view, lengthMin: SHOWN_NS_MIN, isMovable: view.to - view.from < layout.total[0],
     onMove: ({ from, to }) => setFree(inside(from, to)),
-    onHover: (event) => {
-      const next = event && at(event);
-      setHover(next === null || next.node < 0 ? null : next);
-    },
+    onHover: (event) => setHover(event && over(at(event))),
   });
 
   function key(event: KeyboardEvent) {
@@ -206,6 +211,8 @@ export function FlameGraph(properties: Properties) {
     </div>
   );
 }
+
+const over = (place: Place) => (place.node < 0 ? null : place);
 
 function firstChild(layout: Layout, node: number): number {
   return layout.end[node] > node + 1 ? node + 1 : -1;
