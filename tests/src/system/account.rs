@@ -211,9 +211,13 @@ fn check_transfers(collector: &Collector, logs: &[Log]) {
     }
 }
 
+/// How long both ends of a thread's life may go unseen, where its sampler waits for a processor too.
+const UNSEEN_NS: u64 = 250_000_000;
+
 /// Threads have all the time in which they were there, to a percent, from their first task to their
 /// last, and no more than there was. Of the whole run: what a running thread owes at the end of a cycle,
-/// up to a second on a busy machine, is of the next one.
+/// up to a second on a busy machine, is of the next one. Before its first tick and after its last one a
+/// thread is not seen.
 fn check_budget(collector: &Collector, logs: &[Log]) {
     for log in logs {
         let worker = &log.worker;
@@ -235,7 +239,8 @@ fn check_budget(collector: &Collector, logs: &[Log]) {
             let id = thread["thread_id"].as_u64();
             let Some((from, to)) = id.and_then(|id| there_ns.get(&id)) else { continue };
             let least_ns = to - from;
-            assert!(sum_ns * 100 >= least_ns * 99, "{sum_ns} of {least_ns} in {thread}");
+            let is_whole = (sum_ns + UNSEEN_NS) * 100 >= least_ns * 99;
+            assert!(is_whole, "{sum_ns} of {least_ns} in {thread}");
             count += u32::from(least_ns * 2 > longest_ns);
         }
         assert!(count >= 3, "{worker} has {count} threads that work nearly all the time: {budget}");
