@@ -35,6 +35,33 @@ export function fleetChecks({ browser, checks, open, at, parameter, graph, fleet
     await page.context().close();
   }
 
+  /** The tip tells what a click would open, also where the pointer does not move and the tasks do. */
+  async function aPointerThatRests() {
+    const page = await open(browser, checks);
+    const seconds = Math.floor(Date.now() / 1000);
+    const answers = hostile(['load']);
+    const [model] = answers.tasks.tasks;
+    const shows = (...all) => ({ ...answers.tasks, total: all.length, tasks: all.map(([name, from, to]) => ({ ...model, id: from, name, start_ns: (seconds - 300 + from) * 1e9, stop_ns: (seconds - 300 + to) * 1e9, duration_ns: (to - from) * 1e9, outcome: 'ok' })) });
+    let shown = shows(['under', 60, 250], ['first', 0, 20]);
+    await answerWith(page, { ...answers, tasks: () => shown });
+    await page.goto(at('tasks?from=-5m'));
+    await page.waitForSelector('.stream canvas[data-tasks="2"]');
+    const box = await page.locator('.stream').boundingBox();
+    await page.mouse.move(box.x + box.width / 2, box.y + 30);
+    await page.waitForSelector('.tip.floating >> text=under');
+    shown = shows(['after', 280, 290], ['between', 270, 275], ['first', 0, 20]);
+    await page.keyboard.press(' ');
+    await page.waitForSelector('.stream canvas[data-tasks="3"]');
+    checks.equal(await page.locator('.tip.floating').count(), 0, 'nothing is told of what is gone');
+    shown = shows(['after', 280, 290], ['new', 60, 250]);
+    await page.keyboard.press(' ');
+    await page.waitForSelector('.tip.floating >> text=new');
+    await page.mouse.down();
+    await page.mouse.up();
+    await page.waitForFunction(() => new URL(location.href).searchParams.get('task') === 'new');
+    await page.context().close();
+  }
+
   async function closedLanes() {
     const page = await open(browser, checks);
     await answerWith(page, { ...hostile(['load']), tasks: manyTasks(900) });
@@ -106,5 +133,5 @@ export function fleetChecks({ browser, checks, open, at, parameter, graph, fleet
     await page.context().close();
   }
 
-  return [menusOfTheFleet, phasesOnBars, closedLanes, progressReachesItsTotal];
+  return [menusOfTheFleet, phasesOnBars, aPointerThatRests, closedLanes, progressReachesItsTotal];
 }

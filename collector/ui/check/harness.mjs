@@ -11,6 +11,9 @@ const AXE = fs.readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
 /** What the page promises, and is counted instead of timed. */
 export const DOM_NODES_MAX = 2000;
 
+/** Letters of a page that are told. */
+const TOLD_MAX = 600;
+
 export const SIZES = { wide: { width: 1280, height: 720 }, phone: { width: 390, height: 844 } };
 
 export class Checks {
@@ -52,6 +55,17 @@ export async function open(browser, checks, { size = 'wide', theme = 'light', ex
     void dialog.dismiss();
   });
   return page;
+}
+
+/** What a check that failed has left open, and what it shows. */
+export async function closeWhatIsOpen(browser) {
+  for (const context of browser.contexts()) {
+    for (const page of context.pages()) {
+      const shown = await page.evaluate(() => document.querySelector('main')?.innerText).catch(String);
+      console.error(`  ${page.url()} shows: ${shown?.slice(0, TOLD_MAX)}`);
+    }
+    await context.close();
+  }
 }
 
 /** What holds for every page, whatever it shows. */

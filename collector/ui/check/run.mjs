@@ -2,7 +2,7 @@
 //   node run.mjs http://127.0.0.1:4747 [folder for screenshots]
 
 import { fleetChecks } from './fleet.mjs';
-import { checkAccess, checkForm, Checks, open as openPage, proxy, readAloud, settled, start } from './harness.mjs';
+import { checkAccess, checkForm, Checks, closeWhatIsOpen, open as openPage, proxy, readAloud, settled, start } from './harness.mjs';
 import { answerWith, ATTACKS, hostile, manyNodes, manyOutlines, manyTasks, node, nothing, profile, twoProfiles } from './made.mjs';
 
 const [, , target, pictures] = process.argv;
@@ -437,7 +437,11 @@ async function taskStream() {
   const page = await open(browser, checks);
   await page.goto(at('tasks?task=qr&from=-2m'));
   await page.waitForSelector('.stream canvas[data-rects]');
+  // What it stands still at is asked for once more.
+  const still = page.waitForResponse((response) => /tasks\?from=\d/.test(response.url()) && response.url().includes('limit='));
   await page.keyboard.press(' ');
+  await still;
+  await settled(page);
   const box = await page.locator('.stream').boundingBox();
   // The graph is a picture: look for a task along the lanes. Of one that ended, the samples are here too.
   const tip = page.locator('.tip.floating');
@@ -542,6 +546,7 @@ for (const check of all.filter(({ name }) => !only || only.split(',').includes(n
     await check();
   } catch (error) {
     checks.expect(false, check.name, error.stack);
+    await closeWhatIsOpen(browser);
   }
   console.log(`${check.name}: ${checks.made} checks so far, ${checks.failed} failed, ${((Date.now() - begun) / 1000).toFixed(1)} s`);
 }

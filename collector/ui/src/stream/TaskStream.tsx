@@ -27,6 +27,9 @@ interface Properties {
   names?: TaskName[];
 }
 
+/** Where the pointer is, in the window. */
+type Pointer = Pick<MouseEvent, 'clientX' | 'clientY'>;
+
 const LANE_PX = 17;
 const LANE_PX_MIN = 4;
 /** How near the pointer must be to a task that is narrower. */
@@ -58,7 +61,7 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
   const [theme, setTheme] = useState(0);
   const size = useSize(scroller);
   const [top, setTop] = useState(0);
-  const [hover, setHover] = useState<{ task: number; px: number; py: number } | null>(null);
+  const [pointer, setPointer] = useState<Pointer | null>(null);
   const [drawn, setDrawn] = useState(0);
   const [free, setFree] = useState<{ from: number; to: number } | null>(null);
   const stream = useMemo(() => all ?? streamOf(answer), [all, answer]);
@@ -106,16 +109,16 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
     };
   }, [all, free, isTold]);
 
-  function lineAt(event: MouseEvent) {
-    const y = event.clientY - canvas.current!.getBoundingClientRect().top;
+  function lineAt({ clientY }: Pointer) {
+    const y = clientY - canvas.current!.getBoundingClientRect().top;
     return y < AXIS_PX ? undefined : lines[Math.floor((y - AXIS_PX + top) / lanePx)];
   }
 
-  function at(event: MouseEvent): number {
+  function at(place: Pointer): number {
     const box = canvas.current!.getBoundingClientRect();
-    const line = lineAt(event);
+    const line = lineAt(place);
     const perPx = (to - from) / (size.width - gutterPx);
-    const px = event.clientX - box.left - gutterPx;
+    const px = place.clientX - box.left - gutterPx;
     if (!line || line.isClosed || px < 0) return -1;
     const [lane] = line.lanes;
     const time = from + px * perPx;
@@ -134,11 +137,10 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
   const pan = usePan({
     box: scroller, leftPx: gutterPx, widthPx: size.width - gutterPx, shown: { from: rows.baseMs + from, to: rows.baseMs + to }, lengthMin: 1, isMovable: true,
     onMove: setFree,
-    onHover: (event) => {
-      const task = event ? at(event) : -1;
-      setHover(task < 0 ? null : { task, px: event!.clientX, py: event!.clientY });
-    },
+    onHover: (event) => setPointer(event && { clientX: event.clientX, clientY: event.clientY }),
   });
+  // What is there now, and so what a click would open: tasks come and move below a pointer that rests.
+  const hovered = pointer ? at(pointer) : -1;
 
   function key(event: KeyboardEvent) {
     const shift = { ArrowLeft: -0.2, ArrowRight: 0.2 }[event.key];
@@ -165,8 +167,8 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
       </div>
       <div
         ref={scroller} class="stream" tabIndex={0} role="application" aria-label="Tasks by thread over time. Arrow keys move, plus and minus zoom."
-        style={{ height: `${Math.min(whole, heightMax)}px`, cursor: hover ? 'pointer' : 'default' }}
-        onScroll={(event) => { setTop(event.currentTarget.scrollTop); setHover(null); }}
+        style={{ height: `${Math.min(whole, heightMax)}px`, cursor: hovered >= 0 ? 'pointer' : 'default' }}
+        onScroll={(event) => { setTop(event.currentTarget.scrollTop); setPointer(null); }}
         {...pan.handlers}
         onClick={(event) => {
           if (pan.wasDrag()) return;
@@ -200,7 +202,7 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
           </tbody>
         </table>
       </div>
-      {hover && hover.task < rows.count && <TaskTip task={record(hover.task) ?? outlineOf(stream, hover.task)} typicalMs={typicalMs.get(rows.names[rows.name[hover.task]])} at={hover} />}
+      {pointer && hovered >= 0 && <TaskTip task={record(hovered) ?? outlineOf(stream, hovered)} typicalMs={typicalMs.get(rows.names[rows.name[hovered]])} at={pointer} />}
     </div>
   );
 }
@@ -231,11 +233,11 @@ function moreOf({ attempt, result_bytes, type_name, labels, phases }: Task): [st
   return told;
 }
 
-function TaskTip({ task, typicalMs, at }: { task: Task; typicalMs: number | undefined; at: { px: number; py: number } }) {
+function TaskTip({ task, typicalMs, at }: { task: Task; typicalMs: number | undefined; at: Pointer }) {
   const more = typicalMs === undefined ? 0 : typicalMs * 1e6 - task.duration_ns;
   const place = {
-    left: `${Math.min(at.px + 14, Math.max(8, innerWidth - 430))}px`,
-    ...(at.py > innerHeight - 190 ? { bottom: `${innerHeight - at.py + 14}px` } : { top: `${at.py + 16}px` }),
+    left: `${Math.min(at.clientX + 14, Math.max(8, innerWidth - 430))}px`,
+    ...(at.clientY > innerHeight - 190 ? { bottom: `${innerHeight - at.clientY + 14}px` } : { top: `${at.clientY + 16}px` }),
   };
   return (
     <div class="tip floating" style={place} role="status">
