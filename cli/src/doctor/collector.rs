@@ -68,17 +68,12 @@ fn fleet(url: &str, fleet: &Workers) -> Vec<Finding> {
              and try again",
         ),
     }];
-    if count == 0 && stopped.is_some() {
-        let advice = "agents are turned away; they come by themselves when it takes in again";
-        findings.push(Finding::warn("workers", "none is connected", advice));
-        return findings;
-    }
     if count == 0 {
-        findings.push(Finding::warn(
-            "workers",
-            "none is connected",
-            "start the agent in a worker, with this collector's address in EMBERLINE_URL",
-        ));
+        let advice = match stopped {
+            Some(_) => "agents are turned away; they come by themselves when it takes in again",
+            None => "start the agent in a worker, with this collector's address in EMBERLINE_URL",
+        };
+        findings.push(Finding::warn("workers", "none is connected", advice));
         return findings;
     }
     let is_off = |mode: &str| mode.starts_with("off");
