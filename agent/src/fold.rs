@@ -1,6 +1,7 @@
 //! The folder: a low-priority thread that gives the sampler's addresses their names, collects what
 //! the task guards wrote, and hands whole cycles on.
 
+use std::borrow::Cow;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -238,7 +239,7 @@ impl Folder {
             AddressFrame::Phase(name) => one(Frame::phase(&registry::name(*name))),
             AddressFrame::NoTask => one(Frame::no_task()),
             AddressFrame::Agent => one(Frame::agent()),
-            AddressFrame::Thread { name, id } => one(Frame::thread(name, *id)),
+            AddressFrame::Thread { name, id } => one(Frame::thread(&name_by_now(name, *id), *id)),
             AddressFrame::Truncated => one(Frame::truncated()),
             AddressFrame::Overflow => one(Frame::overflow()),
             AddressFrame::Sampler => one(Frame::function("emberline sampler thread", "", 0)),
@@ -267,5 +268,32 @@ impl Folder {
             };
             self.nodes.push(node);
         }
+    }
+}
+
+/// A thread's name at the end of the cycle in which it was first seen: threads name themselves, and one that
+/// waits for its first processor still has the name of who started it. That of threads that are gone, or
+/// counted together, is what it was.
+fn name_by_now(name: &str, id: u32) -> Cow<'_, str> {
+    let now = if id == 0 { String::new() } else { thread_name(id) };
+    if now.is_empty() { name.into() } else { now.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn threads_are_called_what_they_call_themselves_by_the_end_of_the_cycle() {
+        let named = thread::Builder::new().name("pool-7".into());
+        let check = || {
+            assert_eq!(name_by_now("starter", threads::own_id()), "pool-7");
+            assert_eq!(name_by_now("pool-6", 0), "pool-6", "threads that are counted together");
+        };
+        named.spawn(check).unwrap().join().unwrap();
+        // Numbers of threads are smaller.
+        assert_eq!(name_by_now("gone", u32::MAX), "gone");
     }
 }

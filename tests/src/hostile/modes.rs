@@ -33,8 +33,8 @@ pub(crate) fn run(mode: &str, rest: &[&str]) -> Option<Value> {
         "no-pending" => refused(|| assert!(confine::limit(libc::RLIMIT_SIGPENDING, 0) > 0)),
         "nobody" => refused(confine::become_nobody),
         "no-proc" => hidden_proc(),
-        "no-vm-read" => refused(|| confine::refuse(libc::SYS_process_vm_readv)),
-        "no-timer" => refused(|| confine::refuse(libc::SYS_timer_create)),
+        "no-vm-read" => done_without(libc::SYS_process_vm_readv),
+        "no-timer" => done_without(libc::SYS_timer_create),
         "no-queue" => refused(|| confine::refuse(libc::SYS_rt_tgsigqueueinfo)),
         "no-sigaction" => refused(|| confine::refuse(libc::SYS_rt_sigaction)),
         "sums" => sums(),
@@ -259,6 +259,17 @@ fn no_descriptors() -> Value {
 /// Takes a right away before the agent starts: it starts and samples what it can, or says why not.
 fn refused(take_away: impl FnOnce()) -> Value {
     take_away();
+    sampled(BUSY * 2)
+}
+
+/// So long that what goes unseen at a task's ends on a busy machine is a small part.
+fn done_without(call: libc::c_long) -> Value {
+    confine::refuse(call);
+    sampled(BUSY * 6)
+}
+
+/// A task that works for so long, and one that waits meanwhile.
+fn sampled(length: Duration) -> Value {
     let interval = Duration::from_millis(1);
     let agent = match AgentBuilder::default().interval(interval).cpu_limit(1.0).start_local() {
         Ok(agent) => agent,
@@ -271,7 +282,7 @@ fn refused(take_away: impl FnOnce()) -> Value {
     });
     {
         let _task = agent::task("busy").start();
-        busy(BUSY * 2);
+        busy(length);
     }
     drop(tell);
     waiting.join().expect("it does not panic");
@@ -280,6 +291,7 @@ fn refused(take_away: impl FnOnce()) -> Value {
     json!({
         "mode": &*mode,
         "ticks": recording.ticks.made,
+        "length_ns": length.as_nanos() as u64,
         "busy_ns": of_task(&recording, "busy"),
         "waiting_ns": of_task(&recording, "waiting"),
     })
