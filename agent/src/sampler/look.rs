@@ -253,6 +253,13 @@ impl Look {
     fn settle_old(&mut self, thread: &mut Thread, now: u64) {
         let patience_ns = |can_come| if can_come { OWED_MAX_NS } else { 0 };
         let can_answer = self.slots.is_some() && thread.deaf_until_ns <= now;
+        if !can_answer
+            && matches!(thread.seen, Seen::Ready)
+            && let Some(delay_ns) = self.files.run_delay_ns(thread.id, &mut thread.files)
+        {
+            // No sample will tell it from waiting, nor where that was.
+            thread.time.know_delay(delay_ns);
+        }
         if thread.time.running_owed_for_ns() > patience_ns(can_answer) {
             self.settle_running(thread, can_answer);
         }
@@ -266,6 +273,10 @@ impl Look {
         let place = self.last_place(thread, where_last_seen);
         let weight = thread.time.take_running(self.quantum_ns);
         self.addresses.add(place, weight);
+        if !where_last_seen {
+            // As much as is seen of it: what comes later belongs here, and not to where it was blocked before.
+            thread.note(place, State::Cpu);
+        }
     }
 
     fn settle_off(&mut self, thread: &mut Thread, where_last_seen: bool) {

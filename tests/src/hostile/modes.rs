@@ -1,5 +1,6 @@
 //! One way each to be hard to profile. What a mode finds is a JSON object.
 
+use std::num::NonZero;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -259,17 +260,19 @@ fn no_descriptors() -> Value {
 /// Takes a right away before the agent starts: it starts and samples what it can, or says why not.
 fn refused(take_away: impl FnOnce()) -> Value {
     take_away();
-    sampled(BUSY * 2)
+    sampled(BUSY * 2, 0)
 }
 
-/// So long that what goes unseen at a task's ends on a busy machine is a small part.
+/// More threads than processors, so that those that run wait for one too. So long that what goes unseen at a
+/// task's ends is a small part.
 fn done_without(call: libc::c_long) -> Value {
     confine::refuse(call);
-    sampled(BUSY * 6)
+    let processors = thread::available_parallelism().map_or(1, NonZero::get);
+    sampled(BUSY * 6, processors)
 }
 
-/// A task that works for so long, and one that waits meanwhile.
-fn sampled(length: Duration) -> Value {
+/// A task that works for so long, others beside it, and one that waits meanwhile.
+fn sampled(length: Duration, others: usize) -> Value {
     let interval = Duration::from_millis(1);
     let agent = match AgentBuilder::default().interval(interval).cpu_limit(1.0).start_local() {
         Ok(agent) => agent,
@@ -280,12 +283,19 @@ fn sampled(length: Duration) -> Value {
         let _task = agent::task("waiting").start();
         let _ = told.recv();
     });
+    let other = move || {
+        let _task = agent::task("other").start();
+        busy(length);
+    };
+    let others: Vec<_> = (0..others).map(|_| thread::spawn(other)).collect();
     {
         let _task = agent::task("busy").start();
         busy(length);
     }
     drop(tell);
-    waiting.join().expect("it does not panic");
+    for thread in others.into_iter().chain([waiting]) {
+        thread.join().expect("it does not panic");
+    }
     let mode = agent.mode();
     let recording = agent.finish();
     json!({
