@@ -92,6 +92,11 @@ impl Collector {
         found
     }
 
+    /// Why nothing is taken in, in words, as [`Collector::standstill`] found it last.
+    pub(crate) fn told_standstill(&self) -> Option<String> {
+        lock(&self.intake).told.as_ref().map(|told| told.reason.clone())
+    }
+
     fn find_standstill(&self, intake: &Intake, since: Timestamp) -> Option<Standstill> {
         let trouble = self.log.as_ref().map(Log::trouble).unwrap_or_default();
         if trouble.full.is_some() {

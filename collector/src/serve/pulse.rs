@@ -1,5 +1,5 @@
 //! Says to open pages that there is something new, so that they ask then, and not while nothing
-//! happens.
+//! happens; and that nothing is taken in, which no answer about samples shows.
 //!
 //! A page that reads slowly is told the newest only: there is one place on the way to it, and what
 //! goes there is looked up when the place is free.
@@ -13,6 +13,7 @@ use axum::extract::State;
 use axum::response::sse::{Event, KeepAlive};
 use axum::response::{IntoResponse, Sse};
 use axum::routing::get;
+use serde::Serialize;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_stream::wrappers::ReceiverStream;
@@ -23,28 +24,35 @@ use crate::limits::{KEEP_ALIVE_EVERY, PAGES_MAX, PULSE_EVERY};
 use crate::sync::read;
 
 /// What there is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Debug, Serialize)]
 struct Beat {
-    /// How many flushes were applied since the start: it changes with whatever is new.
-    flushes: u64,
+    now_ns: i64,
     /// Where the samples end, in Unix nanoseconds by the collector's clock.
     data_to_ns: Option<i64>,
-    now_ns: i64,
+    /// How many flushes were applied since the start: it changes with whatever is new.
+    flushes: u64,
+    /// Why nothing is taken in, if so.
+    intake_stopped: Option<String>,
 }
 
 impl Beat {
     fn of(collector: &Collector) -> Beat {
         Beat {
-            flushes: collector.flushes.load(Ordering::Relaxed),
-            data_to_ns: read(&collector.hot).data().map(|data| data.stop().unix_ns()),
             now_ns: collector.clock.now().unix_ns(),
+            data_to_ns: read(&collector.hot).data().map(|data| data.stop().unix_ns()),
+            flushes: collector.flushes.load(Ordering::Relaxed),
+            intake_stopped: collector.told_standstill(),
         }
     }
 
-    fn event(self) -> Event {
-        let to = self.data_to_ns.map_or("null".to_owned(), |to| to.to_string());
-        let Beat { flushes, now_ns, .. } = self;
-        let data = format!("{{\"now_ns\":{now_ns},\"data_to_ns\":{to},\"flushes\":{flushes}}}");
+    /// Whether there is nothing else by now.
+    fn is_newest(&self, collector: &Collector) -> bool {
+        self.flushes == collector.flushes.load(Ordering::Relaxed)
+            && self.intake_stopped == collector.told_standstill()
+    }
+
+    fn event(&self) -> Event {
+        let data = serde_json::to_string(self).expect("it is numbers and text");
         Event::default().event("news").data(data)
     }
 }
@@ -82,7 +90,8 @@ async fn beat(
             _ = ticks.tick() => {}
             _ = stopping.wait_for(|stop| *stop) => return,
         }
-        if collector.flushes.load(Ordering::Relaxed) != sender.borrow().flushes {
+        let is_newest = sender.borrow().is_newest(&collector);
+        if !is_newest {
             sender.send_replace(Beat::of(&collector));
         }
     }

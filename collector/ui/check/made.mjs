@@ -181,7 +181,7 @@ export function made(answers) {
     if (!url.pathname.includes('/api/v1/')) return undefined;
     const name = url.pathname.split('/').pop();
     // A stream that says once that there is something, and ends; the page then asks by itself.
-    if (name === 'live') return { contentType: 'text/event-stream', body: `retry: 600000\nevent: news\ndata: {"now_ns":${now()},"data_to_ns":null,"flushes":1}\n\n` };
+    if (name === 'live') return { contentType: 'text/event-stream', body: `retry: 600000\nevent: news\ndata: {"now_ns":${now()},"data_to_ns":null,"flushes":1,"intake_stopped":${JSON.stringify(answers.stopped ?? null)}}\n\n` };
     if (name === 'tasks' && url.searchParams.get('format') === 'columns') return { contentType: 'application/json', body: texts.taskColumns };
     const summary = name === 'transfers' ? 'transferSums' : 'summary';
     const body = texts[url.searchParams.has('summary') ? summary : name];

@@ -465,7 +465,9 @@ async function taskStream() {
 
 async function hostileNames() {
   const page = await open(browser, checks);
-  await answerWith(page, hostile(ATTACKS));
+  await answerWith(page, { ...hostile(ATTACKS), stopped: ATTACKS[0] });
+  await page.goto(at('profile'));
+  await page.waitForSelector(`.lost >> text=Nothing new is taken in: ${ATTACKS[0]}. Agents keep`);
   for (const path of [...PAGES, ...ITEMS, 'profile?view=sandwich&fn=%3Cscript%3Ealert(1)%3C%2Fscript%3E', `profile?focus=${encodeURIComponent(ATTACKS[0])}`, 'events?kind=damage']) {
     await page.goto(at(path));
     await settled(page);

@@ -6,7 +6,7 @@ import { useEffect, useState } from 'preact/hooks';
 import { along, change, current, go, href, rangeOf, useAddress } from './core/address';
 import { prepareColours } from './core/colours';
 import { useKeys } from './core/keys';
-import { lost, paused, togglePause, useBehindSeconds } from './core/live';
+import { lost, paused, stopped, togglePause, useBehindSeconds } from './core/live';
 import { shown } from './core/names';
 import { askNames } from './core/task-names';
 import { isLive } from './core/time';
@@ -126,13 +126,14 @@ function Live({ pinned }: { pinned: boolean }) {
 
 function Lost() {
   const since = lost.use();
+  const reason = stopped.use();
   const [, tick] = useState(0);
   useEffect(() => {
     if (since === null) return;
     const timer = setInterval(() => tick((count) => count + 1), 1000);
     return () => clearInterval(timer);
   }, [since]);
-  if (since === null) return null;
+  if (since === null) return reason && <div class="lost" role="alert">Nothing new is taken in: <bdi>{shown(reason, 300)}</bdi>. Agents keep what they sample and try again.</div>;
   const seconds = Math.round((Date.now() - since) / 1000);
   return <div class="lost" role="alert">The collector has not answered for {seconds} s. What you see is what it said before; asking again…</div>;
 }

@@ -8,18 +8,19 @@ use std::sync::atomic::Ordering::SeqCst;
 use axum::extract::Query;
 use profiler_core::State;
 use profiler_core::wire::v1::agent_message::Kind;
+use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use super::super::answer;
 use super::super::http::Reader;
 use super::super::router;
+use super::super::{ServeOptions, answer};
 use super::client::{Client, get};
-use super::{attached, serve};
+use super::{attached, serve, serve_with};
 use crate::clock::Clock;
 use crate::collector::{Collector, Settings};
-use crate::limits::{PAGES_MAX, QUERIES_MAX, QUERIES_WAITING_MAX};
+use crate::limits::{Limits, PAGES_MAX, QUERIES_MAX, QUERIES_WAITING_MAX};
 use crate::testing::{TestWorker, at};
 
 /// A page that listens.
@@ -58,7 +59,9 @@ async fn a_page_hears_of_what_is_new_and_of_the_end() {
     let now_ns = at(60).unix_ns();
     let news = |to: i64, flushes: u64| {
         let data_to_ns = at(to).unix_ns();
-        format!("{{\"now_ns\":{now_ns},\"data_to_ns\":{data_to_ns},\"flushes\":{flushes}}}")
+        format!(
+            "{{\"now_ns\":{now_ns},\"data_to_ns\":{data_to_ns},\"flushes\":{flushes},\"intake_stopped\":null}}"
+        )
     };
     while page.line("data: ").await.unwrap() != news(31, 1) {}
     for second in 31..40 {
@@ -75,6 +78,23 @@ async fn a_page_hears_of_what_is_new_and_of_the_end() {
     running.stop.send(()).unwrap();
     assert_eq!(page.line("data: ").await, None);
     running.served.await.unwrap().unwrap();
+}
+
+/// Neither samples nor their absence say it.
+#[tokio::test]
+async fn a_page_hears_why_nothing_is_taken_in() {
+    let folder = tempfile::tempdir().unwrap();
+    let limits = Limits { disk_reserve_bytes: u64::MAX, ..Limits::default() };
+    let data = Some(folder.path().to_owned());
+    let running = serve_with(ServeOptions { data, limits, ..ServeOptions::default() }).await;
+    let mut page = Page::open(running.address).await;
+    let reason = loop {
+        let news: Value = serde_json::from_str(&page.line("data: ").await.unwrap()).unwrap();
+        if let Some(reason) = news["intake_stopped"].as_str() {
+            break reason.to_owned();
+        }
+    };
+    assert!(reason.starts_with("the disk is full"), "{reason}");
 }
 
 #[tokio::test]

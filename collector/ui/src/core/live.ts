@@ -59,6 +59,8 @@ export function nowMs(): number {
 
 /** How much the collector has taken in, by its own telling; `null` while it does not tell. */
 const news = new Watched<number | null>(null);
+/** Why the collector takes nothing in, if so. */
+export const stopped = new Watched<string | null>(null);
 let source: EventSource | undefined;
 
 /** Listens to the collector, but not for a page that nobody sees: browsers keep few connections. */
@@ -70,7 +72,8 @@ function listen(): void {
   } else if (!source) {
     const opened = (source = new EventSource(apiUrl('live')));
     opened.addEventListener('news', ({ data }: MessageEvent<string>) => {
-      const { now_ns, flushes } = JSON.parse(data) as { now_ns: number; flushes: number };
+      const { now_ns, flushes, intake_stopped } = JSON.parse(data) as { now_ns: number; flushes: number; intake_stopped: string | null };
+      stopped.set(intake_stopped);
       noteNow(now_ns);
       news.set(flushes);
     });
