@@ -184,14 +184,19 @@ impl Look {
         let since = thread.time.reckoned_to_ns();
         if since < now {
             thread.time.advance(now, cpu_ns);
-            if let Some(delay_ns) = self.files.run_delay_ns(thread.id, &mut thread.files) {
-                let delayed = thread.time.know_delay(delay_ns);
+            if let Some(delayed) = self.learn_delay(thread) {
                 thread.contended = delayed > (now - since) / CONTENDED_PART;
             }
         }
         let place = self.place(thread, sample.task_word.unwrap_or(0));
         let weight = thread.time.take_sampled(self.meter.time_of(sample.stamp), self.quantum_ns);
         self.count(thread, place, State::Cpu, weight);
+    }
+
+    /// Asks the kernel how long the thread waited for a processor; gives how much is new, if it knows.
+    fn learn_delay(&mut self, thread: &mut Thread) -> Option<u64> {
+        let delay_ns = self.files.run_delay_ns(thread.id, &mut thread.files)?;
+        Some(thread.time.know_delay(delay_ns))
     }
 
     /// Counts what the thread owes of being blocked, at `place`.
@@ -253,12 +258,9 @@ impl Look {
     fn settle_old(&mut self, thread: &mut Thread, now: u64) {
         let patience_ns = |can_come| if can_come { OWED_MAX_NS } else { 0 };
         let can_answer = self.slots.is_some() && thread.deaf_until_ns <= now;
-        if !can_answer
-            && matches!(thread.seen, Seen::Ready)
-            && let Some(delay_ns) = self.files.run_delay_ns(thread.id, &mut thread.files)
-        {
+        if !can_answer && matches!(thread.seen, Seen::Ready) {
             // No sample will tell it from waiting, nor where that was.
-            thread.time.know_delay(delay_ns);
+            self.learn_delay(thread);
         }
         if thread.time.running_owed_for_ns() > patience_ns(can_answer) {
             self.settle_running(thread, can_answer);

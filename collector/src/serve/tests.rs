@@ -14,6 +14,7 @@ use std::time::Instant;
 use profiler_core::State;
 use profiler_core::wire::v1::{self, agent_message, collector_message};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tonic::Code;
@@ -81,13 +82,17 @@ impl Running {
     }
 }
 
-/// A collector whose disk has less room than it asks for, from the start.
-#[tokio::test]
-async fn that_nothing_is_taken_in_is_answered_and_remembered() {
+/// A collector whose disk has less room than it asks for, from the start; with its folder.
+async fn serve_full() -> (Running, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let limits = Limits { disk_reserve_bytes: u64::MAX, ..Limits::default() };
     let data = Some(folder.path().to_owned());
-    let running = serve_with(ServeOptions { data, limits, ..ServeOptions::default() }).await;
+    (serve_with(ServeOptions { data, limits, ..ServeOptions::default() }).await, folder)
+}
+
+#[tokio::test]
+async fn that_nothing_is_taken_in_is_answered_and_remembered() {
+    let (running, folder) = serve_full().await;
     let hello = agent_message::Kind::Hello(TestWorker::new("w", 1).hello());
     let hello = v1::AgentMessage { kind: Some(hello) };
     let status = Client::refused(running.address, vec![hello]).await;

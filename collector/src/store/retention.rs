@@ -141,8 +141,7 @@ pub(crate) struct Dropped {
 impl Dropped {
     /// `None` if there is nothing to tell.
     pub(crate) fn of<'a>(files: impl IntoIterator<Item = &'a FileEntry>) -> Option<Dropped> {
-        let (files_of, from_s) = (BTreeMap::new(), u32::MAX);
-        let mut dropped = Dropped { files: files_of, bytes: 0, from_s, to_s: 0 };
+        let mut dropped = Dropped { files: BTreeMap::new(), bytes: 0, from_s: u32::MAX, to_s: 0 };
         for file in files {
             *dropped.files.entry(file.table).or_default() += 1;
             dropped.bytes += file.bytes;

@@ -13,14 +13,14 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
+use super::super::answer;
 use super::super::http::Reader;
 use super::super::router;
-use super::super::{ServeOptions, answer};
 use super::client::{Client, get};
-use super::{attached, serve, serve_with};
+use super::{attached, serve, serve_full};
 use crate::clock::Clock;
 use crate::collector::{Collector, Settings};
-use crate::limits::{Limits, PAGES_MAX, QUERIES_MAX, QUERIES_WAITING_MAX};
+use crate::limits::{PAGES_MAX, QUERIES_MAX, QUERIES_WAITING_MAX};
 use crate::testing::{TestWorker, at};
 
 /// A page that listens.
@@ -83,10 +83,7 @@ async fn a_page_hears_of_what_is_new_and_of_the_end() {
 /// Neither samples nor their absence say it.
 #[tokio::test]
 async fn a_page_hears_why_nothing_is_taken_in() {
-    let folder = tempfile::tempdir().unwrap();
-    let limits = Limits { disk_reserve_bytes: u64::MAX, ..Limits::default() };
-    let data = Some(folder.path().to_owned());
-    let running = serve_with(ServeOptions { data, limits, ..ServeOptions::default() }).await;
+    let (running, _folder) = serve_full().await;
     let mut page = Page::open(running.address).await;
     let reason = loop {
         let news: Value = serde_json::from_str(&page.line("data: ").await.unwrap()).unwrap();
