@@ -14,7 +14,7 @@ use crate::control::Control;
 use crate::cycle::Tables;
 use crate::fold::{Folder, Sink};
 use crate::local::{Recorder, Recording};
-use crate::sampler::{Cost, Costs, RawCycle, Sampler, SamplerOptions, lower_priority};
+use crate::sampler::{Costs, Overhead, RawCycle, Sampler, SamplerOptions, lower_priority};
 use crate::threads::AgentThread;
 use crate::{fork, task};
 
@@ -75,7 +75,7 @@ impl Agent {
 
     /// What the agent has cost so far.
     #[must_use]
-    pub fn cost(&self) -> Cost {
+    pub fn cost(&self) -> Overhead {
         self.threads.costs.report()
     }
 
@@ -128,7 +128,7 @@ impl LocalAgent {
 
     /// What the agent has cost so far.
     #[must_use]
-    pub fn cost(&self) -> Cost {
+    pub fn cost(&self) -> Overhead {
         self.threads.costs.report()
     }
 

@@ -1,9 +1,9 @@
 //! What one second of sampling gives, on its way from the folder to the shipper.
 
 use profiler_core::limits::{AGENT_NODES_MAX, AGENT_TASK_NAMES_MAX};
-use profiler_core::wire::Stacks;
+use profiler_core::wire::ThreadDump;
 use profiler_core::{
-    CallTrie, Delta, Records, SymbolTable, TaskRecord, TaskTotals, Ticks, TimeRange,
+    CallTrie, Delta, SymbolTable, TaskRecord, TaskTotals, Telemetry, Ticks, TimeRange,
 };
 
 /// The epoch's tables, which only grow. The folder adds to them; the shipper reads what the
@@ -38,15 +38,15 @@ pub(crate) struct SealedCycle {
     /// Tasks that started or ended, each once, in its latest state.
     pub(crate) tasks: Vec<TaskRecord>,
     /// What else the program told, and what was measured.
-    pub(crate) records: Records,
+    pub(crate) records: Telemetry,
     /// Tasks that ended and are in no row, by the order of name, outcome and second.
     pub(crate) totals: Vec<TaskTotals>,
     /// How many those are.
-    pub(crate) thinned_tasks: u64,
+    pub(crate) aggregated_tasks: u64,
     /// Rows of tasks that had no room in a thread's ring, since the last cycle.
     pub(crate) lost_tasks: u64,
     /// Transfers and the like that had no room in a queue, since the last cycle.
-    pub(crate) lost_records: u64,
+    pub(crate) lost_telemetry: u64,
     /// Weight that had no room in the queue to the folder, since the last cycle, in nanoseconds;
     /// it is not in `delta`.
     pub(crate) lost_queue_ns: u64,
@@ -58,7 +58,7 @@ pub(crate) struct StacksNow {
     /// Of the question, as [`Control`](crate::control::Control) counts them; it answers those
     /// before too.
     pub(crate) number: u64,
-    pub(crate) stacks: Stacks,
+    pub(crate) stacks: ThreadDump,
 }
 
 const _: () = assert!(AGENT_TASK_NAMES_MAX < AGENT_NODES_MAX);

@@ -6,9 +6,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use profiler_core::wire::Stacks;
+use profiler_core::wire::ThreadDump;
 use profiler_core::{
-    Delta, Frame, FrameId, FrameKind, NodeId, ThreadNow, Ticks, TimeRange, Timestamp,
+    Delta, Frame, FrameId, FrameKind, NodeId, ThreadSnapshot, Ticks, TimeRange, Timestamp,
 };
 use rustc_hash::FxHashSet;
 
@@ -164,8 +164,8 @@ impl Folder {
         quantum_ns: u64,
         ticks: Ticks,
     ) -> SealedCycle {
-        let (records, lost_records) = self.gathered.take();
-        let Ended { tasks, totals, lost_tasks, thinned_tasks } = self.ledger.seal();
+        let (records, lost_telemetry) = self.gathered.take();
+        let Ended { tasks, totals, lost_tasks, aggregated_tasks } = self.ledger.seal();
         SealedCycle {
             range,
             delta,
@@ -176,24 +176,24 @@ impl Folder {
             totals,
             records,
             lost_tasks,
-            lost_records,
-            thinned_tasks,
+            lost_telemetry,
+            aggregated_tasks,
             lost_queue_ns: 0,
         }
     }
 
     /// Gives threads their names, as they are now, and their nodes ours.
     fn stacks(&self, raw: RawStacks) -> StacksNow {
-        let thread = |thread: RawThread| ThreadNow {
+        let thread = |thread: RawThread| ThreadSnapshot {
             thread_id: thread.id,
             name: thread_name(thread.id).into(),
             node: thread.last.map_or(NodeId::ROOT, |last| self.nodes[last.place.node.index()]),
             state: thread.last.map(|last| last.state),
-            seen_ago_ns: thread.seen_ago_ns,
-            there_ns: thread.there_ns,
+            age_ns: thread.age_ns,
+            blocked_ns: thread.blocked_ns,
         };
         let threads = raw.threads.into_iter().map(thread).collect();
-        StacksNow { number: raw.number, stacks: Stacks { threads, left_out: raw.left_out } }
+        StacksNow { number: raw.number, stacks: ThreadDump { threads, omitted: raw.omitted } }
     }
 
     /// Resolves new frames. The slow part runs without the tables' lock.

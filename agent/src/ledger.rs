@@ -44,7 +44,7 @@ pub(crate) struct Ledger {
     second: i64,
     rows_kept: u32,
     totals: BTreeMap<TotalsKey, Sums>,
-    thinned_tasks: u64,
+    aggregated_tasks: u64,
     lost_tasks: u64,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct Ended {
     pub(crate) tasks: Vec<TaskRecord>,
     pub(crate) totals: Vec<TaskTotals>,
     pub(crate) lost_tasks: u64,
-    pub(crate) thinned_tasks: u64,
+    pub(crate) aggregated_tasks: u64,
 }
 
 /// A task that has not ended, as far as it is known.
@@ -97,7 +97,7 @@ impl Ledger {
             second: i64::MIN,
             rows_kept: 0,
             totals: BTreeMap::new(),
-            thinned_tasks: 0,
+            aggregated_tasks: 0,
             lost_tasks: 0,
         }
     }
@@ -148,7 +148,7 @@ impl Ledger {
             tasks,
             totals: totals.map(|(key, sums)| sums.totals(key)).collect(),
             lost_tasks: std::mem::take(&mut self.lost_tasks),
-            thinned_tasks: std::mem::take(&mut self.thinned_tasks),
+            aggregated_tasks: std::mem::take(&mut self.aggregated_tasks),
         }
     }
 
@@ -202,7 +202,7 @@ impl Ledger {
         } else if must_have_row {
             self.lost_tasks += 1;
         } else {
-            self.thinned_tasks += 1;
+            self.aggregated_tasks += 1;
             self.sum(&record);
         }
     }
@@ -238,7 +238,7 @@ impl Ledger {
     fn take_spilled(&mut self, spilled: Spilled) {
         match spilled {
             Spilled::Tasks { name, outcome, stop, duration_ns, buckets } => {
-                self.thinned_tasks += buckets.iter().map(|(_, count)| count).sum::<u64>();
+                self.aggregated_tasks += buckets.iter().map(|(_, count)| count).sum::<u64>();
                 self.sums_of(stop, name, outcome).add(duration_ns, buckets);
             }
             Spilled::Phases { task_name, phase, stop, duration_ns, count } => {

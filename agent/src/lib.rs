@@ -23,7 +23,7 @@
 //! become tasks by `TaskLayer`.
 //!
 //! Beside tasks the program may tell of its transfers ([`transfer`](transfer())), of what is still to
-//! come ([`expect`]), of its memory ([`report_memory`]), and give periods a name ([`run`](run())); what
+//! come ([`expect_tasks`]), of its memory ([`report_memory`]), and give periods a name ([`mark_run`]); what
 //! it and its machine use is measured by itself. All of it goes `records` → `fold` → `ship`.
 //!
 //! [`diagnostics`] shows the same tasks without any agent: callbacks, profilers, a progress bar and a
@@ -69,10 +69,10 @@ pub use builder::{AgentBuilder, StartError};
 pub use clock::ClockShift;
 pub use local::Recording;
 pub use profiler_core::Direction;
-pub use progress::expect;
+pub use progress::expect_tasks;
 pub use resources::report_memory;
-pub use run::{RunGuard, run};
-pub use sampler::Cost;
+pub use run::{RunGuard, mark_run};
+pub use sampler::Overhead;
 #[cfg(feature = "ship")]
 pub use shipping::ShipReport;
 #[cfg(feature = "tracing-layer")]

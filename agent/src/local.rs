@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use profiler_core::{
-    Delta, Filter, Profile, Records, TaskId, TaskRecord, TaskTotals, ThreadKind, Ticks,
+    Delta, Filter, Profile, TaskId, TaskRecord, TaskTotals, Telemetry, ThreadKind, Ticks,
 };
 
 use crate::cycle::{SealedCycle, Tables};
@@ -30,9 +30,9 @@ pub(crate) struct Recorded {
     totals: Vec<TaskTotals>,
     ticks: Ticks,
     lost_tasks: u64,
-    records: Records,
-    lost_records: u64,
-    thinned_tasks: u64,
+    records: Telemetry,
+    lost_telemetry: u64,
+    aggregated_tasks: u64,
 }
 
 /// A recording, shared by the folder that writes it and the program that reads it.
@@ -67,8 +67,8 @@ impl Recorder {
             ticks: recorded.ticks,
             lost_tasks: recorded.lost_tasks,
             records: recorded.records,
-            lost_records: recorded.lost_records,
-            thinned_tasks: recorded.thinned_tasks,
+            lost_telemetry: recorded.lost_telemetry,
+            aggregated_tasks: recorded.aggregated_tasks,
         }
     }
 }
@@ -82,7 +82,7 @@ impl Sink for Recorder {
         if recorded.totals.len() > TOTALS_MAX {
             totals::coarsen(&mut recorded.totals);
         }
-        recorded.thinned_tasks += cycle.thinned_tasks;
+        recorded.aggregated_tasks += cycle.aggregated_tasks;
         recorded.ticks += cycle.ticks;
         recorded.lost_tasks += cycle.lost_tasks;
         recorded.tasks.extend(cycle.tasks.into_iter().map(|task| (task.id, task)));
@@ -91,13 +91,13 @@ impl Sink for Recorder {
             recorded.lost_tasks += 1;
         }
         let lost = recorded.keep(cycle.records);
-        recorded.lost_records += cycle.lost_records + lost;
+        recorded.lost_telemetry += cycle.lost_telemetry + lost;
     }
 }
 
 impl Recorded {
     /// Keeps what came, of names and ids the latest. Gives how much went for want of room.
-    fn keep(&mut self, later: Records) -> u64 {
+    fn keep(&mut self, later: Telemetry) -> u64 {
         let records = &mut self.records;
         records.expected.retain(|known| later.expected.iter().all(|new| new.name != known.name));
         records.runs.retain(|known| later.runs.iter().all(|new| new.id != known.id));
@@ -128,13 +128,13 @@ pub struct Recording {
     /// Ended tasks beyond [the rows of a second](crate::AgentBuilder::task_rows_per_second), summed.
     pub totals: Vec<TaskTotals>,
     /// How many those are.
-    pub thinned_tasks: u64,
+    pub aggregated_tasks: u64,
     /// How often the sampler looked over the recorded time.
     pub ticks: Ticks,
     /// Tasks whose end had no room in a queue: their rows are missing.
     pub lost_tasks: u64,
     /// Transfers, samples of resources, what was expected, and named runs; times as of tasks.
-    pub records: Records,
+    pub records: Telemetry,
     /// Records that had no room in a queue.
-    pub lost_records: u64,
+    pub lost_telemetry: u64,
 }

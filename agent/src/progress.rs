@@ -1,6 +1,6 @@
 //! How much is still to come.
 
-use profiler_core::Expected;
+use profiler_core::ExpectedTasks;
 use profiler_core::limits::bounded_name;
 
 use crate::records::{self, Told};
@@ -13,7 +13,7 @@ use crate::{clock, task};
 /// ones are not kept, and counted as lost. While no agent runs this does nothing.
 ///
 /// ```
-/// emberline_agent::expect("load", 100);
+/// emberline_agent::expect_tasks("load", 100);
 /// for number in 0..100 {
 ///     let _task = emberline_agent::task("load").key(format!("load-{number}")).start();
 ///     // … the work …
@@ -23,10 +23,10 @@ use crate::{clock, task};
 /// A progress bar in this process's own terminal is
 /// [`diagnostics::ProgressBar`](crate::diagnostics::ProgressBar), which counts what
 /// [`diagnostics::run`](crate::diagnostics::run()) expects.
-pub fn expect(name: impl AsRef<str>, tasks: u64) {
+pub fn expect_tasks(name: impl AsRef<str>, tasks: u64) {
     if task::is_recorded() {
         let name = bounded_name(name.as_ref()).into();
-        let more = Expected { name, total: tasks, since: clock::now() };
+        let more = ExpectedTasks { name, total: tasks, since: clock::now() };
         records::tell(Told::Expect(Box::new(more)));
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use profiler_core::limits::bounded_name;
-use profiler_core::{Run, RunId};
+use profiler_core::{RunId, RunMarker};
 
 use crate::records::{self, Told};
 use crate::{clock, fork, task};
@@ -17,18 +17,18 @@ static NEXT_RUN: AtomicU64 = AtomicU64::new(1);
 /// too. While no agent runs this does nothing.
 ///
 /// ```
-/// let nightly = emberline_agent::run("nightly");
+/// let nightly = emberline_agent::mark_run("nightly");
 /// // … the work …
 /// drop(nightly);
 /// ```
 ///
 /// Not to be confused with [`diagnostics::run`](crate::diagnostics::run()), which tells this process's
 /// own callbacks and progress bars what belongs together, and no collector.
-pub fn run(name: impl AsRef<str>) -> RunGuard {
+pub fn mark_run(name: impl AsRef<str>) -> RunGuard {
     let run = task::is_recorded().then(|| {
         let id = RunId(NEXT_RUN.fetch_add(1, Ordering::Relaxed));
         let name = bounded_name(name.as_ref()).into();
-        Box::new(Run { id, name, start: clock::now(), stop: None })
+        Box::new(RunMarker { id, name, start: clock::now(), stop: None })
     });
     if let Some(run) = &run {
         records::tell(Told::Run(run.clone()));
@@ -42,7 +42,7 @@ pub fn run(name: impl AsRef<str>) -> RunGuard {
 #[derive(Debug)]
 #[must_use = "the run ends when this guard is dropped"]
 pub struct RunGuard {
-    run: Option<Box<Run>>,
+    run: Option<Box<RunMarker>>,
     /// How many forks away the process was; a child does not end its parent's run.
     generation: usize,
 }

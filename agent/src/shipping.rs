@@ -121,7 +121,7 @@ fn random_epoch() -> u64 {
 }
 
 /// What became of everything that was sampled, in nanoseconds of thread time:
-/// `accepted = stored + unacked + lost_refused + lost_forgotten + lost_queue`, exactly.
+/// `accepted = stored + unacked + lost_refused + lost_by_collector + lost_queue`, exactly.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct ShipReport {
@@ -136,16 +136,16 @@ pub struct ShipReport {
     /// Refused by the collector.
     pub lost_refused_ns: u64,
     /// Acked by a collector that lost its memory.
-    pub lost_forgotten_ns: u64,
+    pub lost_by_collector_ns: u64,
     /// Without room in a queue of the agent.
     pub lost_queue_ns: u64,
     /// Rows of tasks that were lost, by any cause.
     pub lost_tasks: u64,
     /// Transfers, samples of resources and the like that were lost, by any cause.
-    pub lost_records: u64,
+    pub lost_telemetry: u64,
     /// Tasks that ended beyond [the rows of a second](AgentBuilder::task_rows_per_second): their
     /// counts, durations and phases are in sums by name, and they are not lost.
-    pub thinned_tasks: u64,
+    pub aggregated_tasks: u64,
     /// Whether the collector is connected.
     pub connected: bool,
     /// How often it was connected.
@@ -161,11 +161,11 @@ impl ShipReport {
             stored_ns: tally.acked_ns,
             unacked_ns: tally.unacked_ns,
             lost_refused_ns: tally.lost_refused_ns,
-            lost_forgotten_ns: tally.lost_forgotten_ns,
+            lost_by_collector_ns: tally.lost_by_collector_ns,
             lost_queue_ns: tally.lost_queue_ns,
             lost_tasks: tally.lost_tasks,
-            lost_records: tally.lost_records,
-            thinned_tasks: tally.thinned_tasks,
+            lost_telemetry: tally.lost_telemetry,
+            aggregated_tasks: tally.aggregated_tasks,
             connected: report.connected,
             connects: report.connects,
         }

@@ -253,7 +253,7 @@ mod tests {
         thread::scope(|threads| {
             threads.spawn(|| {
                 for number in 0..ADDED as i64 {
-                    let outcome = if number % 3 == 0 { Outcome::Erred } else { Outcome::Ok };
+                    let outcome = if number % 3 == 0 { Outcome::Failed } else { Outcome::Ok };
                     spill.add_task(
                         NameId(number as u32 % 4 + 9),
                         outcome,
@@ -269,14 +269,14 @@ mod tests {
             }
         });
         take();
-        let expected = |name: u64, erred: bool| {
-            let numbers = (0..ADDED).filter(|n| n % 4 + 9 == name && (n % 3 == 0) == erred);
+        let expected = |name: u64, failed: bool| {
+            let numbers = (0..ADDED).filter(|n| n % 4 + 9 == name && (n % 3 == 0) == failed);
             numbers.fold((0, 0), |(count, sum), number| (count + 1, sum + number))
         };
         assert_eq!(tasks.len(), 8);
         for ((name, outcome), sum) in tasks {
-            let erred = outcome == Outcome::Erred as usize;
-            assert_eq!(sum, expected(u64::from(name), erred), "{name} {outcome}");
+            let failed = outcome == Outcome::Failed as usize;
+            assert_eq!(sum, expected(u64::from(name), failed), "{name} {outcome}");
         }
         // 31 of the 40 phases have a place of their own.
         assert_eq!(phases.len(), PHASES_MAX);

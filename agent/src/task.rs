@@ -298,12 +298,12 @@ impl TaskGuard {
         }
     }
 
-    /// Ends the task as `erred`, and says why. Longer than 1 KiB is cut.
+    /// Ends the task as `failed`, and says why. Longer than 1 KiB is cut.
     pub fn fail(mut self, cause: impl Display) {
         if let Some(scope) = self.scope.take() {
             let cause = bounded_cause(cause);
             with_here(scope, |running| running.set_cause(Some(cause)));
-            end_here(scope, Outcome::Erred);
+            end_here(scope, Outcome::Failed);
         }
     }
 

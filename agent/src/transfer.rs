@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use profiler_core::limits::{
     CAUSE_BYTES_MAX, NAME_BYTES_MAX, TRANSFER_KEYS_MAX, bounded, bounded_name,
 };
-use profiler_core::{Direction, Outcome, Timestamp, TransferId, TransferRecord};
+use profiler_core::{Direction, Outcome, Timestamp, TransferEvent, TransferId};
 
 pub use self::stream::{TransferReader, TransferWriter};
 use crate::records::{self, Told};
@@ -40,7 +40,7 @@ static NEXT_TRANSFER: AtomicU64 = AtomicU64::new(1);
 pub fn transfer(direction: Direction, peer: impl AsRef<str>) -> TransferBuilder {
     let unset = Timestamp::from_unix_ns(0);
     let record = task::is_recorded().then(|| {
-        Box::new(TransferRecord {
+        Box::new(TransferEvent {
             id: TransferId(NEXT_TRANSFER.fetch_add(1, Ordering::Relaxed)),
             direction,
             peer: bounded_name(peer.as_ref()).into(),
@@ -64,7 +64,7 @@ pub fn transfer(direction: Direction, peer: impl AsRef<str>) -> TransferBuilder 
 #[derive(Debug)]
 #[must_use = "a transfer starts with `start`, `reader` or `writer`"]
 pub struct TransferBuilder {
-    record: Option<Box<TransferRecord>>,
+    record: Option<Box<TransferEvent>>,
     keys_bytes: usize,
 }
 
@@ -125,7 +125,7 @@ impl TransferBuilder {
 #[derive(Debug)]
 #[must_use = "the transfer ends when this guard is dropped"]
 pub struct TransferGuard {
-    record: Option<Box<TransferRecord>>,
+    record: Option<Box<TransferEvent>>,
     /// How many forks away the process was when it started; a child does not end its parent's.
     generation: usize,
 }
@@ -153,9 +153,9 @@ impl TransferGuard {
         }
     }
 
-    /// Ends the transfer as `erred`, and says why. Longer than 1 KiB is cut.
+    /// Ends the transfer as `failed`, and says why. Longer than 1 KiB is cut.
     pub fn fail(mut self, cause: impl Display) {
-        self.end(Outcome::Erred, |record| {
+        self.end(Outcome::Failed, |record| {
             record.cause = bounded(&cause.to_string(), CAUSE_BYTES_MAX).into();
         });
     }
@@ -165,7 +165,7 @@ impl TransferGuard {
         self.end(Outcome::Cancelled, |_| {});
     }
 
-    fn end(&mut self, outcome: Outcome, change: impl FnOnce(&mut TransferRecord)) {
+    fn end(&mut self, outcome: Outcome, change: impl FnOnce(&mut TransferEvent)) {
         let Some(mut record) = self.record.take() else { return };
         if self.generation != fork::generation() || !task::is_recorded() {
             return;

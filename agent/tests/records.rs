@@ -10,22 +10,22 @@ use std::thread;
 use std::time::Duration;
 
 use emberline_agent::{
-    AgentBuilder, Direction, Recording, TransferGuard, current_task, expect, report_memory, run,
-    task, transfer,
+    AgentBuilder, Direction, Recording, TransferGuard, current_task, expect_tasks, mark_run,
+    report_memory, task, transfer,
 };
-use profiler_core::{Outcome, Resource, TransferRecord};
+use profiler_core::{Outcome, Resource, TransferEvent};
 
 use crate::common::{lock, start};
 
-fn transfers(recording: &Recording) -> Vec<&TransferRecord> {
+fn transfers(recording: &Recording) -> Vec<&TransferEvent> {
     let mut transfers: Vec<_> = recording.records.transfers.iter().collect();
     transfers.sort_by_key(|transfer| transfer.id);
     transfers
 }
 
-/// How each ended, how many bytes it had, and why it erred.
+/// How each ended, how many bytes it had, and why it failed.
 fn ends(recording: &Recording) -> Vec<(Outcome, u64, Option<u64>, &str)> {
-    let end = |it: &&TransferRecord| (it.outcome, it.bytes, it.compressed_bytes);
+    let end = |it: &&TransferEvent| (it.outcome, it.bytes, it.compressed_bytes);
     let transfers = transfers(recording).into_iter();
     transfers.map(|it| (end(&it).0, it.bytes, it.compressed_bytes, &*it.cause)).collect()
 }
@@ -65,7 +65,7 @@ fn a_transfer_is_told_whole() {
         (second.direction, second.task, second.outcome),
         (Direction::Incoming, None, Outcome::Ok)
     );
-    assert_eq!(recording.lost_records, 0);
+    assert_eq!(recording.lost_telemetry, 0);
 }
 
 #[test]
@@ -84,8 +84,8 @@ fn a_transfer_ends_as_it_is_said_and_once() {
     let cut = format!("{}…", "x".repeat(1_021));
     let expected = [
         (Outcome::Ok, 0, None, ""),
-        (Outcome::Erred, 0, None, "no route"),
-        (Outcome::Erred, 0, None, &cut),
+        (Outcome::Failed, 0, None, "no route"),
+        (Outcome::Failed, 0, None, &cut),
         (Outcome::Cancelled, 0, None, ""),
         (Outcome::Panicked, 0, None, ""),
     ];
@@ -95,12 +95,12 @@ fn a_transfer_ends_as_it_is_said_and_once() {
 #[test]
 fn nothing_is_told_without_an_agent() {
     let turn = lock(&common::TURN);
-    let (guard, nightly) = (incoming(), run("nightly"));
-    expect("load", 5);
+    let (guard, nightly) = (incoming(), mark_run("nightly"));
+    expect_tasks("load", 5);
     let agent = AgentBuilder::default().resource_interval(None).start_local().unwrap();
     // What began before nobody knows.
     drop((guard, nightly));
-    let later = (incoming(), run("later"));
+    let later = (incoming(), mark_run("later"));
     let recording = agent.finish();
     drop(later);
     let agent = AgentBuilder::default().resource_interval(None).start_local().unwrap();
@@ -135,11 +135,11 @@ fn what_has_no_room_is_counted() {
     const MANY: u64 = 30_000;
     let (agent, _turn) = start();
     (0..MANY).for_each(|_| drop(incoming()));
-    expect("load", 5);
-    drop(run("nightly"));
+    expect_tasks("load", 5);
+    drop(mark_run("nightly"));
     let recording = agent.finish();
-    assert_eq!(recording.records.transfers.len() as u64 + recording.lost_records, MANY);
-    assert!(recording.lost_records > 0, "the loop is no faster than the folder");
+    assert_eq!(recording.records.transfers.len() as u64 + recording.lost_telemetry, MANY);
+    assert!(recording.lost_telemetry > 0, "the loop is no faster than the folder");
     assert_eq!(recording.records.expected[0].total, 5);
     assert!(recording.records.runs[0].stop.is_some());
 }
@@ -207,8 +207,8 @@ fn readers_and_writers_count_by_themselves() {
     let expected = [
         (Outcome::Ok, 10, Some(6), ""),
         (Outcome::Ok, 4, None, ""),
-        (Outcome::Erred, 7, None, "gone"),
-        (Outcome::Erred, 7, None, "gone"),
+        (Outcome::Failed, 7, None, "gone"),
+        (Outcome::Failed, 7, None, "gone"),
         (Outcome::Ok, 7, None, ""),
     ];
     assert_eq!(ends(&recording), expected);
@@ -243,7 +243,7 @@ fn async_readers_and_writers_count_by_themselves() {
     let recording = agent.finish();
     let ends = ends(&recording);
     assert_eq!(ends[..2], [(Outcome::Ok, 1_000, None, ""), (Outcome::Ok, 1_000, None, "")]);
-    assert_eq!((ends[2].0, ends[2].1), (Outcome::Erred, 0));
+    assert_eq!((ends[2].0, ends[2].1), (Outcome::Failed, 0));
     assert!(!ends[2].3.is_empty());
 }
 
@@ -265,11 +265,11 @@ fn a_transfer_is_of_the_task_that_it_is_given() {
 fn what_is_expected_adds_up_since_it_was_first_said() {
     let (agent, _turn) = start();
     drop(task("before").start());
-    expect("load", 5);
+    expect_tasks("load", 5);
     drop(task("between").start());
-    thread::spawn(|| expect("load", 3)).join().unwrap();
-    expect("sort", u64::MAX);
-    expect("sort", 1);
+    thread::spawn(|| expect_tasks("load", 3)).join().unwrap();
+    expect_tasks("sort", u64::MAX);
+    expect_tasks("sort", 1);
     let recording = agent.finish();
     let mut expected = recording.records.expected;
     expected.sort_by(|a, b| a.name.cmp(&b.name));
@@ -283,8 +283,8 @@ fn what_is_expected_adds_up_since_it_was_first_said() {
 #[test]
 fn runs_have_names_and_may_overlap_and_move() {
     let (agent, _turn) = start();
-    let open = run("open");
-    let runs: Vec<_> = (0..200).map(|_| run("nightly")).collect();
+    let open = mark_run("open");
+    let runs: Vec<_> = (0..200).map(|_| mark_run("nightly")).collect();
     thread::spawn(move || drop(runs)).join().unwrap();
     let recording = agent.finish();
     drop(open);

@@ -54,11 +54,11 @@ fn tasks_beyond_the_rows_of_a_second_are_summed() {
     let recording = agent.finish();
     let (rows, sums, ok_ns) = counts(&recording, "short", Outcome::Ok);
     assert_eq!(rows + sums, TASKS - TASKS / 100);
-    let (erred_rows, erred_sums, erred_ns) = counts(&recording, "short", Outcome::Erred);
+    let (erred_rows, erred_sums, erred_ns) = counts(&recording, "short", Outcome::Failed);
     assert_eq!(erred_rows + erred_sums, TASKS / 100);
     assert!(erred_rows >= 10, "some room is kept for what went wrong");
     assert!((80..=200).contains(&rows) && sums > 0, "{rows} rows");
-    assert_eq!((recording.thinned_tasks, recording.lost_tasks), (sums + erred_sums, 0));
+    assert_eq!((recording.aggregated_tasks, recording.lost_tasks), (sums + erred_sums, 0));
     let (long_rows, _, long_ns) = counts(&recording, "long", Outcome::Ok);
     assert_eq!(long_rows, 1);
     assert_eq!(ok_ns + erred_ns + long_ns, seen.load(Ordering::Relaxed));
@@ -90,7 +90,7 @@ fn a_report_counts_what_is_summed() {
     assert_eq!((report.lost_tasks, report.connects), (0, 0));
     // They may have ended in two seconds; a tenth of the rows is kept for what goes wrong.
     let expected = TASKS - 200..=TASKS - 80;
-    assert!(expected.contains(&report.thinned_tasks), "{report:?}");
+    assert!(expected.contains(&report.aggregated_tasks), "{report:?}");
 }
 
 /// A thread that writes faster than anybody reads: its ring is full most of the time.

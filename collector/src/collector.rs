@@ -1,6 +1,6 @@
 //! The collector itself: sessions, tree, hot window and ledger, and what each message does to them.
 //!
-//! Locks are taken in one order, intake → log → registry → session → (tree | hot | ledger | records | wishes,
+//! Locks are taken in one order, ingest → log → registry → session → (tree | hot | ledger | records | wishes,
 //! one at a time), and none is held across an await. A flush is applied under its own session's lock, so that
 //! it is whole as far as its agent can see; the shared ones are taken only for the moment of each
 //! change. From its check until it is applied a flush has its session's *turn*, which is awaited: no
@@ -20,7 +20,7 @@ use crate::clock::Clock;
 use crate::commit::{Accepted, Log};
 use crate::events::{Events, Happening};
 use crate::hot::HotWindow;
-use crate::intake::Intake;
+use crate::ingest_status::IngestStatus;
 use crate::late::{Hours, LateHours, late_hours};
 use crate::ledger::{Ledger, TaskRow};
 use crate::limits::{
@@ -65,7 +65,7 @@ pub struct Collector {
     pub(crate) news: watch::Sender<()>,
     /// Where acknowledged flushes are kept; `None`: in memory only.
     pub(crate) log: Option<Log>,
-    pub(crate) intake: Mutex<Intake>,
+    pub(crate) ingest: Mutex<IngestStatus>,
     grace_ns: i64,
 }
 
@@ -188,7 +188,7 @@ impl Collector {
             wishes: Mutex::new(Wishes::default()),
             news: watch::Sender::new(()),
             log: None,
-            intake: Mutex::default(),
+            ingest: Mutex::default(),
             grace_ns: nanoseconds(grace),
             limits,
         };

@@ -5,7 +5,7 @@
 //! takes to apply it, and its session's turn: a stream that is cut off meanwhile loses nothing, and
 //! the next one of the same session waits until it is known what became of it.
 //!
-//! Locks: intake → log → registry → session → the rest. The queue's lock is taken alone.
+//! Locks: ingest → log → registry → session → the rest. The queue's lock is taken alone.
 
 use std::collections::VecDeque;
 use std::io;

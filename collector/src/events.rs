@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use profiler_core::{Epoch, Timestamp, WorkerId};
 use tokio::sync::broadcast::{self, Receiver, Sender};
 
-use crate::intake::Standstill;
+use crate::ingest_status::IngestBlocked;
 use crate::ledger::TaskRow;
 use crate::limits::{EVENT_SUBSCRIBERS_MAX, EVENTS_RECENT_MAX, EVENTS_WAITING_MAX};
 use crate::records::{RunChange, RunRow};
@@ -30,8 +30,8 @@ pub(crate) enum Happening {
     RunStarted,
     RunStopped,
     Damage,
-    IntakeStopped,
-    IntakeResumed,
+    IngestStopped,
+    IngestResumed,
 }
 
 impl Happening {
@@ -44,8 +44,8 @@ impl Happening {
         Happening::RunStarted,
         Happening::RunStopped,
         Happening::Damage,
-        Happening::IntakeStopped,
-        Happening::IntakeResumed,
+        Happening::IngestStopped,
+        Happening::IngestResumed,
     ];
 
     pub(crate) const fn name(self) -> &'static str {
@@ -58,8 +58,8 @@ impl Happening {
             Happening::RunStarted => "run_started",
             Happening::RunStopped => "run_stopped",
             Happening::Damage => "damage",
-            Happening::IntakeStopped => "intake_stopped",
-            Happening::IntakeResumed => "intake_resumed",
+            Happening::IngestStopped => "ingest_stopped",
+            Happening::IngestResumed => "ingest_resumed",
         }
     }
 }
@@ -75,7 +75,7 @@ pub(crate) enum Subject {
         reason: String,
     },
     /// What begins, or what has ended.
-    Intake(Box<Standstill>),
+    IngestStatus(Box<IngestBlocked>),
 }
 
 /// A worker's life, as an event tells of it.
@@ -233,8 +233,8 @@ impl Events {
     }
 
     /// Nothing is taken in any more, or something is again after this.
-    pub(crate) fn intake(&self, kind: Happening, standstill: Standstill, at: Timestamp) {
-        self.tell(kind, Subject::Intake(Box::new(standstill)), at);
+    pub(crate) fn ingest(&self, kind: Happening, blocked: IngestBlocked, at: Timestamp) {
+        self.tell(kind, Subject::IngestStatus(Box::new(blocked)), at);
     }
 
     fn tell(&self, kind: Happening, subject: Subject, at: Timestamp) {

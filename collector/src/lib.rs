@@ -8,7 +8,7 @@
 //!
 //! Reading order: [`limits`], `clock`, `tree` (all agents' stacks in one), `store` (what stays: log and
 //! tables), `hot` (what is in no table yet; `packed`: what of it is most), [`ledger`] (tasks' starts and stops), `session` (one life
-//! of one agent), `collector` (what a message does), `commit` (how a flush becomes safe), `intake`
+//! of one agent), `collector` (what a message does), `commit` (how a flush becomes safe), `ingest`
 //! (whether anything is taken in), `sealing`
 //! (how memory becomes tables), `recovery` (how a collector starts with what stayed), `live` (what is
 //! asked of running agents), `query` (what is asked and answered), [`serve`] (the protocols).
@@ -30,7 +30,7 @@ mod commit;
 mod events;
 mod hot;
 mod idset;
-mod intake;
+mod ingest_status;
 mod late;
 pub mod ledger;
 pub mod limits;

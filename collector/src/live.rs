@@ -4,8 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use profiler_core::wire::{Applied, Stacks, decode_applied, decode_stacks, encode_settings, v1};
-use profiler_core::{Epoch, Settings, SettingsChange, ThreadNow, Timestamp, WorkerId};
+use profiler_core::wire::{
+    AppliedSettings, ThreadDump, decode_applied, decode_thread_dump, encode_settings, v1,
+};
+use profiler_core::{Epoch, Settings, SettingsChange, ThreadSnapshot, Timestamp, WorkerId};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::collector::{Attachment, Collector, TakenOver};
@@ -110,14 +112,14 @@ impl Orders {
                 Some(Kind::Settings(*self.settings.borrow_and_update()))
             }
             id = self.questions.recv() => {
-                Some(Kind::StacksRequest(v1::StacksRequest { id: id? }))
+                Some(Kind::ThreadDumpRequest(v1::ThreadDumpRequest { id: id? }))
             }
         }
     }
 }
 
 /// What an agent said to a question: the stacks, by nodes of the collector's tree, or why not.
-pub(crate) type AgentAnswer = Result<Stacks, String>;
+pub(crate) type AgentAnswer = Result<ThreadDump, String>;
 
 /// A question to one agent.
 #[derive(Debug)]
@@ -207,7 +209,7 @@ impl Collector {
     pub(crate) fn applied(
         &self,
         attachment: &Attachment,
-        message: v1::Applied,
+        message: v1::AppliedSettings,
         received_at: Timestamp,
     ) -> Result<(), TakenOver> {
         let mut session = self.held(attachment, received_at)?;
@@ -239,7 +241,7 @@ impl Collector {
     pub(crate) fn stacks(
         &self,
         attachment: &Attachment,
-        message: &v1::Stacks,
+        message: &v1::ThreadDump,
         received_at: Timestamp,
     ) -> Result<(), TakenOver> {
         let mut session = self.held(attachment, received_at)?;
@@ -264,7 +266,7 @@ impl Collector {
 
 impl Wish {
     /// Whether an agent that said this works by it.
-    pub(crate) fn is_met_by(&self, applied: Option<&Applied>) -> bool {
+    pub(crate) fn is_met_by(&self, applied: Option<&AppliedSettings>) -> bool {
         self.revision == 0 || applied.is_some_and(|applied| applied.revision == self.revision)
     }
 }
@@ -290,15 +292,18 @@ impl Asker {
 }
 
 /// The agent's answer by the collector's nodes.
-fn translated(session: &Session, message: &v1::Stacks) -> AgentAnswer {
+fn translated(session: &Session, message: &v1::ThreadDump) -> AgentAnswer {
     let translation = &session.translation;
-    let stacks = decode_stacks(message, translation.marks().nodes);
+    let stacks = decode_thread_dump(message, translation.marks().nodes);
     let stacks = stacks.map_err(|error| format!("its answer cannot be used: {error}"))?;
-    let thread = |thread: ThreadNow| {
+    let thread = |thread: ThreadSnapshot| {
         let node = translation.node(thread.node);
-        ThreadNow { node: node.expect("decode_stacks lets only known nodes pass"), ..thread }
+        ThreadSnapshot {
+            node: node.expect("decode_thread_dump lets only known nodes pass"),
+            ..thread
+        }
     };
-    Ok(Stacks { threads: stacks.threads.into_iter().map(thread).collect(), ..stacks })
+    Ok(ThreadDump { threads: stacks.threads.into_iter().map(thread).collect(), ..stacks })
 }
 
 #[cfg(test)]
@@ -340,7 +345,7 @@ mod tests {
         let mut another = asker.ask();
         assert!(another.try_recv().is_err(), "it waits");
         let id = asker.waiting.last().unwrap().0;
-        let empty = Stacks { threads: Vec::new(), left_out: 0 };
+        let empty = ThreadDump { threads: Vec::new(), omitted: 0 };
         asker.take(id).unwrap().send(Ok(empty.clone())).unwrap();
         assert_eq!(another.try_recv(), Ok(Ok(empty)));
         assert!(asker.take(id).is_none(), "an answer is given once");

@@ -80,7 +80,7 @@ impl Collector {
         let disk = LocalDisk::new(folder.join("wal"), folder.join("quarantine")).map_err(failed)?;
         let objects = Objects::local(folder)?;
         let collector = Collector::open(settings, objects, Box::new(disk), Some(guard))?;
-        lock(&collector.intake).folder = Some(folder.to_owned());
+        lock(&collector.ingest).folder = Some(folder.to_owned());
         let collector = Arc::new(collector);
         Log::start(&collector).map_err(failed)?;
         Ok(collector)

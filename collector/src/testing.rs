@@ -5,12 +5,12 @@ use std::task::{Context, Poll, Waker};
 
 use profiler_core::limits::MESSAGE_BYTES_TARGET;
 use profiler_core::wire::{
-    Marks, PROTOCOL, Translation, dictionary_since, encode_cycle, encode_records, encode_task,
+    Marks, PROTOCOL, Translation, dictionary_since, encode_cycle, encode_task, encode_telemetry,
     encode_weights, v1,
 };
 use profiler_core::{
-    CallTrie, Epoch, Frame, FrameId, NodeId, Outcome, Records, State, SymbolTable, TaskDetail,
-    TaskId, TaskRecord, TaskTotals, TimeRange, Timestamp, WorkerId,
+    CallTrie, Epoch, Frame, FrameId, NodeId, Outcome, State, SymbolTable, TaskDetail, TaskId,
+    TaskRecord, TaskTotals, Telemetry, TimeRange, Timestamp, WorkerId,
 };
 
 use crate::tree::Tree;
@@ -63,7 +63,7 @@ pub(crate) struct TestWorker {
     pub(crate) zone: String,
     held: Marks,
     seq: u64,
-    account: v1::Account,
+    account: v1::LossAccount,
 }
 
 impl TestWorker {
@@ -84,7 +84,7 @@ impl TestWorker {
             zone: "a".into(),
             held: Marks::default(),
             seq: 0,
-            account: v1::Account::default(),
+            account: v1::LossAccount::default(),
         }
     }
 
@@ -165,7 +165,7 @@ impl TestWorker {
             cycle: Some(v1::Cycle {
                 ticks: 95,
                 ticks_expected: 100,
-                ticks_saved: 4,
+                ticks_throttled: 4,
                 threads,
                 ..cycle
             }),
@@ -210,13 +210,14 @@ impl TestWorker {
     pub(crate) fn totals(&mut self, totals: &[TaskTotals]) -> Vec<v1::TaskTotals> {
         let mut totals = totals.to_vec();
         totals.iter_mut().for_each(|sum| sum.second = sum.second.shifted(-self.offset_ns));
-        let (mut flush, records) = (v1::Flush::default(), Records { totals, ..Records::default() });
-        encode_records(&records, &mut flush, &mut |text| self.symbols.intern_string(text).0);
+        let (mut flush, records) =
+            (v1::Flush::default(), Telemetry { totals, ..Telemetry::default() });
+        encode_telemetry(&records, &mut flush, &mut |text| self.symbols.intern_string(text).0);
         flush.totals
     }
 
     /// Puts records, told in the collector's time, into a flush as this worker's clock has them.
-    pub(crate) fn tell(&mut self, flush: &mut v1::Flush, mut records: Records) {
+    pub(crate) fn tell(&mut self, flush: &mut v1::Flush, mut records: Telemetry) {
         let raw = |time: &mut Timestamp| *time = time.shifted(-self.offset_ns);
         for transfer in &mut records.transfers {
             raw(&mut transfer.start);
@@ -228,7 +229,7 @@ impl TestWorker {
             raw(&mut run.start);
             run.stop.iter_mut().for_each(raw);
         }
-        encode_records(&records, flush, &mut |text| self.symbols.intern_string(text).0);
+        encode_telemetry(&records, flush, &mut |text| self.symbols.intern_string(text).0);
     }
 
     /// Tells the account what the collector refused.

@@ -16,7 +16,7 @@ async fn main() -> anyhow::Result<()> {
             tokio::spawn(answer(number).in_try_task(request))
         });
         for request in requests.collect::<Vec<_>>() {
-            // A request that fails ends in the ledger as `erred`, with its cause.
+            // A request that fails ends in the ledger as `failed`, with its cause.
             match request.await? {
                 Ok(sum) => println!("the answer is {sum}"),
                 Err(error) => println!("{error}"),

@@ -277,7 +277,7 @@ mod tests {
         assert_eq!(merged, count_slowly(&files));
     }
 
-    /// A worker whose peer has gone goes on with the other, and its part of that exchange has erred.
+    /// A worker whose peer has gone goes on with the other, and its part of that exchange has failed.
     #[test]
     fn the_loss_of_a_peer_is_no_error() {
         let folder = tempfile::tempdir().unwrap();
@@ -299,7 +299,7 @@ mod tests {
         let first = run(first_context, first, file.clone());
         let second = run(second_context, second, file);
         for record in [first.join().unwrap(), second.join().unwrap()] {
-            assert_eq!((record.tasks["exchange"].ok, record.tasks["exchange"].erred), (2, 1));
+            assert_eq!((record.tasks["exchange"].ok, record.tasks["exchange"].failed), (2, 1));
             assert!(record.notes[0].starts_with("worker-2 is gone"), "{:?}", record.notes);
         }
     }
@@ -312,7 +312,7 @@ mod tests {
         let mut batches = Batches::new(&context, place, vec![]).unwrap();
         batches.run_one(vec![vec![PathBuf::from("/nowhere/gone.rs")]]).unwrap();
         let tasks = context.recorder.snapshot().tasks;
-        assert_eq!((tasks["read"].erred, tasks["merge"].ok, tasks.len()), (1, 1, 2));
+        assert_eq!((tasks["read"].failed, tasks["merge"].ok, tasks.len()), (1, 1, 2));
     }
 
     fn write_text(folder: &Path, number: u64) -> PathBuf {

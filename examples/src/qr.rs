@@ -61,7 +61,7 @@ struct Stacked {
 pub(crate) fn lead(context: &Context, mut links: Vec<Link>) -> anyhow::Result<()> {
     let rounds = Rounds::new(context, SIDE)?;
     for round in 0u64.. {
-        let _run = agent::run(format!("qr-round-{round}"));
+        let _run = agent::mark_run(format!("qr-round-{round}"));
         match rounds.lead(&mut links, round) {
             Ok(()) => {}
             Err(Interrupt::Stopped) => break,
@@ -179,7 +179,7 @@ impl<'a> Rounds<'a> {
     /// Makes the blocks of this round and their QRs; the Rs come back in the order of `blocks`.
     fn factor_blocks(&self, round: u64, blocks: &[u32]) -> Step<(Vec<Factored>, Vec<Mat<f64>>)> {
         let (context, side) = (self.context.clone(), self.side);
-        agent::expect("qr", blocks.len() as u64);
+        agent::expect_tasks("qr", blocks.len() as u64);
         let queued = Instant::now();
         let factor_block = move |block: u32| -> Step<(Factored, Mat<f64>)> {
             context.check_stop()?;

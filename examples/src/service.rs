@@ -186,7 +186,7 @@ fn hash_text(text: &str) -> u64 {
 mod tests {
     use super::*;
 
-    /// What each request answers, and that a bad one is an erred task and an answer that says why.
+    /// What each request answers, and that a bad one is an failed task and an answer that says why.
     #[test]
     fn requests_are_answered() {
         let (context, store) = (Context::new(0, 0), Store::default());
@@ -207,6 +207,6 @@ mod tests {
         check(r#"PUT a1 {"id":-1}"#, "ERROR not a document");
         check("DROP a1", "ERROR unknown request");
         let requests = &context.recorder.snapshot().tasks["request"];
-        assert_eq!((requests.started, requests.ok, requests.erred), (11, 8, 3));
+        assert_eq!((requests.started, requests.ok, requests.failed), (11, 8, 3));
     }
 }

@@ -28,29 +28,29 @@
 //! ```
 
 pub mod bucket;
+pub mod control;
 pub mod delta;
 pub mod limits;
-pub mod live;
 pub mod profile;
-pub mod records;
 pub mod resources;
 pub mod symbol;
 pub mod task;
+pub mod telemetry;
 pub mod ticks;
 pub mod time;
 pub mod trie;
 pub mod weight;
 pub mod wire;
 
+pub use control::{Settings, SettingsChange, ThreadSnapshot};
 pub use delta::{Delta, Window};
-pub use live::{Settings, SettingsChange, ThreadNow};
 pub use profile::{Filter, Profile, ProfileDiff, ThreadKind};
-pub use records::{
-    Direction, Expected, Records, Run, RunId, TaskTotals, TransferId, TransferRecord,
-};
 pub use resources::{Resource, ResourceSample};
 pub use symbol::{Frame, FrameId, FrameKind, StringId, SymbolTable};
 pub use task::{Epoch, Outcome, PHASES, PhaseInterval, TaskDetail, TaskId, TaskRecord, WorkerId};
+pub use telemetry::{
+    Direction, ExpectedTasks, RunId, RunMarker, TaskTotals, Telemetry, TransferEvent, TransferId,
+};
 pub use ticks::Ticks;
 pub use time::{TimeRange, Timestamp};
 pub use trie::{CallTrie, Full, NodeId};

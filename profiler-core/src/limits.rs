@@ -59,9 +59,9 @@ pub const INTERVAL_MAX: Duration = Duration::from_secs(1);
 
 /// Most threads in one answer to what every thread is doing; the rest is counted. At most 90 bytes
 /// each, so that the answer fits a message.
-pub const STACK_THREADS_MAX: usize = 20_000;
+pub const DUMP_THREADS_MAX: usize = 20_000;
 
-const _: () = assert!(STACK_THREADS_MAX * 90 < MESSAGE_BYTES_MAX);
+const _: () = assert!(DUMP_THREADS_MAX * 90 < MESSAGE_BYTES_MAX);
 
 /// Cuts `name` to [`NAME_BYTES_MAX`] bytes.
 #[must_use]

@@ -37,7 +37,7 @@ pub enum Outcome {
     /// It ended in good order.
     Ok,
     /// It reported a failure.
-    Erred,
+    Failed,
     /// It was called off.
     Cancelled,
     /// It ended by a panic.
@@ -51,7 +51,7 @@ impl Outcome {
     pub const ALL: [Outcome; 6] = [
         Outcome::Running,
         Outcome::Ok,
-        Outcome::Erred,
+        Outcome::Failed,
         Outcome::Cancelled,
         Outcome::Panicked,
         Outcome::Lost,
@@ -63,7 +63,7 @@ impl Outcome {
         match self {
             Outcome::Running => "running",
             Outcome::Ok => "ok",
-            Outcome::Erred => "erred",
+            Outcome::Failed => "failed",
             Outcome::Cancelled => "cancelled",
             Outcome::Panicked => "panicked",
             Outcome::Lost => "lost",
@@ -92,7 +92,7 @@ pub struct TaskRecord {
     pub stop: Option<Timestamp>,
     /// How it ended.
     pub outcome: Outcome,
-    /// Why, for a task that erred; else empty.
+    /// Why, for a task that failed; else empty.
     pub cause: Arc<str>,
     /// What else was said of it; most tasks say nothing.
     pub detail: Option<Box<TaskDetail>>,

@@ -89,11 +89,11 @@ fn report(report: &ShipReport) -> Value {
         "stored_ns": report.stored_ns,
         "unacked_ns": report.unacked_ns,
         "lost_refused_ns": report.lost_refused_ns,
-        "lost_forgotten_ns": report.lost_forgotten_ns,
+        "lost_by_collector_ns": report.lost_by_collector_ns,
         "lost_queue_ns": report.lost_queue_ns,
         "lost_tasks": report.lost_tasks,
-        "lost_records": report.lost_records,
-        "thinned_tasks": report.thinned_tasks,
+        "lost_telemetry": report.lost_telemetry,
+        "aggregated_tasks": report.aggregated_tasks,
         "connects": report.connects,
     })
 }
@@ -235,7 +235,7 @@ fn doomed(agent: &Agent) -> ! {
 }
 
 fn expecting() {
-    agent::expect("load", 4);
+    agent::expect_tasks("load", 4);
     for number in 0..4 {
         if number == 2 {
             println!("half");

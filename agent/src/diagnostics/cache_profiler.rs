@@ -91,7 +91,7 @@ pub struct CacheCounts {
     /// Keys that were asked for in vain.
     pub misses: u64,
     /// Values that entered and had no room in the results.
-    pub left_out: u64,
+    pub omitted: u64,
 }
 
 impl Default for CacheProfiler {
@@ -159,7 +159,7 @@ impl Kept {
     fn enters(&mut self, number: u64, data: CacheData) {
         self.counts.entered += 1;
         if self.results.len() + self.open.len() >= ROWS_MAX {
-            self.counts.left_out += 1;
+            self.counts.omitted += 1;
             return;
         }
         self.newest.insert((data.cache.clone(), data.key.clone()), number);

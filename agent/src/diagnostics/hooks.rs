@@ -238,7 +238,7 @@ pub(crate) fn task_ended(observed: Observed, mut task: TaskRecord, said: Option<
         task.detail = detail::told(all.as_ref(), phases);
     }
     let task = &task;
-    state.count_end(&task.name, matches!(task.outcome, Outcome::Erred | Outcome::Panicked));
+    state.count_end(&task.name, matches!(task.outcome, Outcome::Failed | Outcome::Panicked));
     if let Some(calls) = Calls::begin() {
         calls.call_seen(seen, "posttask", |callback| callback.posttask(task, &state));
     }

@@ -46,7 +46,7 @@
 //!
 //! let (sender, failures) = sync_channel(1_000);
 //! let subscription = diagnostics::scope(Callbacks::new().posttask(move |task, _state| {
-//!     if &*task.name == "load" && task.outcome == Outcome::Erred {
+//!     if &*task.name == "load" && task.outcome == Outcome::Failed {
 //!         // A full channel means that nobody listens: the task does not wait for it.
 //!         let _ = sender.try_send(task.clone());
 //!     }

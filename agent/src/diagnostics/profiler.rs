@@ -37,7 +37,7 @@ pub struct Profiler {
 #[derive(Debug, Default)]
 struct Kept {
     results: Vec<TaskData>,
-    left_out: u64,
+    omitted: u64,
     watched: Watched,
 }
 
@@ -78,7 +78,7 @@ impl Profiler {
         Profiler { kept: Arc::default(), tasks_max: TASKS_MAX }
     }
 
-    /// Keeps up to `tasks`; what comes after them is counted by [`Profiler::left_out`].
+    /// Keeps up to `tasks`; what comes after them is counted by [`Profiler::omitted`].
     #[must_use]
     pub fn tasks_max(mut self, tasks: usize) -> Profiler {
         self.tasks_max = tasks;
@@ -93,8 +93,8 @@ impl Profiler {
 
     /// How many tasks had no room.
     #[must_use]
-    pub fn left_out(&self) -> u64 {
-        lock(&self.kept).left_out
+    pub fn omitted(&self) -> u64 {
+        lock(&self.kept).omitted
     }
 
     /// Forgets all results.
@@ -105,7 +105,7 @@ impl Profiler {
     /// Calls `read` with the results, without a copy of them.
     pub(super) fn read<T>(&self, read: impl FnOnce(&[TaskData], u64, Watched) -> T) -> T {
         let kept = lock(&self.kept);
-        read(&kept.results, kept.left_out, kept.watched)
+        read(&kept.results, kept.omitted, kept.watched)
     }
 }
 
@@ -126,7 +126,7 @@ impl Callback for Profiler {
         let mut kept = lock(&self.kept);
         match kept.results.len() < self.tasks_max {
             true => kept.results.push(data),
-            false => kept.left_out += 1,
+            false => kept.omitted += 1,
         }
     }
 

@@ -46,7 +46,7 @@ pub struct ResourceProfiler {
 #[derive(Debug, Default)]
 struct Kept {
     results: Vec<ResourceData>,
-    left_out: u64,
+    omitted: u64,
     watched: Watched,
 }
 
@@ -101,8 +101,8 @@ impl ResourceProfiler {
 
     /// How many rows had no room: a million are kept.
     #[must_use]
-    pub fn left_out(&self) -> u64 {
-        lock(&self.kept).left_out
+    pub fn omitted(&self) -> u64 {
+        lock(&self.kept).omitted
     }
 
     /// Forgets all rows.
@@ -112,7 +112,7 @@ impl ResourceProfiler {
 
     pub(super) fn read<T>(&self, read: impl FnOnce(&[ResourceData], u64, Watched) -> T) -> T {
         let kept = lock(&self.kept);
-        read(&kept.results, kept.left_out, kept.watched)
+        read(&kept.results, kept.omitted, kept.watched)
     }
 
     fn track(&self, tracking: &mut Tracking) {
@@ -216,7 +216,7 @@ impl Keep for Mutex<Kept> {
         let mut kept = lock(self);
         match kept.results.len() < ROWS_MAX {
             true => kept.results.push(row),
-            false => kept.left_out += 1,
+            false => kept.omitted += 1,
         }
     }
 }

@@ -167,8 +167,8 @@ pub struct Counts {
     pub running: u64,
     /// Ended, however.
     pub finished: u64,
-    /// Ended as `erred` or `panicked`; these are part of `finished`.
-    pub erred: u64,
+    /// Ended as `failed` or `panicked`; these are part of `finished`.
+    pub failed: u64,
 }
 
 impl Counts {
@@ -176,7 +176,7 @@ impl Counts {
         self.expected += other.expected;
         self.running += other.running;
         self.finished += other.finished;
-        self.erred += other.erred;
+        self.failed += other.failed;
     }
 }
 
@@ -234,14 +234,14 @@ impl State {
         }
     }
 
-    pub(super) fn count_end(&self, name: &Arc<str>, erred: bool) {
+    pub(super) fn count_end(&self, name: &Arc<str>, failed: bool) {
         // A name that came to be left out since the start has nothing running.
         if let Some(counts) = lock(&self.0.tasks).by_name.get_mut(name)
             && counts.running > 0
         {
             counts.running -= 1;
             counts.finished += 1;
-            counts.erred += u64::from(erred);
+            counts.failed += u64::from(failed);
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use profiler_core::limits::EXPECTED_MAX;
-use profiler_core::{Expected, Records, ResourceSample, Run, RunId, TransferRecord};
+use profiler_core::{ExpectedTasks, ResourceSample, RunId, RunMarker, Telemetry, TransferEvent};
 use rustc_hash::FxHashSet;
 
 use super::{Told, drain};
@@ -27,11 +27,11 @@ const EARLY_ENDS_MAX: usize = 1_000;
 /// Everything for the next cycle, and what must be remembered to put it together.
 #[derive(Debug)]
 pub(crate) struct Gathered {
-    records: Records,
+    records: Telemetry,
     lost: u64,
     link_names: FxHashSet<Arc<str>>,
     /// What is expected by now, by name.
-    expected: BTreeMap<Arc<str>, Expected>,
+    expected: BTreeMap<Arc<str>, ExpectedTasks>,
     open_runs: BTreeSet<RunId>,
     /// Runs whose end was read before their start: they began on one thread and ended on another.
     early_ends: BTreeSet<RunId>,
@@ -42,7 +42,7 @@ impl Gathered {
     /// Measures resources at every `resource_interval`, if there is one.
     pub(crate) fn new(resource_interval: Option<Duration>) -> Gathered {
         Gathered {
-            records: Records::default(),
+            records: Telemetry::default(),
             lost: 0,
             link_names: FxHashSet::default(),
             expected: BTreeMap::new(),
@@ -84,7 +84,7 @@ impl Gathered {
     }
 
     /// What came since the last time, and how much of it was lost.
-    pub(crate) fn take(&mut self) -> (Records, u64) {
+    pub(crate) fn take(&mut self) -> (Telemetry, u64) {
         (std::mem::take(&mut self.records), std::mem::take(&mut self.lost))
     }
 
@@ -96,7 +96,7 @@ impl Gathered {
         }
     }
 
-    fn keep_transfer(&mut self, mut transfer: TransferRecord) {
+    fn keep_transfer(&mut self, mut transfer: TransferEvent) {
         if self.records.transfers.len() >= CYCLE_TRANSFERS_MAX {
             self.lost += 1;
             return;
@@ -117,14 +117,14 @@ impl Gathered {
         name
     }
 
-    fn keep_expected(&mut self, more: Expected) {
+    fn keep_expected(&mut self, more: ExpectedTasks) {
         if self.expected.len() >= EXPECTED_MAX && !self.expected.contains_key(&more.name) {
             self.lost += 1;
             return;
         }
         let name = more.name.clone();
         let sum =
-            self.expected.entry(name).or_insert_with(|| Expected { total: 0, ..more.clone() });
+            self.expected.entry(name).or_insert_with(|| ExpectedTasks { total: 0, ..more.clone() });
         sum.total = sum.total.saturating_add(more.total);
         sum.since = sum.since.min(more.since);
         let sum = sum.clone();
@@ -132,7 +132,7 @@ impl Gathered {
         self.records.expected.push(sum);
     }
 
-    fn keep_run(&mut self, run: Run) {
+    fn keep_run(&mut self, run: RunMarker) {
         let is_new = match run.stop {
             None if self.early_ends.remove(&run.id) => false,
             None => self.open_runs.len() < EARLY_ENDS_MAX && self.open_runs.insert(run.id),
@@ -169,7 +169,7 @@ mod tests {
     }
 
     fn transfer(peer: &str, type_name: &str) -> Told {
-        Told::Transfer(Box::new(TransferRecord {
+        Told::Transfer(Box::new(TransferEvent {
             id: TransferId(1),
             direction: Direction::Incoming,
             peer: peer.into(),
@@ -188,11 +188,11 @@ mod tests {
     }
 
     fn expect(name: &str, total: u64, since: i64) -> Told {
-        Told::Expect(Box::new(Expected { name: name.into(), total, since: at(since) }))
+        Told::Expect(Box::new(ExpectedTasks { name: name.into(), total, since: at(since) }))
     }
 
-    fn run(id: u64, stop: Option<i64>) -> Run {
-        Run { id: RunId(id), name: "nightly".into(), start: at(1), stop: stop.map(at) }
+    fn run(id: u64, stop: Option<i64>) -> RunMarker {
+        RunMarker { id: RunId(id), name: "nightly".into(), start: at(1), stop: stop.map(at) }
     }
 
     #[test]
@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(gathered.take().0.expected[0].total, 10);
         gathered.keep(expect("load", 1, 20));
         let told = gathered.take().0.expected;
-        assert_eq!(told, [Expected { name: "load".into(), total: 11, since: at(7) }]);
+        assert_eq!(told, [ExpectedTasks { name: "load".into(), total: 11, since: at(7) }]);
         (0..EXPECTED_MAX).for_each(|number| gathered.keep(expect(&number.to_string(), 1, 1)));
         assert_eq!(gathered.take().1, 1);
         gathered.keep(expect("load", 1, 1));
@@ -242,16 +242,16 @@ mod tests {
     #[test]
     fn a_run_that_has_ended_stays_so() {
         let (begun, ended) = (run(1, None), run(1, Some(5)));
-        let check = |told: &[(&Run, bool)], expected: &[&[&Run]]| {
+        let check = |told: &[(&RunMarker, bool)], expected: &[&[&RunMarker]]| {
             let mut gathered = Gathered::new(None);
             let mut cycles = Vec::new();
             for (run, ends_cycle) in told {
-                gathered.keep(Told::Run(Box::new(Run::clone(run))));
+                gathered.keep(Told::Run(Box::new(RunMarker::clone(run))));
                 if *ends_cycle {
                     cycles.push(gathered.take().0.runs);
                 }
             }
-            let expected: Vec<Vec<Run>> =
+            let expected: Vec<Vec<RunMarker>> =
                 expected.iter().map(|runs| runs.iter().copied().cloned().collect()).collect();
             assert_eq!(cycles, expected, "{told:?}");
         };

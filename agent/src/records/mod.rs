@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use profiler_core::{Expected, Run, TransferRecord};
+use profiler_core::{ExpectedTasks, RunMarker, TransferEvent};
 
 use crate::fork::{self, GENERATIONS_MAX};
 use crate::sync::lock;
@@ -25,11 +25,11 @@ const KEPT_FROM_TRANSFERS: usize = 64;
 #[derive(Debug)]
 pub(crate) enum Told {
     /// A transfer that ended.
-    Transfer(Box<TransferRecord>),
+    Transfer(Box<TransferEvent>),
     /// So many tasks of a name more, from that time on.
-    Expect(Box<Expected>),
+    Expect(Box<ExpectedTasks>),
     /// A run that began, or ended.
-    Run(Box<Run>),
+    Run(Box<RunMarker>),
 }
 
 /// A thread's ring, as the agent sees it.

@@ -18,11 +18,11 @@ const BUCKETS: usize = 512;
 /// spends on delivering signals, about 2 µs a sample.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
-pub struct Cost {
+pub struct Overhead {
     /// Ticks of the sampler.
     pub ticks: u64,
     /// Ticks that were left out to stay within the limit on what sampling costs.
-    pub ticks_saved: u64,
+    pub ticks_throttled: u64,
     /// Samples of running threads, each taken by a handler on the thread itself.
     pub samples: u64,
     /// Time in these handlers.
@@ -39,11 +39,11 @@ pub struct Cost {
     pub naming_cpu_ns: u64,
 }
 
-/// The sums behind [`Cost`]. Written by the agent's threads, read by anybody.
+/// The sums behind [`Overhead`]. Written by the agent's threads, read by anybody.
 #[derive(Debug)]
 pub(crate) struct Costs {
     ticks: AtomicU64,
-    ticks_saved: AtomicU64,
+    ticks_throttled: AtomicU64,
     samples: AtomicU64,
     handler_ns: AtomicU64,
     buckets: [AtomicU64; BUCKETS],
@@ -56,7 +56,7 @@ impl Default for Costs {
     fn default() -> Self {
         Costs {
             ticks: AtomicU64::new(0),
-            ticks_saved: AtomicU64::new(0),
+            ticks_throttled: AtomicU64::new(0),
             samples: AtomicU64::new(0),
             handler_ns: AtomicU64::new(0),
             buckets: [const { AtomicU64::new(0) }; BUCKETS],
@@ -68,11 +68,11 @@ impl Default for Costs {
 }
 
 impl Costs {
-    pub(crate) fn report(&self) -> Cost {
+    pub(crate) fn report(&self) -> Overhead {
         let read = |sum: &AtomicU64| sum.load(Ordering::Relaxed);
-        Cost {
+        Overhead {
             ticks: read(&self.ticks),
-            ticks_saved: read(&self.ticks_saved),
+            ticks_throttled: read(&self.ticks_throttled),
             samples: read(&self.samples),
             handler_ns: read(&self.handler_ns),
             handler_p50_ns: self.quantile_ns(50),
@@ -217,7 +217,7 @@ impl Meter {
         let debt = self.credit_ns.min(0).unsigned_abs();
         let earned_a_tick = share_of(interval_ns, self.limit).max(1).unsigned_abs();
         let saved = debt.div_ceil(earned_a_tick).min(REST_NS_MAX / interval_ns.max(1));
-        self.costs.ticks_saved.fetch_add(saved, Ordering::Relaxed);
+        self.costs.ticks_throttled.fetch_add(saved, Ordering::Relaxed);
         saved
     }
 }
@@ -288,7 +288,7 @@ mod tests {
     #[test]
     fn handler_times_are_told_by_median_and_tail() {
         let costs = Costs::default();
-        assert_eq!(costs.report(), Cost::default());
+        assert_eq!(costs.report(), Overhead::default());
         (0..98).for_each(|_| costs.add_sample(500));
         (0..2).for_each(|_| costs.add_sample(20_000));
         let report = costs.report();

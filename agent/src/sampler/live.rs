@@ -4,7 +4,7 @@
 //! and one set of states, and its count of due ticks is exact. Off means that no thread is known, so
 //! none is looked at and no time counts; on again begins as at the start.
 
-use profiler_core::limits::STACK_THREADS_MAX;
+use profiler_core::limits::DUMP_THREADS_MAX;
 use profiler_core::{Settings, State, Ticks};
 
 use super::Sampler;
@@ -41,7 +41,7 @@ pub(crate) struct RawStacks {
     /// Of the question; older ones are answered with it.
     pub(crate) number: u64,
     pub(crate) threads: Vec<RawThread>,
-    pub(crate) left_out: u64,
+    pub(crate) omitted: u64,
 }
 
 #[derive(Debug)]
@@ -49,8 +49,8 @@ pub(crate) struct RawThread {
     pub(crate) id: u32,
     /// `None` if it was not seen yet.
     pub(crate) last: Option<LastSeen>,
-    pub(crate) seen_ago_ns: u64,
-    pub(crate) there_ns: u64,
+    pub(crate) age_ns: u64,
+    pub(crate) blocked_ns: u64,
 }
 
 /// How a thread was when it was last counted.
@@ -201,12 +201,12 @@ impl RawStacks {
         let thread = |thread: &Thread| RawThread {
             id: thread.id,
             last: thread.last,
-            seen_ago_ns: thread.last.map_or(0, |last| now.saturating_sub(last.at_ns)),
-            there_ns: thread.last.map_or(0, |last| last.at_ns.saturating_sub(last.since_ns)),
+            age_ns: thread.last.map_or(0, |last| now.saturating_sub(last.at_ns)),
+            blocked_ns: thread.last.map_or(0, |last| last.at_ns.saturating_sub(last.since_ns)),
         };
-        let left_out = threads.len().saturating_sub(STACK_THREADS_MAX) as u64;
-        let threads = threads.iter().take(STACK_THREADS_MAX).map(thread).collect();
-        RawStacks { number, threads, left_out }
+        let omitted = threads.len().saturating_sub(DUMP_THREADS_MAX) as u64;
+        let threads = threads.iter().take(DUMP_THREADS_MAX).map(thread).collect();
+        RawStacks { number, threads, omitted }
     }
 }
 
@@ -344,10 +344,10 @@ mod tests {
 
         // It may be seen running before it waits for good; from then on it only waits longer.
         let mut first = running.ask(waiting_id);
-        while first.last.is_none_or(|last| last.state == State::Cpu) || first.there_ns == 0 {
+        while first.last.is_none_or(|last| last.state == State::Cpu) || first.blocked_ns == 0 {
             first = running.ask(waiting_id);
         }
-        assert!(running.ask(waiting_id).there_ns > first.there_ns);
+        assert!(running.ask(waiting_id).blocked_ns > first.blocked_ns);
 
         let cpu: StateSet = [State::Cpu].into_iter().collect();
         change(2, SettingsChange { states: Some(cpu), enabled: Some(false), interval_ns: None });

@@ -34,9 +34,9 @@ use rustc_hash::FxHashMap;
 
 use self::addresses::Growth;
 pub(crate) use self::budget::OTHER_THREADS;
-pub use self::cost::Cost;
 pub(crate) use self::cost::Costs;
 use self::cost::Meter;
+pub use self::cost::Overhead;
 pub(crate) use self::files::KeptFile;
 use self::live::Live;
 pub(crate) use self::live::{RawStacks, RawThread};

@@ -4,7 +4,7 @@
 use std::mem::size_of;
 use std::sync::Arc;
 
-use profiler_core::{Expected, Records, ResourceSample, Run, RunId, TransferRecord};
+use profiler_core::{ExpectedTasks, ResourceSample, RunId, RunMarker, Telemetry, TransferEvent};
 use rustc_hash::FxHashSet;
 
 /// Room that something takes, in memory and on the wire.
@@ -16,11 +16,11 @@ pub(super) trait Room {
     fn wire_bytes_max(&self) -> usize;
 }
 
-impl Room for TransferRecord {
+impl Room for TransferEvent {
     fn memory_bytes(&self) -> usize {
         let texts = self.peer.len() + self.type_name.len() + self.cause.len();
         let keys: usize = self.keys.iter().map(|key| size_of::<Arc<str>>() + key.len()).sum();
-        size_of::<TransferRecord>() + texts + keys
+        size_of::<TransferEvent>() + texts + keys
     }
 
     fn wire_bytes_max(&self) -> usize {
@@ -40,9 +40,9 @@ impl Room for ResourceSample {
     }
 }
 
-impl Room for Expected {
+impl Room for ExpectedTasks {
     fn memory_bytes(&self) -> usize {
-        size_of::<Expected>() + self.name.len()
+        size_of::<ExpectedTasks>() + self.name.len()
     }
 
     fn wire_bytes_max(&self) -> usize {
@@ -50,9 +50,9 @@ impl Room for Expected {
     }
 }
 
-impl Room for Run {
+impl Room for RunMarker {
     fn memory_bytes(&self) -> usize {
-        size_of::<Run>() + self.name.len()
+        size_of::<RunMarker>() + self.name.len()
     }
 
     fn wire_bytes_max(&self) -> usize {
@@ -61,17 +61,17 @@ impl Room for Run {
 }
 
 /// Memory that all of them take.
-pub(super) fn memory_bytes(records: &Records) -> usize {
+pub(super) fn memory_bytes(records: &Telemetry) -> usize {
     fn sum<T: Room>(records: &[T]) -> usize {
         records.iter().map(Room::memory_bytes).sum()
     }
     // Sums of tasks are a parcel's own, not its extras'.
-    let Records { totals: _, transfers, resources, expected, runs } = records;
+    let Telemetry { totals: _, transfers, resources, expected, runs } = records;
     sum(transfers) + sum(resources) + sum(expected) + sum(runs)
 }
 
 /// Appends what was told later; of names that are expected and of runs the later stays.
-pub(super) fn merge(earlier: &mut Records, later: Records) {
+pub(super) fn merge(earlier: &mut Telemetry, later: Telemetry) {
     let expected: FxHashSet<&str> = later.expected.iter().map(|new| &*new.name).collect();
     earlier.expected.retain(|known| !expected.contains(&*known.name));
     let runs: FxHashSet<RunId> = later.runs.iter().map(|new| new.id).collect();
@@ -81,9 +81,9 @@ pub(super) fn merge(earlier: &mut Records, later: Records) {
 
 /// Splits off what does not fit into `room` bytes of a flush. With `at_least_one`, one record stays
 /// even if it does not. What must not come late goes first.
-pub(super) fn split_off(records: &mut Records, room: usize, at_least_one: bool) -> Records {
+pub(super) fn split_off(records: &mut Telemetry, room: usize, at_least_one: bool) -> Telemetry {
     let mut space = Space { room, must_take: at_least_one, is_full: false };
-    Records {
+    Telemetry {
         expected: space.split_off(&mut records.expected),
         runs: space.split_off(&mut records.runs),
         totals: Vec::new(),
@@ -116,7 +116,7 @@ impl Space {
 
 /// Drops the oldest samples of resources and then transfers until `bytes` are freed or none is left.
 /// Gives how many.
-pub(super) fn shed(records: &mut Records, bytes: usize) -> u64 {
+pub(super) fn shed(records: &mut Telemetry, bytes: usize) -> u64 {
     let mut freed = 0;
     shed_oldest(&mut records.resources, bytes, &mut freed)
         + shed_oldest(&mut records.transfers, bytes, &mut freed)
@@ -135,7 +135,7 @@ fn shed_oldest<T: Room>(records: &mut Vec<T>, bytes: usize, freed: &mut usize) -
 
 #[cfg(test)]
 mod tests {
-    use profiler_core::wire::{encode_records, v1};
+    use profiler_core::wire::{encode_telemetry, v1};
     use profiler_core::{Direction, Outcome, Resource, Timestamp, TransferId};
     use proptest::prelude::*;
     use prost::Message;
@@ -144,8 +144,8 @@ mod tests {
 
     const LATEST: Timestamp = Timestamp::from_unix_ns(i64::MIN);
 
-    fn transfer(id: u64, text: usize) -> TransferRecord {
-        TransferRecord {
+    fn transfer(id: u64, text: usize) -> TransferEvent {
+        TransferEvent {
             id: TransferId(id),
             direction: Direction::Outgoing,
             peer: "worker-2".into(),
@@ -168,43 +168,43 @@ mod tests {
         ResourceSample { at: Timestamp::from_unix_ns(at), period_ns: u64::MAX, values }
     }
 
-    fn expected(name: &str, total: u64) -> Expected {
-        Expected { name: name.into(), total, since: LATEST }
+    fn expected(name: &str, total: u64) -> ExpectedTasks {
+        ExpectedTasks { name: name.into(), total, since: LATEST }
     }
 
-    fn run(id: u64, stop: Option<i64>) -> Run {
+    fn run(id: u64, stop: Option<i64>) -> RunMarker {
         let stop = stop.map(Timestamp::from_unix_ns);
-        Run { id: RunId(id), name: "nightly".into(), start: LATEST, stop }
+        RunMarker { id: RunId(id), name: "nightly".into(), start: LATEST, stop }
     }
 
-    fn all(many: usize, text: usize) -> Records {
+    fn all(many: usize, text: usize) -> Telemetry {
         let ids = 1..=many as u64;
-        Records {
+        Telemetry {
             transfers: ids.clone().map(|id| transfer(id, text)).collect(),
             resources: ids.clone().map(|id| sample(id as i64)).collect(),
             expected: ids.clone().map(|id| expected(&format!("task-{id}"), id)).collect(),
             runs: ids.map(|id| run(id, None)).collect(),
-            ..Records::default()
+            ..Telemetry::default()
         }
     }
 
-    fn encoded_bytes(records: &Records) -> usize {
+    fn encoded_bytes(records: &Telemetry) -> usize {
         let mut flush = v1::Flush::default();
-        encode_records(records, &mut flush, &mut |_| u32::MAX);
+        encode_telemetry(records, &mut flush, &mut |_| u32::MAX);
         flush.encoded_len()
     }
 
     #[test]
     fn the_latest_of_a_name_and_of_a_run_holds() {
-        let mut earlier = Records {
+        let mut earlier = Telemetry {
             expected: vec![expected("load", 1), expected("sort", 2)],
             runs: vec![run(1, None), run(2, None)],
-            ..Records::default()
+            ..Telemetry::default()
         };
-        let later = Records {
+        let later = Telemetry {
             expected: vec![expected("load", 9)],
             runs: vec![run(1, Some(7))],
-            ..Records::default()
+            ..Telemetry::default()
         };
         merge(&mut earlier, later);
         assert_eq!(earlier.expected, [expected("sort", 2), expected("load", 9)]);
@@ -231,7 +231,7 @@ mod tests {
         fn parts_fit_and_make_up_the_whole(many in 0..12usize, text in 0..60usize, room in 0..3_000usize) {
             let mut rest = all(many, text);
             let whole = rest.clone();
-            let mut parts = Records::default();
+            let mut parts = Telemetry::default();
             while !rest.is_empty() {
                 let later = split_off(&mut rest, room, true);
                 prop_assert!(rest.count() == 1 || encoded_bytes(&rest) <= room, "{:?}", rest);

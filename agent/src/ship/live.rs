@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use profiler_core::limits::bounded_name;
 use profiler_core::wire::v1::{self, agent_message::Kind};
-use profiler_core::wire::{Applied, WireError, decode_settings, encode_applied, encode_stacks};
+use profiler_core::wire::{
+    AppliedSettings, WireError, decode_settings, encode_applied, encode_thread_dump,
+};
 
 use crate::control::Control;
 use crate::cycle::StacksNow;
@@ -30,7 +32,7 @@ pub(crate) struct Live<'a> {
     stacks: &'a Mutex<Option<StacksNow>>,
     questions: VecDeque<Question>,
     /// The last that was said of the settings.
-    said: Option<Applied>,
+    said: Option<AppliedSettings>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +59,7 @@ impl<'a> Live<'a> {
     }
 
     /// Takes up a question.
-    pub(crate) fn ask(&mut self, request: v1::StacksRequest) {
+    pub(crate) fn ask(&mut self, request: v1::ThreadDumpRequest) {
         let room = self.questions.len() < QUESTIONS_MAX;
         let number = room.then(|| self.control.ask_stacks());
         if !room {
@@ -92,14 +94,14 @@ impl<'a> Live<'a> {
         }
         let index = self.answerable()?;
         let question = self.questions.remove(index)?;
-        Some(Kind::Stacks(self.answer(question)))
+        Some(Kind::ThreadDump(self.answer(question)))
     }
 
     /// The settings, if they are applied and not said yet.
-    fn news(&self) -> Option<Applied> {
+    fn news(&self) -> Option<AppliedSettings> {
         let (wanted, applied) = self.control.wanted();
         let mode = bounded_name(&self.control.mode()).into_owned();
-        let now = Applied { revision: wanted.revision, settings: wanted.settings, mode };
+        let now = AppliedSettings { revision: wanted.revision, settings: wanted.settings, mode };
         (applied && self.said.as_ref() != Some(&now)).then_some(now)
     }
 
@@ -110,8 +112,8 @@ impl<'a> Live<'a> {
         self.questions.iter().position(|question| off || done(question))
     }
 
-    fn answer(&self, question: Question) -> v1::Stacks {
-        let unavailable = |why: &str| v1::Stacks {
+    fn answer(&self, question: Question) -> v1::ThreadDump {
+        let unavailable = |why: &str| v1::ThreadDump {
             id: question.id,
             unavailable: why.to_owned(),
             ..Default::default()
@@ -119,7 +121,7 @@ impl<'a> Live<'a> {
         match (question.number, &*lock(self.stacks)) {
             (None, _) => unavailable("too many questions at once; ask again in a while"),
             (Some(number), Some(now)) if number <= now.number => {
-                encode_stacks(question.id, &now.stacks)
+                encode_thread_dump(question.id, &now.stacks)
             }
             _ => unavailable("sampling is off; switch it on with `enabled`"),
         }
@@ -133,7 +135,7 @@ impl<'a> Live<'a> {
 
 #[cfg(test)]
 mod tests {
-    use profiler_core::wire::{Stacks, encode_settings};
+    use profiler_core::wire::{ThreadDump, encode_settings};
     use profiler_core::{Settings, SettingsChange, StateSet};
 
     use super::*;
@@ -149,7 +151,7 @@ mod tests {
     }
 
     fn answered(stacks: &Mutex<Option<StacksNow>>, number: u64) {
-        let empty = Stacks { threads: Vec::new(), left_out: number };
+        let empty = ThreadDump { threads: Vec::new(), omitted: number };
         *stacks.lock().unwrap() = Some(StacksNow { number, stacks: empty });
     }
 
@@ -163,7 +165,7 @@ mod tests {
     /// The id of an answer, and why there is none.
     fn told(kind: Option<Kind>) -> Option<(u64, String)> {
         match kind? {
-            Kind::Stacks(stacks) => Some((stacks.id, stacks.unavailable)),
+            Kind::ThreadDump(stacks) => Some((stacks.id, stacks.unavailable)),
             other => panic!("{other:?}"),
         }
     }
@@ -202,9 +204,9 @@ mod tests {
         let (control, stacks) = (Control::new(SETTINGS), none());
         let mut live = Live::new(&control, &stacks);
         live.next().unwrap();
-        live.ask(v1::StacksRequest { id: 50 });
+        live.ask(v1::ThreadDumpRequest { id: 50 });
         answered(&stacks, 1);
-        live.ask(v1::StacksRequest { id: 60 });
+        live.ask(v1::ThreadDumpRequest { id: 60 });
         assert_eq!(told(live.next()), Some((50, String::new())));
         assert_eq!(live.next(), None, "what was seen before the question is no answer");
         answered(&stacks, 2);
@@ -217,7 +219,7 @@ mod tests {
         let (control, stacks) = (Control::new(SETTINGS), none());
         let mut live = Live::new(&control, &stacks);
         live.next().unwrap();
-        live.ask(v1::StacksRequest { id: 50 });
+        live.ask(v1::ThreadDumpRequest { id: 50 });
         live.settings(&encode_settings(5, OFF)).unwrap();
         assert_eq!(live.next(), None);
         control.set_applied(1);
@@ -231,7 +233,7 @@ mod tests {
         let (control, stacks) = (Control::new(SETTINGS), none());
         let mut live = Live::new(&control, &stacks);
         live.next().unwrap();
-        (0..QUESTIONS_MAX as u64 + 2).for_each(|id| live.ask(v1::StacksRequest { id }));
+        (0..QUESTIONS_MAX as u64 + 2).for_each(|id| live.ask(v1::ThreadDumpRequest { id }));
         assert_eq!(live.questions.len(), QUESTIONS_MAX);
         let mut refused = 0;
         while let Some((id, why)) = told(live.next()) {

@@ -98,7 +98,7 @@ pub(crate) trait AgentClock: Send + Sync + 'static {
 }
 
 /// What became of the samples. Weights are in nanoseconds, and
-/// `accepted = acked + unacked + lost_refused + lost_forgotten + lost_queue`.
+/// `accepted = acked + unacked + lost_refused + lost_by_collector + lost_queue`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ShipReport {
     pub(crate) epoch: u64,

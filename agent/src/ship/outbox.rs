@@ -27,7 +27,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use profiler_core::Records;
+use profiler_core::Telemetry;
 use profiler_core::limits::MESSAGE_BYTES_TARGET;
 use profiler_core::wire::v1;
 
@@ -73,7 +73,7 @@ impl Default for Limits {
 }
 
 /// Where the weight and the rows are.
-/// `accepted = acked + unacked + lost_refused + lost_forgotten + lost_queue`.
+/// `accepted = acked + unacked + lost_refused + lost_by_collector + lost_queue`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) accepted_ns: u64,
@@ -82,14 +82,14 @@ pub(crate) struct Tally {
     /// Waiting or in flight. In flight is what the collector may hold without the agent's knowing.
     pub(crate) unacked_ns: u64,
     pub(crate) lost_refused_ns: u64,
-    pub(crate) lost_forgotten_ns: u64,
+    pub(crate) lost_by_collector_ns: u64,
     pub(crate) lost_queue_ns: u64,
     /// Rows of tasks that had no room, here or before, or were refused.
     pub(crate) lost_tasks: u64,
     /// The same of transfers and what else is told.
-    pub(crate) lost_records: u64,
+    pub(crate) lost_telemetry: u64,
     /// Tasks that ended and are in sums only.
-    pub(crate) thinned_tasks: u64,
+    pub(crate) aggregated_tasks: u64,
     /// Running tasks that had no room among those to be sent again to a collector that forgot.
     pub(crate) untracked_tasks: u64,
 }
@@ -124,8 +124,8 @@ pub(crate) struct Outbox {
     /// Only what came with flushes that are settled.
     queue_ns: u64,
     lost_tasks: u64,
-    lost_records: u64,
-    thinned_tasks: u64,
+    lost_telemetry: u64,
+    aggregated_tasks: u64,
 }
 
 #[derive(Debug)]
@@ -155,17 +155,17 @@ impl Outbox {
             forgotten_ns: 0,
             queue_ns: 0,
             lost_tasks: 0,
-            lost_records: 0,
-            thinned_tasks: 0,
+            lost_telemetry: 0,
+            aggregated_tasks: 0,
         }
     }
 
     /// Takes in a cycle; what is too much is merged, and of rows and records dropped and counted.
     pub(crate) fn push(&mut self, cycle: SealedCycle) {
         self.lost_tasks = self.lost_tasks.saturating_add(cycle.lost_tasks);
-        self.lost_records = self.lost_records.saturating_add(cycle.lost_records);
+        self.lost_telemetry = self.lost_telemetry.saturating_add(cycle.lost_telemetry);
         self.running.update_records(&cycle.records);
-        self.thinned_tasks = self.thinned_tasks.saturating_add(cycle.thinned_tasks);
+        self.aggregated_tasks = self.aggregated_tasks.saturating_add(cycle.aggregated_tasks);
         for task in &cycle.tasks {
             self.running.update(task, self.limits.running_bytes_max);
         }
@@ -194,7 +194,7 @@ impl Outbox {
     }
 
     /// The account to send with a flush, as the module says; `None` if it is not in flight.
-    pub(crate) fn account(&self, seq: u64) -> Option<v1::Account> {
+    pub(crate) fn account(&self, seq: u64) -> Option<v1::LossAccount> {
         let end = self.in_flight.binary_search_by_key(&seq, |flush| flush.seq).ok()?;
         let mut in_flight_ns = 0u64;
         let mut queue_ns = self.queue_ns;
@@ -203,14 +203,14 @@ impl Outbox {
             queue_ns = queue_ns.saturating_add(flush.parcel.lost_queue_ns);
         }
         let settled_ns = self.delivered_ns.saturating_add(self.refused_ns);
-        Some(v1::Account {
+        Some(v1::LossAccount {
             accepted_ns: settled_ns.saturating_add(in_flight_ns).saturating_add(queue_ns),
             lost_refused_ns: self.refused_ns,
-            lost_forgotten_ns: self.forgotten_ns,
+            lost_by_collector_ns: self.forgotten_ns,
             lost_tasks: self.lost_tasks,
             lost_queue_ns: queue_ns,
-            lost_records: self.lost_records,
-            thinned_tasks: self.thinned_tasks,
+            lost_telemetry: self.lost_telemetry,
+            aggregated_tasks: self.aggregated_tasks,
         })
     }
 
@@ -227,7 +227,7 @@ impl Outbox {
         if let Some(flush) = self.settle(seq) {
             self.refused_ns = self.refused_ns.saturating_add(flush.weight_ns);
             let Parcel { records, .. } = &*flush.parcel;
-            self.lost_records = self.lost_records.saturating_add(records.count() as u64);
+            self.lost_telemetry = self.lost_telemetry.saturating_add(records.count() as u64);
             self.lost_tasks = self.lost_tasks.saturating_add(flush.parcel.task_count());
         }
     }
@@ -281,11 +281,11 @@ impl Outbox {
             acked_ns: self.delivered_ns - self.forgotten_ns,
             unacked_ns: waiting_ns.saturating_add(in_flight_ns),
             lost_refused_ns: self.refused_ns,
-            lost_forgotten_ns: self.forgotten_ns,
+            lost_by_collector_ns: self.forgotten_ns,
             lost_queue_ns: sum(&mut unsettled.chain([self.queue_ns])),
             lost_tasks: self.lost_tasks,
-            lost_records: self.lost_records,
-            thinned_tasks: self.thinned_tasks,
+            lost_telemetry: self.lost_telemetry,
+            aggregated_tasks: self.aggregated_tasks,
             untracked_tasks: self.running.untracked,
         }
     }
@@ -365,7 +365,7 @@ impl Outbox {
             && let Some(only) = self.waiting.front_mut()
         {
             let before = only.bytes();
-            self.lost_records = self.lost_records.saturating_add(only.shed_records(excess));
+            self.lost_telemetry = self.lost_telemetry.saturating_add(only.shed_records(excess));
             let excess = excess.saturating_sub(before - only.bytes());
             let without_records = only.bytes();
             self.lost_tasks = self.lost_tasks.saturating_add(only.shed_tasks(excess));
@@ -386,7 +386,7 @@ impl Outbox {
         let Some(later) = self.waiting.remove(index + 1) else {
             return;
         };
-        let nothing = Parcel::of_records(Vec::new(), Records::default());
+        let nothing = Parcel::of_records(Vec::new(), Telemetry::default());
         let earlier = std::mem::replace(&mut self.waiting[index], nothing);
         self.waiting_bytes -= earlier.bytes() + later.bytes();
         self.waiting[index] = earlier.merge(later);

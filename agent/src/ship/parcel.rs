@@ -1,7 +1,7 @@
 //! What waits in the outbox: a cycle, several merged into one, or a part of one.
 
 use profiler_core::wire::weight_bytes_max;
-use profiler_core::{Delta, NodeId, Records, TaskId, TaskRecord, TaskTotals, Ticks, TimeRange};
+use profiler_core::{Delta, NodeId, TaskId, TaskRecord, TaskTotals, Telemetry, Ticks, TimeRange};
 use rustc_hash::FxHashSet;
 
 use super::extras;
@@ -56,7 +56,7 @@ pub(crate) struct Parcel {
     /// Ended tasks without rows, by name, outcome and second.
     pub(crate) totals: Vec<TaskTotals>,
     /// What else was told and measured.
-    pub(crate) records: Records,
+    pub(crate) records: Telemetry,
     /// Weight that was lost before it reached a delta.
     pub(crate) lost_queue_ns: u64,
 }
@@ -78,7 +78,7 @@ impl From<SealedCycle> for Parcel {
 
 impl Parcel {
     /// Rows and records alone.
-    pub(crate) fn of_records(tasks: Vec<TaskRecord>, records: Records) -> Self {
+    pub(crate) fn of_records(tasks: Vec<TaskRecord>, records: Telemetry) -> Self {
         Parcel {
             span: None,
             delta: Delta::default(),
@@ -133,7 +133,7 @@ impl Parcel {
         let mut room = bytes_max.saturating_sub(FLUSH_BYTES_MAX);
         let mut is_first = true;
         let quantum_ns = self.span.map_or(1, |span| span.quantum_ns);
-        let mut rest = Parcel::of_records(Vec::new(), Records::default());
+        let mut rest = Parcel::of_records(Vec::new(), Telemetry::default());
         let weights = [(&mut self.threads, &mut rest.threads), (&mut self.delta, &mut rest.delta)];
         for (delta, rest) in weights {
             let (entries, bytes) = entries_within(delta, quantum_ns, room, is_first);
@@ -322,7 +322,7 @@ mod tests {
                 parent: Some(TaskId(u64::MAX)),
                 start: Timestamp::from_unix_ns(i64::MIN / 2),
                 stop: Some(Timestamp::from_unix_ns(i64::MAX)),
-                outcome: Outcome::Erred,
+                outcome: Outcome::Failed,
                 cause: "".into(),
                 detail: Some(Box::new(TaskDetail {
                     attempt: u32::MAX,
@@ -359,7 +359,7 @@ mod tests {
             let ticks = Ticks { made: u64::MAX, expected: u64::MAX, saved: u64::MAX };
             let span = Span { range, quantum_ns: QUANTUM_NS, ticks };
             let whole =
-                Parcel { span: Some(span), delta, threads, tasks, totals, records: Records::default(), lost_queue_ns: 7 };
+                Parcel { span: Some(span), delta, threads, tasks, totals, records: Telemetry::default(), lost_queue_ns: 7 };
             let mut rest = Some(whole.clone());
             let mut parts = Vec::new();
             let tables = Mutex::new(Tables::new());

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use profiler_core::limits::EXPECTED_MAX;
-use profiler_core::{Expected, Records, Run, RunId, TaskId, TaskRecord};
+use profiler_core::{ExpectedTasks, RunId, RunMarker, TaskId, TaskRecord, Telemetry};
 use rustc_hash::FxHashMap;
 
 use super::parcel::row_bytes;
@@ -18,8 +18,8 @@ const RUNS_MAX: usize = 1_000;
 pub(crate) struct Running {
     pub(crate) records: FxHashMap<TaskId, TaskRecord>,
     bytes: usize,
-    expected: BTreeMap<Arc<str>, Expected>,
-    runs: BTreeMap<RunId, Run>,
+    expected: BTreeMap<Arc<str>, ExpectedTasks>,
+    runs: BTreeMap<RunId, RunMarker>,
     /// Records that had no room.
     pub(crate) untracked: u64,
 }
@@ -42,7 +42,7 @@ impl Running {
     }
 
     /// As [`Running::update`], for what is told beside tasks.
-    pub(crate) fn update_records(&mut self, records: &Records) {
+    pub(crate) fn update_records(&mut self, records: &Telemetry) {
         for expected in &records.expected {
             let known = self.expected.contains_key(&expected.name);
             if known || self.expected.len() < EXPECTED_MAX {
@@ -63,11 +63,11 @@ impl Running {
     }
 
     /// What to tell again beside the tasks.
-    pub(crate) fn records_again(&self) -> Records {
-        Records {
+    pub(crate) fn records_again(&self) -> Telemetry {
+        Telemetry {
             expected: self.expected.values().cloned().collect(),
             runs: self.runs.values().cloned().collect(),
-            ..Records::default()
+            ..Telemetry::default()
         }
     }
 }

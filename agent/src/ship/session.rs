@@ -6,9 +6,9 @@ use std::time::Duration;
 use profiler_core::limits::{CAUSE_BYTES_MAX, bounded};
 use profiler_core::wire::v1::{self, agent_message, collector_message};
 use profiler_core::wire::{
-    Marks, WireError, dictionary_since, encode_cycle, encode_records, encode_task, encode_weights,
+    Marks, WireError, dictionary_since, encode_cycle, encode_task, encode_telemetry, encode_weights,
 };
-use profiler_core::{Records, Timestamp};
+use profiler_core::{Telemetry, Timestamp};
 
 use super::clock::{Exchange, OffsetEstimator};
 use super::live::Live;
@@ -163,7 +163,7 @@ impl<'a> Session<'a> {
     fn next_live(&mut self) -> Option<Ready> {
         let kind = self.live.next()?;
         let needs = match &kind {
-            agent_message::Kind::Stacks(_) => marks_of(&lock(self.tables)),
+            agent_message::Kind::ThreadDump(_) => marks_of(&lock(self.tables)),
             _ => Marks::default(),
         };
         Some(Ready { kind, needs })
@@ -197,7 +197,7 @@ impl<'a> Session<'a> {
             Some(collector_message::Kind::Settings(settings)) => {
                 Ok(self.live.settings(&settings)?)
             }
-            Some(collector_message::Kind::StacksRequest(request)) => {
+            Some(collector_message::Kind::ThreadDumpRequest(request)) => {
                 self.live.ask(request);
                 Ok(())
             }
@@ -286,7 +286,7 @@ pub(super) fn encode(seq: u64, parcel: &Parcel, tables: &Mutex<Tables>) -> Ready
     let cycle = parcel.span.map(|span| v1::Cycle {
         ticks: span.ticks.made,
         ticks_expected: span.ticks.expected,
-        ticks_saved: span.ticks.saved,
+        ticks_throttled: span.ticks.saved,
         threads: encode_weights(&parcel.threads, span.quantum_ns),
         ..encode_cycle(&parcel.delta, span.range, span.quantum_ns)
     });
@@ -294,10 +294,10 @@ pub(super) fn encode(seq: u64, parcel: &Parcel, tables: &Mutex<Tables>) -> Ready
     let mut index = |text: &str| tables.symbols.intern_string(text).0;
     let tasks = parcel.tasks.iter().map(|task| encode_task(task, &mut index)).collect();
     let mut flush = v1::Flush { seq, cycle, tasks, ..Default::default() };
-    encode_records(&parcel.records, &mut flush, &mut index);
+    encode_telemetry(&parcel.records, &mut flush, &mut index);
     let mut of_tasks = v1::Flush::default();
-    let totals = Records { totals: parcel.totals.clone(), ..Records::default() };
-    encode_records(&totals, &mut of_tasks, &mut index);
+    let totals = Telemetry { totals: parcel.totals.clone(), ..Telemetry::default() };
+    encode_telemetry(&totals, &mut of_tasks, &mut index);
     flush.totals = of_tasks.totals;
     let needs = marks_of(&tables);
     drop(tables);
@@ -310,7 +310,7 @@ fn kind_name(kind: Option<&collector_message::Kind>) -> &'static str {
         Some(collector_message::Kind::Ack(_)) => "Ack",
         Some(collector_message::Kind::Refusal(_)) => "Refusal",
         Some(collector_message::Kind::Settings(_)) => "Settings",
-        Some(collector_message::Kind::StacksRequest(_)) => "StacksRequest",
+        Some(collector_message::Kind::ThreadDumpRequest(_)) => "ThreadDumpRequest",
         None => "a message that this agent does not know",
     }
 }

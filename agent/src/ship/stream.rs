@@ -9,7 +9,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use profiler_core::limits::{MESSAGE_BYTES_MAX, bounded_name};
-use profiler_core::wire::Said;
+use profiler_core::wire::FlushDeltaCodec;
 use profiler_core::wire::v1::{self, agent_message};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{sleep_until, timeout};
@@ -138,7 +138,7 @@ impl Link {
     /// One stream, from the attempt to connect to its end: `Ok` after Goodbye.
     async fn converse(&mut self) -> Result<(), StreamError> {
         let (sender, receiver) = mpsc::channel(OUTGOING_MAX);
-        let (clock, mut said) = (self.clock.clone(), Said::default());
+        let (clock, mut said) = (self.clock.clone(), FlushDeltaCodec::default());
         let outgoing = ReceiverStream::new(receiver);
         let outgoing = outgoing.map(move |message| finish(message, &*clock, &mut said));
         let _ = sender.try_send(message(agent_message::Kind::Hello(self.hello())));
@@ -272,14 +272,14 @@ async fn next_event<'a>(
 fn finish(
     mut message: v1::AgentMessage,
     clock: &dyn AgentClock,
-    said: &mut Said,
+    said: &mut FlushDeltaCodec,
 ) -> v1::AgentMessage {
     let now_ns = clock.now().unix_ns();
     match &mut message.kind {
         Some(agent_message::Kind::Hello(hello)) => hello.sent_at_ns = now_ns,
         Some(agent_message::Kind::Flush(flush)) => {
             flush.sent_at_ns = now_ns;
-            said.shorten(flush);
+            said.encode(flush);
         }
         _ => {}
     }
@@ -318,15 +318,15 @@ mod tests {
 
     #[test]
     fn a_flush_is_stamped_and_then_says_what_is_new_on_its_stream() {
-        let (mut said, mut heard) = (Said::default(), Said::default());
+        let (mut said, mut heard) = (FlushDeltaCodec::default(), FlushDeltaCodec::default());
         for seq in 1..=3 {
-            let account = Some(v1::Account { accepted_ns: seq, ..Default::default() });
+            let account = Some(v1::LossAccount { accepted_ns: seq, ..Default::default() });
             let whole = v1::Flush { seq, account, ..Default::default() };
             let leaves = message(agent_message::Kind::Flush(whole.clone()));
             let left = finish(leaves, &StoppedClock, &mut said);
             let Some(agent_message::Kind::Flush(mut flush)) = left.kind else { panic!("{left:?}") };
             assert_eq!((flush.seq, flush.account.unwrap().accepted_ns), (0, 1));
-            heard.restore(&mut flush);
+            heard.decode(&mut flush);
             assert_eq!(flush, v1::Flush { sent_at_ns: 500, ..whole });
         }
     }

@@ -4,7 +4,9 @@
 use std::io::Read;
 use std::net::TcpListener;
 
-use profiler_core::{Delta, NodeId, Records, Settings, State, StateSet, Ticks, TimeRange, Weight};
+use profiler_core::{
+    Delta, NodeId, Settings, State, StateSet, Telemetry, Ticks, TimeRange, Weight,
+};
 
 use super::*;
 
@@ -46,12 +48,12 @@ fn cycle() -> SealedCycle {
         quantum_ns: 10,
         ticks: Ticks::default(),
         tasks: Vec::new(),
-        records: Records::default(),
+        records: Telemetry::default(),
         threads: Delta::default(),
         totals: Vec::new(),
-        thinned_tasks: 0,
+        aggregated_tasks: 0,
         lost_tasks: 2,
-        lost_records: 3,
+        lost_telemetry: 3,
         lost_queue_ns: 4,
     }
 }
@@ -93,7 +95,7 @@ fn check_unacked(report: ShipReport) {
         unacked_ns: 30,
         lost_queue_ns: 4,
         lost_tasks: 2,
-        lost_records: 3,
+        lost_telemetry: 3,
         ..Tally::default()
     };
     assert_eq!(report.tally, tally);

@@ -42,7 +42,7 @@ impl TaskBuilder {
         TaskFuture { state: State::of(self), future: Some(future), cause: |_| None, result: None }
     }
 
-    /// As [`TaskBuilder::future`], for a future of a [`Result`]: `Err` ends the task as `erred`, with
+    /// As [`TaskBuilder::future`], for a future of a [`Result`]: `Err` ends the task as `failed`, with
     /// the error's text as the cause.
     ///
     /// ```
@@ -156,7 +156,7 @@ impl<F: Future> Future for TaskFuture<F> {
         };
         let state = if_panicking.1.take();
         if let (Some(state), Poll::Ready(_)) = (state, &polled) {
-            let outcome = if cause.is_some() { Outcome::Erred } else { Outcome::Ok };
+            let outcome = if cause.is_some() { Outcome::Failed } else { Outcome::Ok };
             state.end(outcome, cause);
         }
         polled

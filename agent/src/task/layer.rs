@@ -30,7 +30,7 @@ use crate::{registry, threads};
 ///   `task.key`, which may also be recorded later.
 /// - The parent is the span that was named as parent, else the task that is current where the span
 ///   is made.
-/// - The task ends as `erred` if an event at level ERROR happened in it, which is what
+/// - The task ends as `failed` if an event at level ERROR happened in it, which is what
 ///   `#[instrument(err)]` writes; the cause is the last event's field `error`, else its message. It
 ///   ends as `panicked` if a panic went through it, else as `ok`: a dropped future cannot be told
 ///   from a finished one.
@@ -106,7 +106,7 @@ impl TaskLayer {
         self
     }
 
-    /// Whether an event at level ERROR makes the innermost task around it `erred`: yes, unless set.
+    /// Whether an event at level ERROR makes the innermost task around it `failed`: yes, unless set.
     /// Turn it off where errors are logged that are then recovered from.
     #[must_use]
     pub fn with_error_events(mut self, make_erred: bool) -> TaskLayer {
@@ -228,7 +228,7 @@ where
         let Some(mut task) = span.extensions_mut().remove::<SpanTask>() else { return };
         let (outcome, cause) = match task.error.take() {
             _ if task.panicked => (Outcome::Panicked, None),
-            Some(cause) => (Outcome::Erred, Some(cause)),
+            Some(cause) => (Outcome::Failed, Some(cause)),
             None => (Outcome::Ok, None),
         };
         task.running.set_cause(cause);

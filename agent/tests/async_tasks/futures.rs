@@ -120,7 +120,7 @@ fn futures_end_as_they_ended() {
     let (agent, _turn) = start();
     let failing = |cause: Option<&'static str>| async move { cause.map_or(Ok(()), Err) };
     assert!(poll(pin!(async {}.in_task(task("ready")))).is_ready());
-    assert!(poll(pin!(failing(Some("disk full")).in_try_task(task("erred")))).is_ready());
+    assert!(poll(pin!(failing(Some("disk full")).in_try_task(task("failed")))).is_ready());
     assert!(poll(pin!(task("fine").try_future(failing(None)))).is_ready());
     assert!(poll(pin!(task("dropped").future(pause()))).is_pending());
     drop(task("never polled").future(pause()));
@@ -141,7 +141,7 @@ fn futures_end_as_they_ended() {
         ends(&agent.finish()),
         [
             ("ready".into(), Outcome::Ok, "".into()),
-            ("erred".into(), Outcome::Erred, "disk full".into()),
+            ("failed".into(), Outcome::Failed, "disk full".into()),
             ("fine".into(), Outcome::Ok, "".into()),
             ("dropped".into(), Outcome::Cancelled, "".into()),
             ("panicked".into(), Outcome::Panicked, "".into()),

@@ -158,8 +158,8 @@ fn spans_end_as_they_ended() {
         ends(&recording),
         [
             ("returns".into(), Outcome::Ok, "".into()),
-            ("returns".into(), Outcome::Erred, "disk full".into()),
-            ("logged".into(), Outcome::Erred, "gave up".into()),
+            ("returns".into(), Outcome::Failed, "disk full".into()),
+            ("logged".into(), Outcome::Failed, "gave up".into()),
             ("panicked".into(), Outcome::Panicked, "".into()),
             ("late key".into(), Outcome::Ok, "".into()),
             ("quiet".into(), Outcome::Ok, "".into()),

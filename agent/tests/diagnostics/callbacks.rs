@@ -67,7 +67,7 @@ fn check_order(callback: impl Callback + 'static, heard: &Heard) {
         "pretask one 1",
         "pretask two 2",
         "posttask two ok 1",
-        "posttask one erred 2",
+        "posttask one failed 2",
         "finish both false",
     ];
     assert_eq!(heard.take(), expected);
@@ -223,7 +223,7 @@ fn tasks_of_all_kinds_are_heard_of() {
         "on another thread ok true",
         "ready ok true",
         "dropped cancelled true",
-        "failing erred true",
+        "failing failed true",
         "outer ok false",
         "called off cancelled false",
     ];

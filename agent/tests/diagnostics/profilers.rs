@@ -34,13 +34,13 @@ fn a_profiler_keeps_key_name_times_and_thread() {
     drop(scope);
     let results = profiler.results();
     let [load, parse] = &results[..] else { panic!("{results:?}") };
-    assert_eq!((&*load.key, &*load.name, load.outcome), ("load-1", "load", Outcome::Erred));
+    assert_eq!((&*load.key, &*load.name, load.outcome), ("load-1", "load", Outcome::Failed));
     assert_eq!((load.worker, &*load.worker_name), (worker, "loader"));
     assert_eq!((&*parse.key, &*parse.name, parse.outcome), ("", "parse", Outcome::Ok));
     assert!(load.started_at <= load.finished_at && load.finished_at <= parse.started_at);
     assert!((load.start - epoch_now()).abs() < CLOCK_TOLERANCE_SECONDS);
     assert_eq!(load.finish, load.finished_at.unix_ns() as f64 / 1e9);
-    assert_eq!(profiler.left_out(), 1);
+    assert_eq!(profiler.omitted(), 1);
     drop(diagnostics::scope(profiler.clone()));
     assert!(profiler.results().is_empty(), "a scope begins with no results");
 }

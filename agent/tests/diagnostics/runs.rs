@@ -69,12 +69,12 @@ fn watched_run(expected: &[(&str, u64)], body: impl FnOnce(&State)) -> State {
     lock(&state).clone().unwrap()
 }
 
-fn counts(expected: u64, running: u64, finished: u64, erred: u64) -> [u64; 4] {
-    [expected, running, finished, erred]
+fn counts(expected: u64, running: u64, finished: u64, failed: u64) -> [u64; 4] {
+    [expected, running, finished, failed]
 }
 
 fn seen(counts: Counts) -> [u64; 4] {
-    [counts.expected, counts.running, counts.finished, counts.erred]
+    [counts.expected, counts.running, counts.finished, counts.failed]
 }
 
 #[test]
@@ -110,7 +110,7 @@ proptest! {
         let _turn = turn();
         let names = ["load", "parse", "save"];
         let expects: Vec<(&str, u64)> = names.iter().map(|name| (*name, expected)).collect();
-        let (mut running, mut started, mut erred) = (Vec::<TaskGuard>::new(), [0; 3], 0);
+        let (mut running, mut started, mut failed) = (Vec::<TaskGuard>::new(), [0; 3], 0);
         let expects = if expected == 0 { &[] } else { &expects[..] };
         let state = watched_run(expects, |state| {
             for (name, start, fail) in steps {
@@ -118,12 +118,12 @@ proptest! {
                     started[name] += 1;
                     running.push(task(names[name]).start());
                 } else if let Some(ended) = (!running.is_empty()).then(|| running.swap_remove(name % running.len())) {
-                    erred += u64::from(fail);
+                    failed += u64::from(fail);
                     if fail { ended.fail("no") } else { drop(ended) }
                 }
                 let (all, now): (u64, u64) = (started.iter().sum(), running.len() as u64);
                 let known = started.iter().map(|started| expected.max(*started)).sum();
-                assert_eq!(seen(state.counts()), counts(known, now, all - now, erred));
+                assert_eq!(seen(state.counts()), counts(known, now, all - now, failed));
             }
         });
         // Without callbacks nobody counts.

@@ -5,7 +5,7 @@ use anyhow::bail;
 use crate::args::{RowFormat, StacksArgs, word};
 use crate::client::{Client, Query};
 use crate::output::{print, say};
-use crate::view::stacks::Stacks;
+use crate::view::stacks::ThreadDump;
 
 pub(crate) fn run(args: &StacksArgs) -> anyhow::Result<()> {
     let client = Client::new(&args.ask.url.url)?;
@@ -15,7 +15,7 @@ pub(crate) fn run(args: &StacksArgs) -> anyhow::Result<()> {
         .with_each("thread", &args.thread)
         .with("threads", word(args.threads));
     let mut body = client.get("stacks", &query)?.body;
-    let stacks: Stacks = client.parse(&body)?;
+    let stacks: ThreadDump = client.parse(&body)?;
     if args.ask.format == RowFormat::Json {
         body.push(b'\n');
         print(&body)?;

@@ -24,7 +24,7 @@ const PAGE_TASKS: u32 = 50_000;
 struct Page {
     range: Bounds,
     total: u64,
-    thinned: u64,
+    aggregated: u64,
     #[serde(default)]
     damaged: Vec<String>,
     /// The newest first.
@@ -90,10 +90,10 @@ fn notes(about: &About) -> Vec<String> {
         let range = Span { from: about.from.clone(), to: about.to.clone() };
         notes.push(format!("no tasks of what was asked for in {range}"));
     }
-    if about.left_out > 0 {
-        notes.push(format!("{} tasks are not in the trace", grouped(about.left_out)));
+    if about.omitted > 0 {
+        notes.push(format!("{} tasks are not in the trace", grouped(about.omitted)));
     }
-    notes.extend(crate::view::tasks::thinned(about.thinned));
+    notes.extend(crate::view::tasks::aggregated(about.aggregated));
     notes.extend(crate::view::damaged(&about.damaged));
     notes
 }
@@ -106,7 +106,7 @@ fn newest(
     let page = ask(None)?;
     let mut about = begin(&page);
     about.tasks = page.tasks.len() as u64;
-    about.left_out = page.total.saturating_sub(about.tasks);
+    about.omitted = page.total.saturating_sub(about.tasks);
     take(page.tasks)?;
     Ok(about)
 }
@@ -116,9 +116,9 @@ fn begin(page: &Page) -> About {
         from: page.range.span.from.clone(),
         to: page.range.span.to.clone(),
         tasks: 0,
-        left_out: 0,
+        omitted: 0,
         // The first answer is about the whole range, of which it leaves rows out, but no counts.
-        thinned: page.thinned,
+        aggregated: page.aggregated,
         damaged: page.damaged.clone(),
     }
 }
@@ -167,7 +167,7 @@ fn all(
     // More started in one nanosecond, or ran at the range's start, than an answer holds. What comes in
     // meanwhile is no reason to say so.
     if is_cut {
-        about.left_out = total.saturating_sub(about.tasks);
+        about.omitted = total.saturating_sub(about.tasks);
     }
     Ok(about)
 }

@@ -4,14 +4,14 @@ use serde::Deserialize;
 
 use super::Finding;
 use crate::client::{Client, ClientError, Query};
-use crate::view::workers::Intake;
+use crate::view::workers::IngestStatus;
 
 /// Longest list of workers in one finding.
 const WORKERS_NAMED_MAX: usize = 5;
 
 #[derive(Deserialize)]
 struct Workers {
-    intake: Option<Intake>,
+    ingest: Option<IngestStatus>,
     workers: Vec<Worker>,
 }
 
@@ -58,7 +58,7 @@ fn fleet(url: &str, fleet: &Workers) -> Vec<Finding> {
         .map(|(worker, epoch)| (worker, epoch.sampler_mode.as_deref().unwrap_or_default()))
         .collect();
     let count = connected.len();
-    let stopped = fleet.intake.as_ref().and_then(Intake::reason);
+    let stopped = fleet.ingest.as_ref().and_then(IngestStatus::reason);
     let mut findings = vec![match stopped {
         None => Finding::ok("collector", format!("answers at {url}")),
         Some(reason) => Finding::bad(
@@ -117,7 +117,7 @@ mod tests {
         check_with(modes, json!({"open": true}), expected);
     }
 
-    fn check_with(modes: &[(&str, bool, &str)], intake: serde_json::Value, expected: Expect) {
+    fn check_with(modes: &[(&str, bool, &str)], ingest: serde_json::Value, expected: Expect) {
         let workers: Vec<_> = modes
             .iter()
             .map(|(worker, connected, mode)| {
@@ -126,7 +126,7 @@ mod tests {
             })
             .collect();
         let workers =
-            serde_json::from_value(json!({ "intake": intake, "workers": workers })).unwrap();
+            serde_json::from_value(json!({ "ingest": ingest, "workers": workers })).unwrap();
         let findings = fleet("http://c:1", &workers);
         expected.assert_eq(&Report { subject: "fleet".into(), findings }.text());
     }
@@ -170,10 +170,10 @@ mod tests {
     #[test]
     fn a_collector_that_takes_nothing_in_says_why() {
         let reason = "the disk is full: 0 B free of 64 MiB, 32 MiB needed in /d";
-        let intake = || json!({"open": false, "reason": reason});
+        let ingest = || json!({"open": false, "reason": reason});
         check_with(
             &[("w-1", false, "off: x")],
-            intake(),
+            ingest(),
             expect![[r#"
                 fleet
                 bad   collector          answers at http://c:1, but takes nothing in: the disk is full: 0 B free of 64 MiB, 32 MiB needed in /d
@@ -184,7 +184,7 @@ mod tests {
         );
         check_with(
             &[("w-1", true, "full")],
-            intake(),
+            ingest(),
             expect![[r#"
                 fleet
                 bad   collector          answers at http://c:1, but takes nothing in: the disk is full: 0 B free of 64 MiB, 32 MiB needed in /d

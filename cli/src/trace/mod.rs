@@ -32,9 +32,9 @@ pub(crate) struct About {
     pub(crate) to: String,
     pub(crate) tasks: u64,
     /// Tasks that have rows, but too many for an answer.
-    pub(crate) left_out: u64,
+    pub(crate) omitted: u64,
     /// Tasks of which there are no rows.
-    pub(crate) thinned: u64,
+    pub(crate) aggregated: u64,
     /// Names of files that are missing from the answer.
     pub(crate) damaged: Vec<String>,
 }

@@ -34,7 +34,7 @@ fn phase(name: &str, start_ns: i64, duration_ns: u64, count: u32) -> Phase {
 
 fn about(tasks: u64) -> About {
     let (from, to) = ("2026-01-31T12:00:00Z".to_owned(), "2026-01-31T12:05:00Z".to_owned());
-    About { from, to, tasks, left_out: 0, thinned: 0, damaged: Vec::new() }
+    About { from, to, tasks, omitted: 0, aggregated: 0, damaged: Vec::new() }
 }
 
 fn trace_of(tasks: &[Task]) -> String {
@@ -63,7 +63,7 @@ fn a_trace_has_tracks_tasks_phases_and_what_lies_beside() {
     (parent.attempt, parent.result_bytes) = (Some(2), Some(1_024));
     let mut child = task(8, 12, (NOON_NS + 1_001, 9_999));
     child.parent = Some(7);
-    (child.name, child.outcome) = ("\"},\u{1b}größe".to_owned(), "erred".to_owned());
+    (child.name, child.outcome) = ("\"},\u{1b}größe".to_owned(), "failed".to_owned());
     child.cause = "no\nroom".to_owned();
     let stranger = task(9, 12, (NOON_NS + 2_000, 500));
     expect![[r#"
@@ -77,12 +77,12 @@ fn a_trace_has_tracks_tasks_phases_and_what_lies_beside() {
         {"ph":"b","cat":"async","id":"0x1","name":"queue","pid":1,"tid":2,"ts":43199999998.000,"args":{"task":7,"key":"load-7"}},
         {"ph":"e","cat":"async","id":"0x1","name":"queue","pid":1,"tid":2,"ts":43200000000.001,"args":{}},
         {"ph":"X","cat":"phase","name":"transfer","pid":1,"tid":2,"ts":43200000000.001,"dur":50.000,"args":{}},
-        {"ph":"X","cat":"task","name":"\"},\u001bgröße","pid":1,"tid":2,"ts":43200000001.001,"dur":9.999,"args":{"id":8,"key":"load-8","outcome":"erred","cause":"no\nroom","thread_id":12,"parent":7}},
+        {"ph":"X","cat":"task","name":"\"},\u001bgröße","pid":1,"tid":2,"ts":43200000001.001,"dur":9.999,"args":{"id":8,"key":"load-8","outcome":"failed","cause":"no\nroom","thread_id":12,"parent":7}},
         {"ph":"M","name":"thread_name","pid":1,"tid":5,"args":{"name":"pool-3 (2)"}},
         {"ph":"M","name":"thread_sort_index","pid":1,"tid":5,"args":{"sort_index":1}},
         {"ph":"X","cat":"task","name":"load","pid":1,"tid":5,"ts":43200000002.000,"dur":0.500,"args":{"id":9,"key":"load-9","outcome":"ok","thread_id":12}},
         {"ph":"X","cat":"phase","name":"serialize","pid":1,"tid":2,"ts":43200000095.001,"dur":5.000,"args":{}}
-        ],"otherData":{"tool":"emberline 0.1.0","ts_from_unix_ns":1769817600000000000,"from":"2026-01-31T12:00:00Z","to":"2026-01-31T12:05:00Z","tasks":3,"left_out":0,"thinned":0,"damaged":[]}}
+        ],"otherData":{"tool":"emberline 0.1.0","ts_from_unix_ns":1769817600000000000,"from":"2026-01-31T12:00:00Z","to":"2026-01-31T12:05:00Z","tasks":3,"omitted":0,"aggregated":0,"damaged":[]}}
     "#]]
     .assert_eq(&trace_of(&[stranger, child, parent]));
 }

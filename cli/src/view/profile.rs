@@ -46,7 +46,7 @@ impl Sampling {
             ticks: answer.header("x-emberline-ticks").map(|made| Ticks {
                 made,
                 expected: count("x-emberline-ticks-expected"),
-                saved: count("x-emberline-ticks-saved"),
+                saved: count("x-emberline-ticks-throttled"),
             }),
             sampled_ns: count("x-emberline-sampled-ns"),
             data: span("x-emberline-data"),

@@ -27,7 +27,7 @@ struct Tasks {
     expected: Option<u64>,
     done: u64,
     running: u64,
-    erred: u64,
+    failed: u64,
     lost: u64,
     cancelled: u64,
     rate_per_s: Option<f64>,
@@ -39,7 +39,7 @@ impl Tasks {
     /// However they ended.
     fn ended(&self) -> u64 {
         self.done
-            .saturating_add(self.erred)
+            .saturating_add(self.failed)
             .saturating_add(self.lost)
             .saturating_add(self.cancelled)
     }
@@ -68,7 +68,7 @@ impl Tasks {
 
     /// What else there is to say.
     fn rest(&self) -> String {
-        let counts = [(self.running, "running"), (self.erred, "erred"), (self.lost, "lost")];
+        let counts = [(self.running, "running"), (self.failed, "failed"), (self.lost, "lost")];
         let counts = counts.into_iter().filter(|(count, _)| *count > 0);
         let mut parts: Vec<String> =
             counts.map(|(count, what)| format!("{} {what}", grouped(count))).collect();
@@ -132,9 +132,9 @@ impl Progress {
         }
     }
 
-    /// Tasks that erred or were lost.
+    /// Tasks that failed or were lost.
     pub(crate) fn failed(&self) -> u64 {
-        self.names.iter().map(|tasks| tasks.erred.saturating_add(tasks.lost)).sum()
+        self.names.iter().map(|tasks| tasks.failed.saturating_add(tasks.lost)).sum()
     }
 
     /// As the collector says it.
@@ -145,7 +145,7 @@ impl Progress {
 
 impl Answered for Progress {
     fn notes(&self) -> Vec<String> {
-        let none = "no tasks yet; workers say what they expect by `emberline_agent::expect`";
+        let none = "no tasks yet; workers say what they expect by `emberline_agent::expect_tasks`";
         self.names.is_empty().then(|| none.to_owned()).into_iter().collect()
     }
 
@@ -172,7 +172,7 @@ impl Answered for Progress {
                 grouped(tasks.done),
                 tasks.expected.map_or_else(missing, share),
                 grouped(tasks.running),
-                grouped(tasks.erred),
+                grouped(tasks.failed),
                 grouped(tasks.lost),
                 grouped(tasks.cancelled),
                 tasks.rate_per_s.map_or_else(missing, |rate| format!("{rate:.1}")),
@@ -191,9 +191,9 @@ mod tests {
 
     use super::*;
 
-    fn tasks(name: &str, expected: Option<u64>, [done, running, erred]: [u64; 3]) -> Value {
+    fn tasks(name: &str, expected: Option<u64>, [done, running, failed]: [u64; 3]) -> Value {
         json!({"name": name, "expected": expected, "done": done, "running": running,
-            "erred": erred, "lost": 0, "cancelled": 0, "rate_per_s": 2.5,
+            "failed": failed, "lost": 0, "cancelled": 0, "rate_per_s": 2.5,
             "remaining_ns": expected.map(|_| 4_000_000_000_u64), "state": "running"})
     }
 

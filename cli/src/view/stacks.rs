@@ -14,7 +14,7 @@ const OLD_NS: u64 = 1_000_000_000;
 
 /// The workers that were asked.
 #[derive(Deserialize, Debug)]
-pub(crate) struct Stacks {
+pub(crate) struct ThreadDump {
     workers: Vec<Worker>,
 }
 
@@ -22,7 +22,7 @@ pub(crate) struct Stacks {
 struct Worker {
     worker: String,
     reason: Option<String>,
-    left_out: u64,
+    omitted: u64,
     groups: Vec<Group>,
 }
 
@@ -46,11 +46,11 @@ struct Frame {
 struct Thread {
     id: u32,
     name: String,
-    there_ns: u64,
-    seen_ago_ns: u64,
+    blocked_ns: u64,
+    age_ns: u64,
 }
 
-impl Stacks {
+impl ThreadDump {
     /// How many workers were asked.
     pub(crate) fn count(&self) -> usize {
         self.workers.len()
@@ -74,8 +74,8 @@ impl Stacks {
             } else if worker.groups.is_empty() {
                 notes.push(format!("{name}: no such thread"));
             }
-            if worker.left_out > 0 {
-                notes.push(format!("{name}: {} more threads are left out", worker.left_out));
+            if worker.omitted > 0 {
+                notes.push(format!("{name}: {} more threads are left out", worker.omitted));
             }
         }
         notes
@@ -135,7 +135,7 @@ impl Group {
         if let Some(state) = &self.state {
             let _ = write!(what, ", {}", printable(state));
         }
-        let times = || threads.iter().map(|thread| thread.there_ns);
+        let times = || threads.iter().map(|thread| thread.blocked_ns);
         let (least, most) = (times().min().unwrap_or(0), times().max().unwrap_or(0));
         let (least, most) = ((least > 0).then(|| duration(least)), duration(most));
         let _ = match least {
@@ -143,7 +143,7 @@ impl Group {
             Some(least) if least == most => write!(what, " for {least}"),
             Some(least) => write!(what, " for {least} to {most}"),
         };
-        let ago_ns = threads.iter().map(|thread| thread.seen_ago_ns).max().unwrap_or(0);
+        let ago_ns = threads.iter().map(|thread| thread.age_ns).max().unwrap_or(0);
         if ago_ns > OLD_NS {
             let _ = write!(what, ", seen {} ago", duration(ago_ns));
         }
@@ -164,7 +164,7 @@ impl Frame {
         let parts: Vec<&str> = self.file.split('/').collect();
         let file = match parts.len().checked_sub(PATH_PARTS) {
             None | Some(0) => self.file.clone(),
-            Some(left_out) => format!("…/{}", parts[left_out..].join("/")),
+            Some(omitted) => format!("…/{}", parts[omitted..].join("/")),
         };
         format!("{}:{}", printable(&file), self.line)
     }
@@ -184,12 +184,12 @@ mod tests {
 
     use super::*;
 
-    fn stacks() -> Stacks {
+    fn stacks() -> ThreadDump {
         let frame = |name: &str, file: &str| json!({"name": name, "file": file, "line": 3});
-        let thread = |id: u32, name: &str, there_ns: u64, seen_ago_ns: u64| json!({"id": id, "name": name, "there_ns": there_ns, "seen_ago_ns": seen_ago_ns});
+        let thread = |id: u32, name: &str, blocked_ns: u64, age_ns: u64| json!({"id": id, "name": name, "blocked_ns": blocked_ns, "age_ns": age_ns});
         let pool = (20..29).map(|id| thread(id, "pool\u{1b}", 2_000_000_000 + u64::from(id), 5));
         serde_json::from_value(json!({"now": "", "workers": [
-            {"worker": "w-1", "answered": true, "reason": null, "left_out": 0, "groups": [
+            {"worker": "w-1", "answered": true, "reason": null, "omitted": 0, "groups": [
                 {"kind": "task", "task": "load", "state": "cpu", "threads": [thread(7, "main", 0, 9)],
                     "stack": [frame("parse", "/a/b/c/d/x.rs"), frame("start", "src/main.rs"),
                         frame("libc.so+0x10", "")]},
@@ -200,9 +200,9 @@ mod tests {
                 {"kind": "not_seen", "task": null, "state": null, "stack": [],
                     "threads": [thread(30, "young", 0, 0)]},
             ]},
-            {"worker": "w-2", "answered": false, "reason": "sampling is off", "left_out": 0,
+            {"worker": "w-2", "answered": false, "reason": "sampling is off", "omitted": 0,
                 "groups": []},
-            {"worker": "w-3", "answered": true, "reason": null, "left_out": 4, "groups": []},
+            {"worker": "w-3", "answered": true, "reason": null, "omitted": 4, "groups": []},
         ]}))
         .unwrap()
     }
@@ -253,7 +253,7 @@ mod tests {
             w-3: no such thread
             w-3: 4 more threads are left out"#]],
         );
-        let none = Stacks { workers: Vec::new() };
+        let none = ThreadDump { workers: Vec::new() };
         assert_eq!(
             (none.notes(), none.text(true)),
             (vec!["no agent is connected".into()], "".into())

@@ -14,7 +14,7 @@ use crate::grid::Grid;
 pub(crate) struct Tasks {
     range: Span,
     total: u64,
-    thinned: u64,
+    aggregated: u64,
     #[serde(default)]
     damaged: Vec<String>,
     tasks: Vec<Task>,
@@ -83,7 +83,7 @@ impl Tasks {
                 grouped(self.total)
             ));
         }
-        notes.extend(thinned(self.thinned));
+        notes.extend(aggregated(self.aggregated));
         notes.extend(damaged(&self.damaged));
         notes
     }
@@ -93,7 +93,7 @@ impl Tasks {
 #[derive(Deserialize, Debug)]
 pub(crate) struct Summary {
     range: Option<Span>,
-    thinned: u64,
+    aggregated: u64,
     #[serde(default)]
     damaged: Vec<String>,
     names: Vec<Name>,
@@ -140,7 +140,7 @@ impl Summary {
         });
         for name in names {
             let mut row = vec![name.name.clone()];
-            let ended = ["ok", "erred", "cancelled", "panicked", "lost"];
+            let ended = ["ok", "failed", "cancelled", "panicked", "lost"];
             let counts = ended.map(|outcome| name.outcomes.get(outcome).copied().unwrap_or(0));
             row.extend(counts.into_iter().chain([name.running]).map(grouped));
             let times: [fn(&Spread) -> u64; 5] = [
@@ -165,13 +165,13 @@ impl Summary {
             Some(range) => format!("tasks that ended in {range}, and those that run"),
             None => "all tasks that the collector holds".to_owned(),
         }];
-        notes.extend(thinned(self.thinned));
+        notes.extend(aggregated(self.aggregated));
         notes.extend(damaged(&self.damaged));
         notes
     }
 }
 
-pub(crate) fn thinned(rows: u64) -> Option<String> {
+pub(crate) fn aggregated(rows: u64) -> Option<String> {
     (rows > 0).then(|| {
         format!(
             "{} tasks have no row: there were too many at once, and they are in sums only",
@@ -198,14 +198,14 @@ mod tests {
         let tasks: Tasks = serde_json::from_value(json!({
             "range": {"from": "2026-01-31T12:00:00Z", "to": "2026-01-31T12:05:00Z",
                 "from_ns": 0, "to_ns": 1},
-            "total": 12_345, "truncated": true, "thinned": 0,
-            "tasks": [task("load", "", "running"), task("a\u{202e}b", "disk \u{1b}[1mfull", "erred")]
+            "total": 12_345, "truncated": true, "aggregated": 0,
+            "tasks": [task("load", "", "running"), task("a\u{202e}b", "disk \u{1b}[1mfull", "failed")]
         }))
         .unwrap();
         expect![[r#"
             START (UTC)              DURATION  OUTCOME  WORKER    THREAD  NAME        KEY  CAUSE
             2026-01-31 12:00:00.123   1.24 ms  running  worker-0  pool-1  load        k-7
-            2026-01-31 12:00:00.123   1.24 ms  erred    worker-0  pool-1  a\u{202e}b  k-7  disk \u{1b}[1mfull
+            2026-01-31 12:00:00.123   1.24 ms  failed    worker-0  pool-1  a\u{202e}b  k-7  disk \u{1b}[1mfull
         "#]]
         .assert_eq(&tasks.table());
         assert_eq!(
@@ -217,11 +217,11 @@ mod tests {
     #[test]
     fn sums_are_ordered_by_time() {
         let summary: Summary = serde_json::from_value(json!({
-            "range": null, "thinned": 5, "damaged": ["tables/tasks/1.parquet"],
+            "range": null, "aggregated": 5, "damaged": ["tables/tasks/1.parquet"],
             "names": [
                 {"name": "a", "running": 1, "outcomes": {}, "durations": null},
                 {"name": "b", "running": 0,
-                 "outcomes": {"ok": 1_000, "erred": 2, "cancelled": 0, "panicked": 0, "lost": 1},
+                 "outcomes": {"ok": 1_000, "failed": 2, "cancelled": 0, "panicked": 0, "lost": 1},
                  "durations": {"count": 1_002, "min_ns": 1, "p50_ns": 1_000, "p90_ns": 2_000,
                      "p99_ns": 3_000, "max_ns": 4_000, "mean_ns": 1, "total_ns": 5_000_000}}
             ]

@@ -36,7 +36,7 @@ struct Type {
 #[derive(Deserialize, Debug)]
 struct Sum {
     count: u64,
-    erred: u64,
+    failed: u64,
     bytes: u64,
     compressed_bytes: u64,
     bandwidth: Option<Bandwidth>,
@@ -64,7 +64,7 @@ const SUM_TITLES: [(&str, crate::grid::Align); 8] = [
 
 impl Sum {
     fn cells(&self) -> impl Iterator<Item = String> {
-        let counts = [grouped(self.count), grouped(self.erred)];
+        let counts = [grouped(self.count), grouped(self.failed)];
         let sizes = [self.bytes, self.compressed_bytes].map(bytes);
         let speed = |of: fn(&Bandwidth) -> f64| {
             self.bandwidth.as_ref().map_or("-".to_owned(), |known| bytes(of(known) as u64))
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn links_and_types_are_summed() {
         let sum = json!({"worker": "w-1", "peer": "w-2", "direction": "incoming", "count": 1_200,
-            "type_name": "", "erred": 1, "bytes": 5_000_000, "compressed_bytes": 2_500_000,
+            "type_name": "", "failed": 1, "bytes": 5_000_000, "compressed_bytes": 2_500_000,
             "duration_ns": 10, "bandwidth": {"mean": 1e6, "p50": 2e6, "p90": 3e6, "p99": 4e6},
             "durations": null});
         let sums: Sums = serde_json::from_value(json!({
@@ -223,12 +223,12 @@ mod tests {
                 "peer": "w-2", "keys": ["x-1", "x-2"], "more_keys": 5, "type_name": "Matrix",
                 "bytes": 800, "compressed_bytes": null, "start": "2026-01-31T12:00:00.5Z",
                 "duration_ns": 1_000_000, "bandwidth": 800_000.0, "task_id": null, "thread_id": 3,
-                "outcome": "erred", "cause": "broken \u{1b}pipe"}]
+                "outcome": "failed", "cause": "broken \u{1b}pipe"}]
         }))
         .unwrap();
         expect![[r#"
             START (UTC)              DURATION  WORKER  DIRECTION  PEER  BYTES  SPEED/s  OUTCOME  TYPE    KEYS                CAUSE
-            2026-01-31 12:00:00.500   1.00 ms  w-1     outgoing   w-2   800 B   800 kB  erred    Matrix  x-1 x-2 and 5 more  broken \u{1b}pipe
+            2026-01-31 12:00:00.500   1.00 ms  w-1     outgoing   w-2   800 B   800 kB  failed    Matrix  x-1 x-2 and 5 more  broken \u{1b}pipe
         "#]]
         .assert_eq(&transfers.text());
         let notes = ["the latest 1 of 7 transfers; --limit shows more, without --rows all in sum"];

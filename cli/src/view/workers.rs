@@ -15,19 +15,19 @@ use crate::grid::Grid;
 #[derive(Deserialize, Debug)]
 pub(crate) struct Workers {
     now: String,
-    intake: Option<Intake>,
+    ingest: Option<IngestStatus>,
     workers: Vec<Worker>,
 }
 
 /// Whether the collector takes anything in.
 #[derive(Deserialize, Debug)]
-pub(crate) struct Intake {
+pub(crate) struct IngestStatus {
     open: bool,
     reason: Option<String>,
     since: Option<String>,
 }
 
-impl Intake {
+impl IngestStatus {
     /// Why it does not, if so.
     pub(crate) fn reason(&self) -> Option<&str> {
         (!self.open).then_some(self.reason.as_deref().unwrap_or("it does not say why"))
@@ -66,7 +66,7 @@ struct Epoch {
     ticks: u64,
     ticks_expected: u64,
     #[serde(default)]
-    ticks_saved: u64,
+    ticks_throttled: u64,
     account: Account,
     running_tasks: u64,
 }
@@ -80,19 +80,19 @@ struct Clock {
 #[derive(Deserialize, Debug)]
 struct Account {
     lost_refused_ns: u64,
-    lost_forgotten_ns: u64,
+    lost_by_collector_ns: u64,
     lost_queue_ns: u64,
     lost_tasks: u64,
-    lost_records: u64,
-    thinned_tasks: u64,
+    lost_telemetry: u64,
+    aggregated_tasks: u64,
 }
 
 impl Account {
     /// Thread time that was lost; rows of tasks and other records if any were.
     fn lost(&self) -> String {
-        let lost_ns = [self.lost_refused_ns, self.lost_forgotten_ns, self.lost_queue_ns];
+        let lost_ns = [self.lost_refused_ns, self.lost_by_collector_ns, self.lost_queue_ns];
         let mut lost = duration(lost_ns.into_iter().fold(0, u64::saturating_add));
-        for (count, what) in [(self.lost_tasks, "task"), (self.lost_records, "record")] {
+        for (count, what) in [(self.lost_tasks, "task"), (self.lost_telemetry, "record")] {
             match count {
                 0 => {}
                 1 => lost += &format!(", 1 {what}"),
@@ -131,16 +131,17 @@ impl Workers {
     /// That nothing is taken in; what the columns mean, or that there is no row; and how many tasks came without rows.
     pub(crate) fn notes(&self) -> Vec<String> {
         let mut notes: Vec<String> =
-            self.intake.iter().filter_map(|intake| intake.note(&self.now)).collect();
+            self.ingest.iter().filter_map(|ingest| ingest.note(&self.now)).collect();
         if self.workers.is_empty() {
             notes.push("no worker has reported yet".to_owned());
             return notes;
         }
         let epochs = self.workers.iter().flat_map(|worker| &worker.epochs);
-        let thinned = epochs.map(|epoch| epoch.account.thinned_tasks).fold(0, u64::saturating_add);
+        let aggregated =
+            epochs.map(|epoch| epoch.account.aggregated_tasks).fold(0, u64::saturating_add);
         notes.push(COLUMNS.to_owned());
-        if thinned > 0 {
-            let many = grouped(thinned);
+        if aggregated > 0 {
+            let many = grouped(aggregated);
             notes.push(format!(
                 "{many} tasks were more than their worker sends rows of, and are in sums only"
             ));
@@ -158,7 +159,7 @@ impl Epoch {
     /// The share of the ticks that were made, and of those left out on purpose if any were.
     fn ticks(&self) -> String {
         let share = |part| format!("{:.1} %", percent(part, self.ticks_expected));
-        match (self.ticks_expected, self.ticks_saved) {
+        match (self.ticks_expected, self.ticks_throttled) {
             (0, _) => "-".to_owned(),
             (_, 0) => share(self.ticks),
             (_, saved) => format!("{}, {} saved", share(self.ticks), share(saved)),
@@ -212,16 +213,16 @@ mod tests {
     #[test]
     fn each_life_has_a_row() {
         let epoch = |state: &str, clock: serde_json::Value, lost_tasks: u64| {
-            let lost_records = lost_tasks / 7;
+            let lost_telemetry = lost_tasks / 7;
             json!({"epoch": "0a", "labels": {"role": "qr", "x": "\u{1b}]0;"}, "host": "h", "pid": 17,
                 "agent_version": "0.1.0", "interval_ns": 10_000_000,
                 "sampler_mode": (state != "gone").then_some("signals"),
                 "enabled": state != "gone", "state": state, "connected": true,
                 "last_seen": "2026-01-31T12:00:00Z", "clock": clock, "ticks": 997,
-                "ticks_expected": 1_000, "ticks_saved": lost_tasks / 7 * 2, "running_tasks": 3,
+                "ticks_expected": 1_000, "ticks_throttled": lost_tasks / 7 * 2, "running_tasks": 3,
                 "account": {"accepted_ns": 9, "stored_ns": 9, "lost_refused_ns": 0,
-                    "lost_forgotten_ns": 2_000_000, "lost_queue_ns": 0, "lost_tasks": lost_tasks,
-                    "lost_records": lost_records, "thinned_tasks": lost_tasks * 1_000}})
+                    "lost_by_collector_ns": 2_000_000, "lost_queue_ns": 0, "lost_tasks": lost_tasks,
+                    "lost_telemetry": lost_telemetry, "aggregated_tasks": lost_tasks * 1_000}})
         };
         let workers: Workers = serde_json::from_value(json!({
             "now": "2026-01-31T12:00:00.5Z", "now_ns": 1,
@@ -239,15 +240,16 @@ mod tests {
         "#]]
         .assert_eq(&workers.table());
         let notes = workers.notes();
-        let thinned = "7,000 tasks were more than their worker sends rows of, and are in sums only";
-        assert_eq!(notes[1..], [thinned]);
+        let aggregated =
+            "7,000 tasks were more than their worker sends rows of, and are in sums only";
+        assert_eq!(notes[1..], [aggregated]);
     }
 
     #[test]
     fn that_nothing_is_taken_in_is_said_first() {
-        let check = |intake: serde_json::Value, expected: &[&str]| {
+        let check = |ingest: serde_json::Value, expected: &[&str]| {
             let now = "2026-01-31T12:00:12Z";
-            let workers = json!({"now": now, "intake": intake, "workers": []});
+            let workers = json!({"now": now, "ingest": ingest, "workers": []});
             let workers: Workers = serde_json::from_value(workers).unwrap();
             assert_eq!(workers.notes(), expected);
         };

@@ -152,7 +152,7 @@ pub struct Ledger {
     arrivals: u64,
     running_max: usize,
     running_of_max: usize,
-    thinned: u64,
+    aggregated: u64,
 }
 
 /// What a sealing writes: the tables' new rows, and the whole of `running`.
@@ -193,7 +193,7 @@ impl Ledger {
             arrivals: 0,
             running_max,
             running_of_max: WORKER_ROWS_MAX,
-            thinned: 0,
+            aggregated: 0,
         }
     }
 
@@ -243,7 +243,7 @@ impl Ledger {
         match row.record.stop {
             Some(stop) => self.insert_ended(key, row, stop),
             // Its end is told whole, so only its running is not seen.
-            None if !self.has_room(&key) => self.thinned += 1,
+            None if !self.has_room(&key) => self.aggregated += 1,
             None => {
                 if self.open_bytes + row.said_bytes() > OPEN_BYTES_MAX {
                     row.record.detail = None;
@@ -312,7 +312,7 @@ impl Ledger {
             open: open.filter(|row| overlaps(row, range)).cloned().collect(),
             chunks: chunks.map(|(_, chunk)| chunk.clone()).collect(),
             sums: self.sums.of(range),
-            thinned: self.thinned,
+            aggregated: self.aggregated,
         }
     }
 
@@ -408,8 +408,8 @@ impl Ledger {
 
     /// Running rows that there was no room for.
     #[must_use]
-    pub fn thinned(&self) -> u64 {
-        self.thinned
+    pub fn aggregated(&self) -> u64 {
+        self.aggregated
     }
 
     /// Remembers what is sealed as lost from now on, as far as there is room.

@@ -64,13 +64,13 @@ pub(crate) struct Snapshot {
     pub(super) chunks: Vec<Arc<Chunk>>,
     /// Tasks of which there is no row.
     pub(crate) sums: Vec<Arc<TaskTotals>>,
-    pub(super) thinned: u64,
+    pub(super) aggregated: u64,
 }
 
 impl Snapshot {
     /// Running rows that there was no room for, over the ledger's whole life.
-    pub(crate) fn thinned(&self) -> u64 {
-        self.thinned
+    pub(crate) fn aggregated(&self) -> u64 {
+        self.aggregated
     }
 
     /// The rows that are in no table; among them all that overlap the range that was asked for.

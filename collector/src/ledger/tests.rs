@@ -79,7 +79,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 struct Model {
     rows: Vec<TaskRow>,
     settled: Vec<TaskRow>,
-    thinned: u64,
+    aggregated: u64,
 }
 
 impl Model {
@@ -90,7 +90,7 @@ impl Model {
                 self.rows.retain(|other| other.key() != row.key());
                 let running = self.rows.iter().filter(|row| row.record.stop.is_none()).count();
                 match row.record.stop.is_none() && running >= running_max {
-                    true => self.thinned += 1,
+                    true => self.aggregated += 1,
                     false => self.rows.push(row.clone()),
                 }
             }
@@ -207,7 +207,7 @@ proptest! {
         prop_assert_eq!(&rows[..], &expected[..expected.len().min(limit)]);
         let held = model.all().count() - sealed.tables.len();
         prop_assert_eq!(sealed.ledger.row_count(), held);
-        prop_assert_eq!(sealed.ledger.thinned(), model.thinned);
+        prop_assert_eq!(sealed.ledger.aggregated(), model.aggregated);
     }
 
     /// Rows for tables, summed by name and outcome, are the totals of the tasks themselves, whether
@@ -246,7 +246,7 @@ proptest! {
         each(&rows.sums, &mut |total, outcome, _, value| total.add_to_total(outcome, value));
         each(&rows.phases, &mut |total, outcome, node, value| match (outcome, node) {
             (Outcome::Lost, _) => {}
-            (_, 0) => total.thinned += value,
+            (_, 0) => total.aggregated += value,
             _ => total.phases.by_name.entry(name(node)).or_default().add(value, 0),
         });
         each(&rows.phase_sums, &mut |total, outcome, node, value| match (outcome, node) {
@@ -264,7 +264,7 @@ proptest! {
         for row in model.all().filter(|row| row.record.stop.is_some()) {
             let total = expected.entry(node_of(&row.record.name).0).or_default();
             total.count(row);
-            total.thinned += u64::from(is_sum(row));
+            total.aggregated += u64::from(is_sum(row));
         }
         prop_assert_eq!(&found, &expected);
         let stops = model.all().filter_map(|row| row.record.stop);
@@ -359,8 +359,8 @@ fn a_lost_task_is_corrected_by_its_true_end() {
     ledger.run_again(&worker(0), Epoch(7));
     assert_eq!(lost(&ledger), (Outcome::Running, None));
     assert_eq!(ledger.end_as_lost(&worker(0), Epoch(7), time(9)), 1);
-    ledger.upsert(row(who, "load", (5, Some(6)), Outcome::Erred));
-    assert_eq!(lost(&ledger), (Outcome::Erred, Some(time(6))));
+    ledger.upsert(row(who, "load", (5, Some(6)), Outcome::Failed));
+    assert_eq!(lost(&ledger), (Outcome::Failed, Some(time(6))));
     assert_eq!(ledger.row_count(), 1);
 }
 
@@ -388,7 +388,7 @@ fn a_reader_keeps_what_it_took() {
     let before = ledger.snapshot(TimeRange::ALL);
     ledger.upsert(row((0, 0, 2), "load", (1, Some(2)), Outcome::Ok));
     let between = ledger.snapshot(TimeRange::ALL);
-    ledger.upsert(row((0, 0, 1), "load", (1, Some(2)), Outcome::Erred));
+    ledger.upsert(row((0, 0, 1), "load", (1, Some(2)), Outcome::Failed));
     let outcomes = |snapshot: &Snapshot| {
         let mut rows: Vec<_> =
             snapshot.rows().map(|row| (row.record.id, row.record.outcome)).collect();
@@ -397,7 +397,7 @@ fn a_reader_keeps_what_it_took() {
     };
     assert_eq!(outcomes(&before), [Outcome::Ok]);
     assert_eq!(outcomes(&between), [Outcome::Ok, Outcome::Ok]);
-    assert_eq!(outcomes(&ledger.snapshot(TimeRange::ALL)), [Outcome::Erred, Outcome::Ok]);
+    assert_eq!(outcomes(&ledger.snapshot(TimeRange::ALL)), [Outcome::Failed, Outcome::Ok]);
 }
 
 #[test]
@@ -406,7 +406,7 @@ fn no_worker_takes_the_room_of_the_others() {
     ledger.running_of_max = 2;
     let start = |ledger: &mut Ledger, who| {
         ledger.upsert(row(who, "load", (5, None), Outcome::Running));
-        (ledger.running_count(&worker(who.0), Epoch(who.1)), ledger.thinned())
+        (ledger.running_count(&worker(who.0), Epoch(who.1)), ledger.aggregated())
     };
     assert_eq!(start(&mut ledger, (0, 7, 1)), (1, 0));
     assert_eq!(start(&mut ledger, (0, 7, 2)), (2, 0));

@@ -37,7 +37,7 @@ pub struct NameTotal {
     /// What those did beside executing.
     pub phases: PhaseTotals,
     /// Tasks of which there is no row.
-    pub thinned: u64,
+    pub aggregated: u64,
 }
 
 impl NameTotal {
@@ -63,7 +63,7 @@ impl NameTotal {
         self.count_in_buckets(totals.outcome, totals.buckets.iter().copied());
         self.add_to_total(totals.outcome, totals.duration_ns);
         self.phases.count(&totals.phases, OF_SEVERAL);
-        self.thinned = self.thinned.saturating_add(totals.count());
+        self.aggregated = self.aggregated.saturating_add(totals.count());
     }
 
     /// Counts what another total has counted.
@@ -73,7 +73,7 @@ impl NameTotal {
         }
         self.durations.absorb(other.durations);
         self.phases.absorb(other.phases);
-        self.thinned = self.thinned.saturating_add(other.thinned);
+        self.aggregated = self.aggregated.saturating_add(other.aggregated);
     }
 
     /// Counts ended tasks, by bucket as they stand in `durations_*`.

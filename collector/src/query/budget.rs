@@ -100,7 +100,7 @@ struct Sums {
     numbers: FxHashMap<WorkerId, u32>,
     times: FxHashMap<(u32, u32, u8), u64>,
     sampled: FxHashMap<u32, u64>,
-    left_out: bool,
+    omitted: bool,
 }
 
 impl Sums {
@@ -117,7 +117,7 @@ impl Sums {
         match self.times.get_mut(&(worker, node, state)) {
             Some(sum) => *sum = sum.saturating_add(nanoseconds),
             None if has_room => drop(self.times.insert((worker, node, state), nanoseconds)),
-            None => self.left_out = true,
+            None => self.omitted = true,
         }
     }
 
@@ -151,7 +151,7 @@ impl Collector {
             }
         }
         add_stored(&mut stored, filter, &mut sums)?;
-        if sums.left_out {
+        if sums.omitted {
             return Err(QueryError::Groups { limit: BUDGET_SUMS_MAX });
         }
         Ok(BudgetAnswer {

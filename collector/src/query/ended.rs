@@ -52,7 +52,7 @@ impl Collector {
         let StoredTotal { mut total, phases } = sum;
         for (node, phase) in phases {
             if node == top.node.0 {
-                total.thinned = phase.count;
+                total.aggregated = phase.count;
                 total.phases.inside_ns = phase.duration_ns;
             } else {
                 let name = read(&self.tree).name(NodeId(node));

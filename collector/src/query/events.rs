@@ -54,7 +54,7 @@ impl EventFilter {
             }
             Subject::Worker(facts) => (None, Some(&*facts.worker.0), None),
             Subject::Run(row) => (None, row.worker.as_ref().map(|worker| &*worker.0), None),
-            Subject::Damage { .. } | Subject::Intake(_) => (None, None, None),
+            Subject::Damage { .. } | Subject::IngestStatus(_) => (None, None, None),
         };
         let among = |kept: &[String], text: Option<&str>| {
             kept.is_empty() || text.is_some_and(|text| kept.iter().any(|name| name == text))
@@ -77,7 +77,7 @@ impl EventFilter {
             Subject::Worker(facts) => self.labels.keeps(&facts.labels),
             Subject::Task(row) => keeps(&row.worker, row.epoch),
             Subject::Run(row) => row.worker.as_ref().is_some_and(|worker| keeps(worker, row.epoch)),
-            Subject::Damage { .. } | Subject::Intake(_) => false,
+            Subject::Damage { .. } | Subject::IngestStatus(_) => false,
         }
     }
 }

@@ -82,7 +82,7 @@ struct GroupedSums {
     numbers: FxHashMap<String, u32>,
     sums: FxHashMap<(u32, u32, u8), u64>,
     /// Rows that there was no room for.
-    left_out: bool,
+    omitted: bool,
 }
 
 impl GroupedSums {
@@ -99,7 +99,7 @@ impl GroupedSums {
         match self.sums.get_mut(&(group, node, state)) {
             Some(sum) => *sum = sum.saturating_add(nanoseconds),
             None if has_room => drop(self.sums.insert((group, node, state), nanoseconds)),
-            None => self.left_out = true,
+            None => self.omitted = true,
         }
     }
 
@@ -178,7 +178,7 @@ impl Collector {
                 });
             },
         )?;
-        if sums.left_out {
+        if sums.omitted {
             let limit = GROUPED_SUMS_MAX;
             return Err(QueryError::Groups { limit });
         }

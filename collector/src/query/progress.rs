@@ -75,8 +75,8 @@ impl ProgressRow {
     }
 
     /// How many ended in a failure.
-    pub(crate) fn erred(&self) -> u64 {
-        self.outcomes.get(Outcome::Erred).saturating_add(self.outcomes.get(Outcome::Panicked))
+    pub(crate) fn failed(&self) -> u64 {
+        self.outcomes.get(Outcome::Failed).saturating_add(self.outcomes.get(Outcome::Panicked))
     }
 
     /// Ends a second; `None` before the first.
@@ -106,8 +106,8 @@ impl ProgressRow {
             Some(expected) => self.ended() >= expected,
             None => self.running == 0,
         };
-        match (self.erred(), is_done) {
-            (1.., _) => "erred",
+        match (self.failed(), is_done) {
+            (1.., _) => "failed",
             (0, true) => "done",
             (0, false) => "running",
         }

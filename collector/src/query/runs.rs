@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use profiler_core::limits::NAME_BYTES_MAX;
-use profiler_core::{Epoch, Run, TimeRange, Timestamp};
+use profiler_core::{Epoch, RunMarker, TimeRange, Timestamp};
 use serde::Deserialize;
 
 use super::QueryError;
@@ -41,7 +41,7 @@ pub(crate) fn parse_run_start(
         return Err(QueryError::Body { reason, allowed: allowed() });
     }
     let id = read(&collector.records).runs().next_id(now);
-    let run = Run { id, name: name.into(), start: now, stop: None };
+    let run = RunMarker { id, name: name.into(), start: now, stop: None };
     Ok(RunRow::told(None, Epoch(0), run))
 }
 

@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::RwLock;
 
-use profiler_core::wire::Stacks;
-use profiler_core::{Epoch, Frame, FrameKind, NodeId, State, ThreadKind, ThreadNow, WorkerId};
+use profiler_core::wire::ThreadDump;
+use profiler_core::{Epoch, Frame, FrameKind, NodeId, State, ThreadKind, ThreadSnapshot, WorkerId};
 
 use super::QueryError;
 use super::params::{Filters, Params, known_tasks, known_workers};
@@ -63,7 +63,7 @@ pub(crate) struct WorkerStacks {
     /// Or why there is none.
     pub(crate) answer: Result<Vec<StackGroup>, String>,
     /// Threads past a limit.
-    pub(crate) left_out: u64,
+    pub(crate) omitted: u64,
 }
 
 /// Threads that are at the same place and do the same there.
@@ -76,7 +76,7 @@ pub(crate) struct StackGroup {
     /// Innermost first, without the first level.
     pub(crate) frames: Vec<Frame<String>>,
     /// Those that are there for longest first.
-    pub(crate) threads: Vec<ThreadNow>,
+    pub(crate) threads: Vec<ThreadSnapshot>,
 }
 
 impl StackQuery {
@@ -89,25 +89,25 @@ impl StackQuery {
     ) -> Vec<WorkerStacks> {
         let mut room = STACKS_THREADS_MAX;
         for (_, _, answer) in &mut answers {
-            if let Ok(Stacks { threads, left_out }) = answer {
+            if let Ok(ThreadDump { threads, omitted }) = answer {
                 let excess = threads.len().saturating_sub(room);
                 threads.truncate(room);
                 room -= threads.len();
-                *left_out = left_out.saturating_add(excess as u64);
+                *omitted = omitted.saturating_add(excess as u64);
             }
         }
         let known = answers.iter().filter_map(|(_, _, answer)| answer.as_ref().ok());
         let nodes = known.flat_map(|stacks| stacks.threads.iter().map(|thread| thread.node.0));
         let excerpt = Excerpt::of(tree, nodes.collect());
         let worker = |(worker, epoch, answer): (WorkerId, Option<Epoch>, AgentAnswer)| {
-            let left_out = answer.as_ref().map_or(0, |stacks| stacks.left_out);
+            let omitted = answer.as_ref().map_or(0, |stacks| stacks.omitted);
             let answer = answer.map(|stacks| self.groups(&excerpt, stacks.threads));
-            WorkerStacks { worker, epoch, answer, left_out }
+            WorkerStacks { worker, epoch, answer, omitted }
         };
         answers.into_iter().map(worker).collect()
     }
 
-    fn groups(&self, excerpt: &Excerpt, threads: Vec<ThreadNow>) -> Vec<StackGroup> {
+    fn groups(&self, excerpt: &Excerpt, threads: Vec<ThreadSnapshot>) -> Vec<StackGroup> {
         let mut groups: BTreeMap<(Option<State>, NodeId), StackGroup> = BTreeMap::new();
         for thread in threads {
             let group = groups
@@ -121,18 +121,18 @@ impl StackQuery {
         let mut groups: Vec<StackGroup> = groups.into_values().collect();
         groups.retain(|group| !group.threads.is_empty());
         for group in &mut groups {
-            group.threads.sort_by_key(|thread| (Reverse(thread.there_ns), thread.thread_id));
+            group.threads.sort_by_key(|thread| (Reverse(thread.blocked_ns), thread.thread_id));
         }
         groups.sort_by_key(|group| {
             let idle = !matches!(group.state, Some(State::Cpu | State::Runnable));
-            (idle, Reverse(group.threads.len()), Reverse(group.threads[0].there_ns))
+            (idle, Reverse(group.threads.len()), Reverse(group.threads[0].blocked_ns))
         });
         groups
     }
 }
 
 impl StackGroup {
-    fn of(excerpt: &Excerpt, thread: &ThreadNow) -> StackGroup {
+    fn of(excerpt: &Excerpt, thread: &ThreadSnapshot) -> StackGroup {
         let path = excerpt.path(excerpt.node(thread.node));
         let mut frames: Vec<Frame<String>> =
             path.map(|id| excerpt.frame(id).map(str::to_owned)).collect();

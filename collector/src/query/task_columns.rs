@@ -29,7 +29,7 @@ pub(crate) struct TaskColumns {
     /// How many there are; more than `rows` if the limit cut the oldest off.
     pub(crate) total: u64,
     /// As in [`super::TaskAnswer`].
-    pub(crate) thinned: u64,
+    pub(crate) aggregated: u64,
     pub(crate) damaged: Vec<String>,
 }
 
@@ -113,7 +113,7 @@ impl Collector {
         let mut total = 0;
         // The oldest is on top.
         let mut newest = BinaryHeap::new();
-        let (thinned, damaged) = self.each_row(query, cancel, |row: &Arc<TaskRow>| {
+        let (aggregated, damaged) = self.each_row(query, cancel, |row: &Arc<TaskRow>| {
             total += 1;
             let record = &row.record;
             let is_full = newest.len() >= query.limit;
@@ -143,6 +143,6 @@ impl Collector {
         })?;
         let rows = newest.into_sorted_vec();
         let (names, threads) = (names.values, threads.values);
-        Ok(TaskColumns { names, threads, rows, total, thinned, damaged })
+        Ok(TaskColumns { names, threads, rows, total, aggregated, damaged })
     }
 }

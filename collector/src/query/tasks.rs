@@ -106,7 +106,7 @@ pub(crate) struct TaskAnswer {
     pub(crate) selection: Selection,
     /// Running tasks that there was no room for, over the collector's life, and tasks that ended in the
     /// range and have no rows.
-    pub(crate) thinned: u64,
+    pub(crate) aggregated: u64,
     /// Names of files that are missing from the answer.
     pub(crate) damaged: Vec<String>,
 }
@@ -129,7 +129,7 @@ pub(crate) struct TaskSummary {
     /// The range that was summed; `None`: all tasks that are held.
     pub(crate) range: Option<TimeRange>,
     pub(crate) rows: Vec<SummaryRow>,
-    pub(crate) thinned: u64,
+    pub(crate) aggregated: u64,
     pub(crate) damaged: Vec<String>,
 }
 
@@ -146,8 +146,8 @@ impl Collector {
         let kept = |row: &&Arc<TaskRow>| overlaps(row, *range) && filter.keeps(row);
         snapshot.rows().filter(kept).for_each(|row| selecting.offer(row));
         stored.newest_tasks(*range, filter, &mut selecting)?;
-        let thinned = self.thinned(query, &mut stored, &snapshot)?;
-        Ok(TaskAnswer { selection: selecting.done(), thinned, damaged: stored.damaged() })
+        let aggregated = self.aggregated(query, &mut stored, &snapshot)?;
+        Ok(TaskAnswer { selection: selecting.done(), aggregated, damaged: stored.damaged() })
     }
 
     /// Gives all rows that overlap the range, in no order. Answers how many there are no rows of, and
@@ -159,8 +159,8 @@ impl Collector {
         each: impl FnMut(&Arc<TaskRow>),
     ) -> Result<(u64, Vec<String>), QueryError> {
         let (mut stored, snapshot) = self.each_task(query.range, &query.filter, cancel, each)?;
-        let thinned = self.thinned(query, &mut stored, &snapshot)?;
-        Ok((thinned, stored.damaged()))
+        let aggregated = self.aggregated(query, &mut stored, &snapshot)?;
+        Ok((aggregated, stored.damaged()))
     }
 
     /// Shows the kept tasks of which any part lies in a range, in no order. Gives what they were read
@@ -192,7 +192,7 @@ impl Collector {
     }
 
     /// How many kept tasks there are no rows of.
-    fn thinned(
+    fn aggregated(
         &self,
         query: &TaskQuery,
         stored: &mut Stored<'_>,
@@ -202,18 +202,18 @@ impl Collector {
         let seconds = Second::starting_in(*range);
         let sums = snapshot.sums.iter();
         let sums = sums.filter(|sum| counts_sum(sum, &seconds) && filter.keeps_sum(sum));
-        let mut thinned = snapshot.thinned() + sums.map(|sum| sum.count()).sum::<u64>();
+        let mut aggregated = snapshot.aggregated() + sums.map(|sum| sum.count()).sum::<u64>();
         if !filter.is_by_row() {
             stored.plan_for(seconds);
             let tops = self.tops_named(filter);
             scan_ended(stored, Counting::Phases, (&tops, filter), |top, ended| {
                 if ended.outcome != Outcome::Lost {
                     let own = ended.rows().filter(|(node, _)| *node == tops[top].node.0);
-                    thinned = own.fold(thinned, |sum, (_, count)| sum.saturating_add(count));
+                    aggregated = own.fold(aggregated, |sum, (_, count)| sum.saturating_add(count));
                 }
             })?;
         }
-        Ok(thinned)
+        Ok(aggregated)
     }
 
     /// Counts and durations by name, of tasks that ended in the range and of those that run. Without
@@ -257,11 +257,11 @@ impl Collector {
             }
             self.add_stored(&mut stored, filter, &mut totals)?;
         }
-        let of_sums = totals.names.values().map(|total| total.thinned).sum::<u64>();
+        let of_sums = totals.names.values().map(|total| total.aggregated).sum::<u64>();
         Ok(TaskSummary {
             range: query.given_range.map(|range| stored.range(range)),
             rows: totals.names.into_iter().map(|(name, total)| summary_row(name, &total)).collect(),
-            thinned: snapshot.thinned().saturating_add(of_sums),
+            aggregated: snapshot.aggregated().saturating_add(of_sums),
             damaged: stored.damaged(),
         })
     }

@@ -1,12 +1,12 @@
 //! Who is there, and whether nothing of theirs was lost unseen.
 
-use profiler_core::wire::{Applied, v1};
+use profiler_core::wire::{AppliedSettings, v1};
 use profiler_core::{Epoch, Ticks, TimeRange, Timestamp, WorkerId};
 
 use super::QueryError;
 use super::params::{Params, known_workers};
 use crate::collector::Collector;
-use crate::intake::Standstill;
+use crate::ingest_status::IngestBlocked;
 use crate::session::{Greeting, Presence, Session, SessionCell};
 use crate::sync::{lock, read};
 
@@ -31,12 +31,12 @@ pub(crate) struct EpochView {
     pub(crate) ticks: Ticks,
     pub(crate) acked_seq: u64,
     pub(crate) stored_ns: u64,
-    pub(crate) account: v1::Account,
+    pub(crate) account: v1::LossAccount,
     pub(crate) refused: u64,
     pub(crate) last_refusal: Option<String>,
     pub(crate) running: usize,
     /// What the agent said last that it works by.
-    pub(crate) applied: Option<Applied>,
+    pub(crate) applied: Option<AppliedSettings>,
     /// Whether it has yet to take up what was asked for.
     pub(crate) settings_pending: bool,
 }
@@ -46,7 +46,7 @@ impl EpochView {
     /// was accepted. 0 is balanced.
     pub(crate) fn unaccounted_ns(&self) -> i128 {
         let account = &self.account;
-        let lost = [account.lost_refused_ns, account.lost_forgotten_ns, account.lost_queue_ns];
+        let lost = [account.lost_refused_ns, account.lost_by_collector_ns, account.lost_queue_ns];
         let lost: i128 = lost.into_iter().map(i128::from).sum();
         i128::from(account.accepted_ns) - i128::from(self.stored_ns) - lost
     }
@@ -58,7 +58,7 @@ pub(crate) struct FleetView {
     /// By worker, then by epoch.
     pub(crate) epochs: Vec<EpochView>,
     /// Why nothing is taken in, if so.
-    pub(crate) standstill: Option<Standstill>,
+    pub(crate) blocked: Option<IngestBlocked>,
     pub(crate) data: Option<TimeRange>,
     pub(crate) windows: usize,
     pub(crate) window_bytes: usize,
@@ -66,14 +66,14 @@ pub(crate) struct FleetView {
     pub(crate) file_bytes: u64,
     pub(crate) nodes: u32,
     pub(crate) task_rows: usize,
-    pub(crate) task_rows_thinned: u64,
+    pub(crate) task_rows_aggregated: u64,
 }
 
 impl Collector {
     /// What is known of the sessions of some workers (none: of all). Each session's lock is held for
     /// a copy of its facts.
     pub(crate) fn fleet(&self, workers: &[String]) -> FleetView {
-        let standstill = self.standstill();
+        let blocked = self.blocked();
         let mut sessions = lock(&self.registry).all();
         sessions.retain(|cell| workers.is_empty() || workers.iter().any(|w| **w == *cell.worker.0));
         let mut epochs: Vec<EpochView> =
@@ -82,14 +82,14 @@ impl Collector {
         for epoch in &mut epochs {
             epoch.running = ledger.running_count(&epoch.worker, epoch.epoch);
         }
-        let (task_rows, task_rows_thinned) = (ledger.row_count(), ledger.thinned());
+        let (task_rows, task_rows_aggregated) = (ledger.row_count(), ledger.aggregated());
         drop(ledger);
         let nodes = read(&self.tree).node_count();
         let hot = read(&self.hot);
         let files = &hot.manifest().files;
         FleetView {
             epochs,
-            standstill,
+            blocked,
             data: hot.data(),
             windows: hot.count(),
             window_bytes: hot.bytes(),
@@ -97,7 +97,7 @@ impl Collector {
             file_bytes: files.iter().map(|file| file.bytes).sum(),
             nodes,
             task_rows,
-            task_rows_thinned,
+            task_rows_aggregated,
         }
     }
 

@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use profiler_core::{
-    Epoch, Expected, Records, ResourceSample, Run, Timestamp, TransferRecord, WorkerId,
+    Epoch, ExpectedTasks, ResourceSample, RunMarker, Telemetry, Timestamp, TransferEvent, WorkerId,
 };
 
 use crate::limits::EXPECTATIONS_MAX;
@@ -25,7 +25,7 @@ pub(crate) use sums::{LinkSum, measure_of, transfer_rows};
 pub(crate) struct TransferRow {
     pub(crate) worker: WorkerId,
     pub(crate) epoch: Epoch,
-    pub(crate) record: TransferRecord,
+    pub(crate) record: TransferEvent,
 }
 
 impl TransferRow {
@@ -41,7 +41,7 @@ impl TransferRow {
     }
 
     fn bytes(&self) -> usize {
-        let TransferRecord { keys, cause, .. } = &self.record;
+        let TransferEvent { keys, cause, .. } = &self.record;
         let keys: usize = keys.iter().map(|key| key.len() + size_of::<Arc<str>>()).sum();
         size_of::<TransferRow>() + ENTRY_BYTES + keys + cause.len()
     }
@@ -66,7 +66,7 @@ impl SampleRow {
 pub(crate) struct ExpectedRow {
     pub(crate) worker: WorkerId,
     pub(crate) epoch: Epoch,
-    pub(crate) expected: Expected,
+    pub(crate) expected: ExpectedTasks,
 }
 
 /// A node of a map, the counts of an `Arc`, and what allocators round up.
@@ -108,7 +108,7 @@ pub(crate) struct RecordBook {
     sealing: Rows,
     arrivals: u64,
     runs: Runs,
-    expected: BTreeMap<(WorkerId, Epoch, Arc<str>), Expected>,
+    expected: BTreeMap<(WorkerId, Epoch, Arc<str>), ExpectedTasks>,
     /// How often runs or expectations changed, in all, up to the last taking, and in the tables.
     changes: [u64; 3],
 }
@@ -141,9 +141,9 @@ impl RecordBook {
         &mut self,
         worker: &WorkerId,
         epoch: Epoch,
-        records: Records,
+        records: Telemetry,
     ) -> Vec<RunChange> {
-        let Records { totals: _, transfers, resources, expected, runs } = records;
+        let Telemetry { totals: _, transfers, resources, expected, runs } = records;
         for record in transfers {
             let row = TransferRow { worker: worker.clone(), epoch, record };
             self.open.bytes += row.bytes();
@@ -160,7 +160,7 @@ impl RecordBook {
             self.expect(ExpectedRow { worker: worker.clone(), epoch, expected });
         }
         let worker = Some(worker.clone());
-        let put = |run: Run| self.put_run(RunRow::told(worker.clone(), epoch, run));
+        let put = |run: RunMarker| self.put_run(RunRow::told(worker.clone(), epoch, run));
         runs.into_iter().filter_map(put).collect()
     }
 
@@ -193,9 +193,10 @@ impl RecordBook {
 
     /// All that is expected: the latest of each life of each worker.
     pub(crate) fn expected(&self) -> Vec<ExpectedRow> {
-        let row = |((worker, epoch, _), expected): (&(WorkerId, Epoch, Arc<str>), &Expected)| {
-            ExpectedRow { worker: worker.clone(), epoch: *epoch, expected: expected.clone() }
-        };
+        let row =
+            |((worker, epoch, _), expected): (&(WorkerId, Epoch, Arc<str>), &ExpectedTasks)| {
+                ExpectedRow { worker: worker.clone(), epoch: *epoch, expected: expected.clone() }
+            };
         self.expected.iter().map(row).collect()
     }
 
@@ -291,9 +292,9 @@ mod tests {
     use super::*;
     use crate::testing::at;
 
-    fn sampled(seconds: i64) -> Records {
+    fn sampled(seconds: i64) -> Telemetry {
         let sample = ResourceSample { at: at(seconds), period_ns: 5, values: Vec::new() };
-        Records { resources: vec![sample], ..Records::default() }
+        Telemetry { resources: vec![sample], ..Telemetry::default() }
     }
 
     #[test]
@@ -324,7 +325,7 @@ mod tests {
 
         // A run that is marked while others are written is not in the tables yet.
         drop(book.take_for_sealing());
-        let run = Run { id: RunId(1), name: "r".into(), start: at(1), stop: None };
+        let run = RunMarker { id: RunId(1), name: "r".into(), start: at(1), stop: None };
         book.put_run(RunRow::told(None, Epoch(0), run));
         drop(book.sealed(Arc::new(Manifest::default())));
         assert!(book.has_unsealed());
@@ -336,9 +337,9 @@ mod tests {
         let worker = WorkerId("w".into());
         let expect = |book: &mut RecordBook, n: usize| {
             let since = at(i64::try_from(n).unwrap());
-            let expected = Expected { name: n.to_string().into(), total: 1, since };
+            let expected = ExpectedTasks { name: n.to_string().into(), total: 1, since };
             let expected = vec![expected];
-            book.insert(&worker, Epoch(1), Records { expected, ..Records::default() });
+            book.insert(&worker, Epoch(1), Telemetry { expected, ..Telemetry::default() });
         };
         (0..EXPECTATIONS_MAX + 2).for_each(|n| expect(&mut book, n));
         let names: Vec<_> = book.expected().into_iter().map(|row| row.expected.name).collect();

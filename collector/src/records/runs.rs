@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use profiler_core::{Epoch, Run, RunId, TimeRange, Timestamp, WorkerId};
+use profiler_core::{Epoch, RunId, RunMarker, TimeRange, Timestamp, WorkerId};
 
 /// A run, and who marked it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -12,14 +12,14 @@ pub(crate) struct RunRow {
     /// `None`: it was marked through the API, and `epoch` is 0.
     pub(crate) worker: Option<WorkerId>,
     pub(crate) epoch: Epoch,
-    pub(crate) run: Run,
+    pub(crate) run: RunMarker,
     /// When its worker was last heard of, if that is gone and did not say how the run ended.
     pub(crate) lost_at: Option<Timestamp>,
 }
 
 impl RunRow {
     /// A run as it was told.
-    pub(crate) fn told(worker: Option<WorkerId>, epoch: Epoch, run: Run) -> RunRow {
+    pub(crate) fn told(worker: Option<WorkerId>, epoch: Epoch, run: RunMarker) -> RunRow {
         RunRow { worker, epoch, run, lost_at: None }
     }
 

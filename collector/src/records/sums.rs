@@ -11,7 +11,7 @@ use crate::store::{Fields, Key, Row, Second, Tier, WorkerNumber};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Measure {
     Count,
-    Erred,
+    Failed,
     Bytes,
     CompressedBytes,
     DurationNs,
@@ -31,7 +31,7 @@ impl Measure {
     fn number(self) -> u32 {
         match self {
             Measure::Count => 0,
-            Measure::Erred => 1,
+            Measure::Failed => 1,
             Measure::Bytes => 2,
             Measure::CompressedBytes => 3,
             Measure::DurationNs => 4,
@@ -45,7 +45,7 @@ impl Measure {
 pub(crate) fn measure_of(number: u32) -> Option<Measure> {
     Some(match number {
         0 => Measure::Count,
-        1 => Measure::Erred,
+        1 => Measure::Failed,
         2 => Measure::Bytes,
         3 => Measure::CompressedBytes,
         4 => Measure::DurationNs,
@@ -78,7 +78,7 @@ fn counts_of(transfer: &TransferRow) -> [(Measure, u64); 7] {
     let bandwidth = transfer.bandwidth();
     [
         (Measure::Count, 1),
-        (Measure::Erred, u64::from(record.outcome != Outcome::Ok)),
+        (Measure::Failed, u64::from(record.outcome != Outcome::Ok)),
         (Measure::Bytes, record.bytes),
         (Measure::CompressedBytes, record.compressed_bytes.unwrap_or(record.bytes)),
         (Measure::DurationNs, transfer.duration_ns()),
@@ -92,7 +92,7 @@ fn counts_of(transfer: &TransferRow) -> [(Measure, u64); 7] {
 pub(crate) struct LinkSum {
     pub(crate) count: u64,
     /// Those that did not end in good order.
-    pub(crate) erred: u64,
+    pub(crate) failed: u64,
     pub(crate) bytes: u64,
     /// As they went over the link: `bytes` of those of which nothing else was told.
     pub(crate) compressed_bytes: u64,
@@ -112,7 +112,7 @@ impl LinkSum {
     pub(crate) fn add(&mut self, measure: Measure, value: u64) {
         let sum = match measure {
             Measure::Count => &mut self.count,
-            Measure::Erred => &mut self.erred,
+            Measure::Failed => &mut self.failed,
             Measure::Bytes => &mut self.bytes,
             Measure::CompressedBytes => &mut self.compressed_bytes,
             Measure::DurationNs => {

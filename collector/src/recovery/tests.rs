@@ -3,7 +3,7 @@
 //! reordered, is opened and compared with what the fleet sent and was told.
 
 mod images;
-mod intake;
+mod ingest_status;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;

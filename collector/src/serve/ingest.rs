@@ -8,7 +8,7 @@ use std::task::Poll;
 
 use profiler_core::Timestamp;
 use profiler_core::limits::bounded;
-use profiler_core::wire::Said;
+use profiler_core::wire::FlushDeltaCodec;
 use profiler_core::wire::v1::collector_message::Kind;
 use profiler_core::wire::v1::{AgentMessage, CollectorMessage, Flush, agent_message};
 use prost::Message as _;
@@ -54,7 +54,7 @@ impl ingest_server::Ingest for Ingest {
     ) -> Result<Response<Self::AttachStream>, Status> {
         let (answers, receiver) = mpsc::channel(ANSWERS_MAX);
         let collector = self.collector.clone();
-        let (messages, said) = (request.into_inner(), Said::default());
+        let (messages, said) = (request.into_inner(), FlushDeltaCodec::default());
         let stream = Stream { collector, messages, said, given: None, answers };
         tokio::spawn(stream.run(self.stopping.clone()));
         Ok(Response::new(ReceiverStream::new(receiver)))
@@ -82,7 +82,7 @@ type Given = Result<Option<AgentMessage>, Status>;
 struct Stream {
     collector: Arc<Collector>,
     messages: Streaming<AgentMessage>,
-    said: Said,
+    said: FlushDeltaCodec,
     /// What was read and is not handled yet.
     given: Option<Box<Given>>,
     answers: mpsc::Sender<Answer>,
@@ -195,7 +195,7 @@ impl Stream {
                     let taken = self.collector.applied(attachment, applied, received_at);
                     taken.map(|()| None).map_err(|TakenOver| taken_over_status())?
                 }
-                Some(agent_message::Kind::Stacks(stacks)) => {
+                Some(agent_message::Kind::ThreadDump(stacks)) => {
                     let taken = self.collector.stacks(attachment, &stacks, received_at);
                     taken.map(|()| None).map_err(|TakenOver| taken_over_status())?
                 }
@@ -222,7 +222,7 @@ impl Stream {
 
     /// A flush that came next on the stream, made whole before anything else sees it.
     fn received(&mut self, mut flush: Flush, at: Timestamp) -> Received {
-        self.said.restore(&mut flush);
+        self.said.decode(&mut flush);
         Received { flush, at }
     }
 

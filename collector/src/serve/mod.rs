@@ -243,7 +243,7 @@ async fn sweep(collector: Arc<Collector>, mut stopping: watch::Receiver<bool>) {
         tokio::select! {
             _ = ticks.tick() => {
                 collector.sweep(collector.clock.now());
-                collector.standstill();
+                collector.blocked();
             }
             _ = stopping.changed() => return,
         }

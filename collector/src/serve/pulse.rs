@@ -32,7 +32,7 @@ struct Beat {
     /// How many flushes were applied since the start: it changes with whatever is new.
     flushes: u64,
     /// Why nothing is taken in, if so.
-    intake_stopped: Option<String>,
+    ingest_stopped: Option<String>,
 }
 
 impl Beat {
@@ -41,14 +41,14 @@ impl Beat {
             now_ns: collector.clock.now().unix_ns(),
             data_to_ns: read(&collector.hot).data().map(|data| data.stop().unix_ns()),
             flushes: collector.flushes.load(Ordering::Relaxed),
-            intake_stopped: collector.told_standstill(),
+            ingest_stopped: collector.ingest_blocked_reason(),
         }
     }
 
     /// Whether there is nothing else by now.
     fn is_newest(&self, collector: &Collector) -> bool {
         self.flushes == collector.flushes.load(Ordering::Relaxed)
-            && self.intake_stopped == collector.told_standstill()
+            && self.ingest_stopped == collector.ingest_blocked_reason()
     }
 
     fn event(&self) -> Event {

@@ -97,9 +97,9 @@ async fn that_nothing_is_taken_in_is_answered_and_remembered() {
     let hello = v1::AgentMessage { kind: Some(hello) };
     let status = Client::refused(running.address, vec![hello]).await;
     assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
-    let intake = &running.json("/api/v1/workers").await["intake"];
+    let ingest = &running.json("/api/v1/workers").await["ingest"];
     assert_eq!(
-        (&intake["open"], &intake["cause"], &intake["since"], &intake["needed_bytes"]),
+        (&ingest["open"], &ingest["cause"], &ingest["since"], &ingest["needed_bytes"]),
         (
             &json!(false),
             &json!("disk_full"),
@@ -107,17 +107,17 @@ async fn that_nothing_is_taken_in_is_answered_and_remembered() {
             &json!(u64::MAX)
         )
     );
-    let (free, disk) = (intake["free_bytes"].as_u64(), intake["disk_bytes"].as_u64());
-    assert!(free.is_some() && free <= disk, "{intake}");
-    let (shown, reason) = (folder.path().display().to_string(), intake["reason"].as_str().unwrap());
-    assert_eq!(intake["folder"], *shown);
+    let (free, disk) = (ingest["free_bytes"].as_u64(), ingest["disk_bytes"].as_u64());
+    assert!(free.is_some() && free <= disk, "{ingest}");
+    let (shown, reason) = (folder.path().display().to_string(), ingest["reason"].as_str().unwrap());
+    assert_eq!(ingest["folder"], *shown);
     assert!(reason.contains(" needed in ") && reason.ends_with(&*shown), "{reason}");
-    let events = running.json("/api/v1/events/recent?kind=intake_stopped").await;
+    let events = running.json("/api/v1/events/recent?kind=ingest_stopped").await;
     let event = &events["events"][0]["data"];
     assert_eq!((&event["open"], &event["cause"]), (&json!(false), &json!("disk_full")));
     assert_eq!(events["events"].as_array().map(Vec::len), Some(1));
 
-    let open = &serve().await.json("/api/v1/workers").await["intake"];
+    let open = &serve().await.json("/api/v1/workers").await["ingest"];
     assert_eq!((&open["open"], &open["cause"]), (&json!(true), &Value::Null));
 }
 
@@ -183,8 +183,8 @@ async fn a_worker_is_welcomed_and_its_flushes_are_answered_in_order() {
     let workers = running.json("/api/v1/workers").await;
     let epoch = &workers["workers"][0]["epochs"][0];
     let expected = json!({
-        "accepted_ns": 11, "stored_ns": 7, "lost_refused_ns": 4, "lost_forgotten_ns": 0,
-        "lost_queue_ns": 0, "lost_tasks": 0, "lost_records": 0, "thinned_tasks": 0, "unaccounted_ns": 0, "balanced": true,
+        "accepted_ns": 11, "stored_ns": 7, "lost_refused_ns": 4, "lost_by_collector_ns": 0,
+        "lost_queue_ns": 0, "lost_tasks": 0, "lost_telemetry": 0, "aggregated_tasks": 0, "unaccounted_ns": 0, "balanced": true,
     });
     assert_eq!(epoch["account"], expected);
     assert_eq!((&epoch["refused"], &epoch["acked_seq"]), (&json!(2), &json!(3)));

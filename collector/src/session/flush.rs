@@ -3,10 +3,10 @@
 use std::sync::RwLock;
 
 use profiler_core::wire::{
-    Translation, WireError, decode_cycle, decode_records, decode_task, decode_threads, v1,
+    Translation, WireError, decode_cycle, decode_task, decode_telemetry, decode_threads, v1,
 };
 use profiler_core::{
-    Delta, FrameKind, Records, TaskRecord, TaskTotals, Ticks, TimeRange, Timestamp,
+    Delta, FrameKind, TaskRecord, TaskTotals, Telemetry, Ticks, TimeRange, Timestamp,
 };
 
 use prost::Message as _;
@@ -65,10 +65,10 @@ pub(crate) struct Checked {
     pub(crate) window: Option<StoredWindow>,
     pub(crate) tasks: Vec<TaskRecord>,
     /// What was told beside, without the sums of tasks.
-    pub(crate) records: Records,
+    pub(crate) records: Telemetry,
     /// Tasks that ended and of which no row comes.
     pub(crate) totals: Vec<TaskTotals>,
-    pub(crate) account: v1::Account,
+    pub(crate) account: v1::LossAccount,
     pub(crate) clock: v1::Clock,
 }
 
@@ -169,7 +169,7 @@ impl Checks<'_> {
             ticks: Ticks {
                 made: cycle.ticks,
                 expected: cycle.ticks_expected,
-                saved: cycle.ticks_saved,
+                saved: cycle.ticks_throttled,
             },
             threads: packed(&threads),
         })
@@ -201,16 +201,16 @@ impl Checks<'_> {
 
 impl Checks<'_> {
     /// What the flush told beside samples and tasks, every time by the collector's clock.
-    fn records(&self, flush: &v1::Flush, offset_ns: i64) -> Result<Records, FlushError> {
+    fn records(&self, flush: &v1::Flush, offset_ns: i64) -> Result<Telemetry, FlushError> {
         let v1::Flush { totals, transfers, resources, expected, runs, .. } = flush;
         let others = transfers.len() + resources.len() + expected.len() + runs.len();
         if totals.len() + others == 0 {
-            return Ok(Records::default());
+            return Ok(Telemetry::default());
         }
         let mut records = {
             let tree = read(self.tree);
             let text = |index| Some(tree.string(self.translation.string(index)?).clone());
-            decode_records(flush, &text)?
+            decode_telemetry(flush, &text)?
         };
         let shift = |time: &mut Timestamp| *time = time.shifted(offset_ns);
         records.totals.iter_mut().for_each(|sum| shift(&mut sum.second));

@@ -10,7 +10,7 @@ mod registry;
 
 use std::sync::{Arc, Mutex};
 
-use profiler_core::wire::{Applied, Translation, v1};
+use profiler_core::wire::{AppliedSettings, Translation, v1};
 use profiler_core::{Epoch, Ticks, Timestamp, WorkerId};
 use tokio::sync::{OwnedMutexGuard, oneshot};
 
@@ -43,7 +43,7 @@ pub(crate) struct Session {
     pub(crate) acked_seq: u64,
     /// Weight that was applied.
     pub(crate) stored_ns: u64,
-    pub(crate) account: Option<v1::Account>,
+    pub(crate) account: Option<v1::LossAccount>,
     pub(crate) clock: Option<v1::Clock>,
     pub(crate) ticks: Ticks,
     /// Flushes and dictionaries that were refused, and why the last one was.
@@ -53,7 +53,7 @@ pub(crate) struct Session {
     pub(crate) last_seen: Timestamp,
     pub(crate) presence: Presence,
     /// What the agent said last that it works by.
-    pub(crate) applied: Option<Applied>,
+    pub(crate) applied: Option<AppliedSettings>,
     /// While its stream is open.
     pub(crate) asker: Option<Asker>,
     /// Counts the streams of this session, so that an older one knows that it is.

@@ -294,10 +294,10 @@ impl<R: ListRow> ListStream<R> {
 pub(super) fn choose(
     manifest: &Manifest,
     due: Due,
-    left_out: &BTreeSet<u64>,
+    omitted: &BTreeSet<u64>,
 ) -> Option<Vec<FileEntry>> {
     let mut partitions: BTreeMap<(TableName, u32), Vec<&FileEntry>> = BTreeMap::new();
-    let is_in = |file: &&FileEntry| file.bytes < FULL_BYTES && !left_out.contains(&file.id);
+    let is_in = |file: &&FileEntry| file.bytes < FULL_BYTES && !omitted.contains(&file.id);
     for file in manifest.files.iter().filter(is_in) {
         if let Some(partition) = partition(file) {
             partitions.entry((file.table, partition)).or_default().push(file);

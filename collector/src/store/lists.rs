@@ -57,7 +57,7 @@ pub(crate) struct SessionRecord {
     pub(crate) acked_seq: u64,
     pub(crate) stored_ns: u64,
     pub(crate) ticks: Ticks,
-    pub(crate) account: Option<v1::Account>,
+    pub(crate) account: Option<v1::LossAccount>,
     pub(crate) clock: Option<v1::Clock>,
     pub(crate) first_seen: Timestamp,
     pub(crate) last_seen: Timestamp,
@@ -373,14 +373,14 @@ impl ListRow for SessionRecord {
         column("stored_ns", ListKind::Number64),
         column("ticks_made", ListKind::Number64),
         column("ticks_expected", ListKind::Number64),
-        column("ticks_saved", ListKind::Number64),
+        column("ticks_throttled", ListKind::Number64),
         column("accepted_ns", ListKind::OptionalNumber64),
         column("lost_refused_ns", ListKind::Number64),
-        column("lost_forgotten_ns", ListKind::Number64),
+        column("lost_by_collector_ns", ListKind::Number64),
         column("lost_queue_ns", ListKind::Number64),
         column("lost_tasks", ListKind::Number64),
-        column("lost_records", ListKind::Number64),
-        column("thinned_tasks", ListKind::Number64),
+        column("lost_telemetry", ListKind::Number64),
+        column("aggregated_tasks", ListKind::Number64),
         column("clock_offset_ns", ListKind::OptionalSigned64),
         column("clock_error_ns", ListKind::Number64),
         column("first_seen", ListKind::Time),
@@ -410,11 +410,11 @@ impl ListRow for SessionRecord {
             numbers64(rows, |row| row.ticks.saved),
             optionals64(rows, |row| row.account.map(|account| account.accepted_ns.cast_signed())),
             numbers64(rows, |row| account(row).lost_refused_ns),
-            numbers64(rows, |row| account(row).lost_forgotten_ns),
+            numbers64(rows, |row| account(row).lost_by_collector_ns),
             numbers64(rows, |row| account(row).lost_queue_ns),
             numbers64(rows, |row| account(row).lost_tasks),
-            numbers64(rows, |row| account(row).lost_records),
-            numbers64(rows, |row| account(row).thinned_tasks),
+            numbers64(rows, |row| account(row).lost_telemetry),
+            numbers64(rows, |row| account(row).aggregated_tasks),
             optionals64(rows, |row| row.clock.map(|clock| clock.offset_ns)),
             numbers64(rows, |row| row.clock.map_or(0, |clock| clock.error_ns)),
             times(rows, |row| row.first_seen),
@@ -447,17 +447,18 @@ impl ListRow for SessionRecord {
             let [acked_seq, stored_ns, made, expected, saved] =
                 [number(0)?, number(1)?, number(2)?, number(3)?, number(4)?]
                     .map(i64::cast_unsigned);
-            let [lost_refused_ns, lost_forgotten_ns, lost_queue_ns, lost_tasks] =
+            let [lost_refused_ns, lost_by_collector_ns, lost_queue_ns, lost_tasks] =
                 [number(5)?, number(6)?, number(7)?, number(8)?].map(i64::cast_unsigned);
-            let [lost_records, thinned_tasks] = [number(9)?, number(10)?].map(i64::cast_unsigned);
-            let account = next(&mut accepted)?.map(|accepted_ns| v1::Account {
+            let [lost_telemetry, aggregated_tasks] =
+                [number(9)?, number(10)?].map(i64::cast_unsigned);
+            let account = next(&mut accepted)?.map(|accepted_ns| v1::LossAccount {
                 accepted_ns: accepted_ns.cast_unsigned(),
                 lost_refused_ns,
-                lost_forgotten_ns,
+                lost_by_collector_ns,
                 lost_tasks,
                 lost_queue_ns,
-                lost_records,
-                thinned_tasks,
+                lost_telemetry,
+                aggregated_tasks,
             });
             let error_ns = number(11)?.cast_unsigned();
             Ok(SessionRecord {

@@ -69,9 +69,9 @@ impl Tables {
         swap: &mut Swap<'_>,
     ) -> (usize, Option<StoreError>) {
         let (mut merged, mut merges, mut first) = (0, 0, None);
-        let mut left_out = BTreeSet::new();
+        let mut omitted = BTreeSet::new();
         while merges < merges_max
-            && let Some(inputs) = choose(&self.manifest(), due, &left_out)
+            && let Some(inputs) = choose(&self.manifest(), due, &omitted)
         {
             match self.compact_step(&inputs, swap) {
                 Ok(count) => {
@@ -82,7 +82,7 @@ impl Tables {
                     let unread = inputs.iter().find(|file| error.is_about(&file.path()));
                     let Some(file) = unread else { return (merged, Some(error)) };
                     tracing::warn!(path = file.path(), %error, "a file is left out of merges");
-                    left_out.insert(file.id);
+                    omitted.insert(file.id);
                     first.get_or_insert(error);
                 }
             }

@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use profiler_core::{
-    Direction, Epoch, Expected, Outcome, Resource, ResourceSample, Run, RunId, TaskId, Timestamp,
-    TransferId, TransferRecord, WorkerId,
+    Direction, Epoch, ExpectedTasks, Outcome, Resource, ResourceSample, RunId, RunMarker, TaskId,
+    Timestamp, TransferEvent, TransferId, WorkerId,
 };
 
 use super::lists::{column, next, numbers32, numbers64, optionals64, texts, times};
@@ -133,7 +133,7 @@ impl ListRow for Arc<TransferRow> {
             let known = Direction::ALL.into_iter().find(|known| known.name() == &*direction);
             let keys: Vec<String> = serde_json::from_str(&next(&mut keys)?)
                 .map_err(|error| format!("keys are not JSON: {error}"))?;
-            let record = TransferRecord {
+            let record = TransferEvent {
                 id: TransferId(next(&mut ids)?.cast_unsigned()),
                 direction: known.ok_or_else(|| format!("{direction:?} is no direction"))?,
                 peer: next(&mut peers)?,
@@ -257,7 +257,7 @@ impl ListRow for RunRow {
         let (mut starts, mut stops) = (columns.numbers64(), columns.optionals64());
         let mut lost = columns.optionals64();
         let row = |worker: Arc<str>| {
-            let run = Run {
+            let run = RunMarker {
                 id: RunId(next(&mut ids)?.cast_unsigned()),
                 name: next(&mut names)?,
                 start: Timestamp::from_unix_ns(next(&mut starts)?),
@@ -336,7 +336,7 @@ impl ListRow for ExpectedRow {
         let (mut names, mut totals) = (columns.texts(), columns.numbers64());
         let mut sinces = columns.numbers64();
         let row = |worker| {
-            let expected = Expected {
+            let expected = ExpectedTasks {
                 name: next(&mut names)?,
                 total: next(&mut totals)?.cast_unsigned(),
                 since: Timestamp::from_unix_ns(next(&mut sinces)?),

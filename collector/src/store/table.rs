@@ -41,7 +41,7 @@ pub(crate) enum Measure {
     /// Ticks that the interval asks for.
     TicksExpected,
     /// Of these, ticks that the sampler left out on purpose.
-    TicksSaved,
+    TicksThrottled,
 }
 
 impl Measure {
@@ -50,7 +50,7 @@ impl Measure {
         Measure::SampledNs,
         Measure::Ticks,
         Measure::TicksExpected,
-        Measure::TicksSaved,
+        Measure::TicksThrottled,
     ];
 }
 

@@ -81,36 +81,36 @@ export function hostile(names) {
     worker: name, epoch: '1', id: i, name, key: name, thread_id: i, thread_name: name, parent: null,
     attempt: 2, result_bytes: 5, type_name: name, labels: { [name]: name }, phases: [{ name, start_ns: now() - (20 - i) * NS, duration_ns: NS / 2, count: 1 }],
     start_ns: now() - (20 - i) * NS, stop_ns: i % 3 === 0 ? null : now() - (19 - i) * NS, duration_ns: NS,
-    outcome: ['running', 'ok', 'erred', 'cancelled', 'lost'][i % 5], cause: name,
+    outcome: ['running', 'ok', 'failed', 'cancelled', 'lost'][i % 5], cause: name,
   }));
   const nodes = names.map((name) => node(0, name, 'task', 0, ''));
   names.forEach((name, i) => nodes.push(node(i + 1, name, 'phase', NS, '')));
   names.forEach((name, i) => nodes.push(node(names.length + i + 1, name, 'function', NS, name)));
-  const account = { accepted_ns: NS, stored_ns: NS, lost_refused_ns: 1, lost_forgotten_ns: 0, lost_queue_ns: 0, lost_tasks: 1, unaccounted_ns: 0, balanced: true };
+  const account = { accepted_ns: NS, stored_ns: NS, lost_refused_ns: 1, lost_by_collector_ns: 0, lost_queue_ns: 0, lost_tasks: 1, unaccounted_ns: 0, balanced: true };
   return {
     profile: profile(nodes),
     timeline: {
       ...sampled(), first_ns: first, step_ns: NS, steps, others: 0,
       series: names.map((name) => ({ kind: 'task', name, totals: totals(NS), cpu_ns: zeros().fill(1e8), runnable_ns: zeros(), wait_ns: zeros() })),
     },
-    tasks: { range: range(), total: tasks.length, truncated: false, thinned: 0, tasks },
+    tasks: { range: range(), total: tasks.length, truncated: false, aggregated: 0, tasks },
     summary: {
-      range: null, thinned: 0,
+      range: null, aggregated: 0,
       names: names.map((name) => ({
-        name, running: 1, outcomes: { ok: 1, erred: 1, cancelled: 1, panicked: 0, lost: 1 },
+        name, running: 1, outcomes: { ok: 1, failed: 1, cancelled: 1, panicked: 0, lost: 1 },
         durations: { count: 3, min_ns: 1, p50_ns: 1, p90_ns: 2, p99_ns: 3, max_ns: NS, mean_ns: 2, total_ns: 2 * NS },
         phases: [{ name, tasks: 3, duration_ns: NS }, { name: 'execute', tasks: 3, duration_ns: NS }],
       })),
     },
     workers: {
       now_ns: now(),
-      intake: { open: false, reason: names[0] },
+      ingest: { open: false, reason: names[0] },
       workers: names.map((name, i) => ({
         worker: name,
         epochs: [{
           epoch: String(i), labels: { [name]: name }, host: name, pid: 1, agent_version: name, sampler_mode: name, interval_ns: 1e7, enabled: true,
           states: [], state: 'connected', connected: true, last_seen: new Date().toISOString(), clock: null, ticks: 1, ticks_expected: 1,
-          ticks_saved: 0, acked_seq: 1, account, refused: 1, last_refusal: name, running_tasks: 1,
+          ticks_throttled: 0, acked_seq: 1, account, refused: 1, last_refusal: name, running_tasks: 1,
         }],
       })),
     },
@@ -121,7 +121,7 @@ export function hostile(names) {
 /** Answers about transfers, resources, runs, events and live stacks. */
 function madeOfNames(names) {
   const peer = (i) => names[(i + 1) % names.length];
-  const sums = (i) => ({ count: 3, erred: i % 2, bytes: (i + 1) * 1e6, compressed_bytes: i % 2 ? null : 1e5, duration_ns: NS, bandwidth: { mean: 1e6, p50: 1e6, p90: 2e6, p99: null } });
+  const sums = (i) => ({ count: 3, failed: i % 2, bytes: (i + 1) * 1e6, compressed_bytes: i % 2 ? null : 1e5, duration_ns: NS, bandwidth: { mean: 1e6, p50: 1e6, p90: 2e6, p99: null } });
   return {
     transferSums: {
       range: range(), damaged: [], types: names.map((name, i) => ({ type_name: name, ...sums(i) })),
@@ -131,7 +131,7 @@ function madeOfNames(names) {
       range: range(), total: names.length, truncated: false, damaged: [],
       transfers: names.map((name, i) => ({
         worker: name, epoch: '1', id: i, direction: 'incoming', peer: peer(i), keys: [name, name, name, name], more_keys: 2, type_name: name, bytes: 1e6,
-        compressed_bytes: 5e5, start_ns: now(), duration_ns: NS, bandwidth: 1e6, outcome: i % 2 ? 'ok' : 'erred', cause: name,
+        compressed_bytes: 5e5, start_ns: now(), duration_ns: NS, bandwidth: 1e6, outcome: i % 2 ? 'ok' : 'failed', cause: name,
       })),
     },
     resources: {
@@ -141,18 +141,18 @@ function madeOfNames(names) {
         points: Array.from({ length: 60 }, (_, at) => [now() - (60 - at) * NS, (i + 1) * 1e8 + at * 1e6, (i + 1) * 1e8 + at * 1e6]), peak: (i + 1) * 2e8,
       }))),
     },
-    progress: { now_ns: now(), names: names.map((name, i) => ({ name, expected: i % 3 === 2 ? null : 40, done: 10, running: 2, erred: i % 2, lost: 0, cancelled: 0, rate_per_s: 1, remaining_ns: 30 * NS, state: i % 2 ? 'erred' : 'running' })) },
+    progress: { now_ns: now(), names: names.map((name, i) => ({ name, expected: i % 3 === 2 ? null : 40, done: 10, running: 2, failed: i % 2, lost: 0, cancelled: 0, rate_per_s: 1, remaining_ns: 30 * NS, state: i % 2 ? 'failed' : 'running' })) },
     runs: { runs: names.map((name, i) => ({ id: String(i), name, worker: null, start_ns: now(), stop_ns: null, duration_ns: NS, open: true })) },
     recent: {
       events: names.flatMap((name, i) => ['task_ended', 'worker_gone', 'run_started', 'damage'].map((kind, at) => ({
-        id: 4 * i + at, kind, at_ns: now(), data: { worker: name, name, outcome: 'erred', cause: name, file: name, duration_ns: NS, start_ns: now() - NS, stop_ns: now() },
+        id: 4 * i + at, kind, at_ns: now(), data: { worker: name, name, outcome: 'failed', cause: name, file: name, duration_ns: NS, start_ns: now() - NS, stop_ns: now() },
       }))),
     },
     stacks: {
       now_ns: now(),
       workers: names.map((name) => ({
-        worker: name, epoch: '1', answered: false, reason: name, left_out: 0,
-        groups: [{ kind: 'task', task: name, state: 'cpu', stack: [{ name, file: name, line: 1, inlined: false }], threads: [{ id: 1, name, there_ns: 0, seen_ago_ns: 1 }] }],
+        worker: name, epoch: '1', answered: false, reason: name, omitted: 0,
+        groups: [{ kind: 'task', task: name, state: 'cpu', stack: [{ name, file: name, line: 1, inlined: false }], threads: [{ id: 1, name, blocked_ns: 0, age_ns: 1 }] }],
       })),
     },
   };
@@ -181,7 +181,7 @@ export function made(answers) {
     if (!url.pathname.includes('/api/v1/')) return undefined;
     const name = url.pathname.split('/').pop();
     // A stream that says once that there is something, and ends; the page then asks by itself.
-    if (name === 'live') return { contentType: 'text/event-stream', body: `retry: 600000\nevent: news\ndata: {"now_ns":${now()},"data_to_ns":null,"flushes":1,"intake_stopped":${JSON.stringify(answers.stopped ?? null)}}\n\n` };
+    if (name === 'live') return { contentType: 'text/event-stream', body: `retry: 600000\nevent: news\ndata: {"now_ns":${now()},"data_to_ns":null,"flushes":1,"ingest_stopped":${JSON.stringify(answers.stopped ?? null)}}\n\n` };
     if (name === 'tasks' && url.searchParams.get('format') === 'columns') return { contentType: 'application/json', body: texts.taskColumns };
     const summary = name === 'transfers' ? 'transferSums' : 'summary';
     const body = texts[url.searchParams.has('summary') ? summary : name];
@@ -216,7 +216,7 @@ export function manyTasks(count, limit = count) {
     worker: THREADS[thread].worker, epoch: '1', id: i, name: `task-${name}`, key: `key-${i}`, thread_id: thread,
     thread_name: THREADS[thread].name, parent: null, start_ns: start, stop_ns: start + duration, duration_ns: duration, outcome: 'ok', cause: '',
   }));
-  return { range: range(), total: count, truncated: limit < count, thinned: 0, tasks };
+  return { range: range(), total: count, truncated: limit < count, aggregated: 0, tasks };
 }
 
 /** The same in columns. */
@@ -224,7 +224,7 @@ export function manyOutlines(count) {
   const tasks = tasksOf(count);
   const us = (ns) => Math.round(ns / 1000);
   return {
-    range: range(), total: count, truncated: false, thinned: 0, damaged: [], outcomes: ['running', 'ok', 'erred', 'cancelled', 'panicked', 'lost'],
+    range: range(), total: count, truncated: false, aggregated: 0, damaged: [], outcomes: ['running', 'ok', 'failed', 'cancelled', 'panicked', 'lost'],
     names: Array.from({ length: 12 }, (_, i) => `task-${i}`), threads: THREADS, first_ns: tasks[0].start,
     columns: {
       name: tasks.map(({ name }) => name), thread: tasks.map(({ thread }) => thread), id: tasks.map(({ i }) => i),
@@ -243,6 +243,6 @@ export function phasedTasks() {
   const task = (thread_id, outcome, more) => ({
     ...answers.tasks.tasks[0], id: thread_id, name: 'load', thread_id, thread_name: `pool-${thread_id}`, start_ns: from * NS, stop_ns: (from + 10) * NS, duration_ns: 10 * NS, outcome, ...more,
   });
-  const tasks = [task(1, 'ok', { phases }), task(2, 'erred', { phases: [] })];
+  const tasks = [task(1, 'ok', { phases }), task(2, 'failed', { phases: [] })];
   return { from: String(from), to: String(from + 10), answers: { ...answers, tasks: { ...answers.tasks, total: 2, tasks } } };
 }

@@ -43,7 +43,7 @@ pub struct TaskCounts {
     /// Ended without a complaint.
     pub ok: u64,
     /// Ended with a cause of failure.
-    pub erred: u64,
+    pub failed: u64,
     /// Given up because the fleet was told to stop.
     pub cancelled: u64,
     /// Ended by a panic.
@@ -194,9 +194,9 @@ impl Task {
         }
     }
 
-    /// Ends the task as erred.
+    /// Ends the task as failed.
     pub(crate) fn fail(mut self, cause: impl Display) {
-        self.end(|guard| guard.fail(cause), |counts| counts.erred += 1);
+        self.end(|guard| guard.fail(cause), |counts| counts.failed += 1);
     }
 
     /// Ends the task as cancelled.
@@ -289,7 +289,7 @@ mod tests {
             std::panic::resume_unwind(Box::new("on purpose"));
         });
         assert!(ended.join().is_err());
-        let expected = TaskCounts { started: 4, ok: 1, erred: 1, cancelled: 1, panicked: 1 };
+        let expected = TaskCounts { started: 4, ok: 1, failed: 1, cancelled: 1, panicked: 1 };
         assert_eq!(recorder.snapshot().tasks, BTreeMap::from([("qr".to_owned(), expected)]));
     }
 }

@@ -203,7 +203,7 @@ mod tests {
 
         let gone = client.in_task(Client::replace_and_check);
         assert!(matches!(gone, Err(Interrupt::Lost { peer: 3, .. })), "{gone:?}");
-        assert_eq!(asking.recorder.snapshot().tasks["client"].erred, 1);
+        assert_eq!(asking.recorder.snapshot().tasks["client"].failed, 1);
     }
 
     /// An answer that is not the expected one fails the task and the role.
@@ -214,7 +214,7 @@ mod tests {
         liar.write_all(b"OK 0000000000000000\n").unwrap();
         let wrong = new_client(&asking, link).in_task(Client::fill);
         assert!(wrong.unwrap_err().to_string().contains("wrong answer: \"OK 0000"));
-        assert_eq!(asking.recorder.snapshot().tasks["client"].erred, 1);
+        assert_eq!(asking.recorder.snapshot().tasks["client"].failed, 1);
     }
 
     fn new_client(context: &Context, link: Link) -> Client<'_> {

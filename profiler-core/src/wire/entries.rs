@@ -98,7 +98,7 @@ mod tests {
         };
         let threads = |count| {
             let threads = vec![v1::ThreadStack::default(); count];
-            Kind::Stacks(v1::Stacks { threads, ..Default::default() })
+            Kind::ThreadDump(v1::ThreadDump { threads, ..Default::default() })
         };
         let makers: [&dyn Fn(usize) -> Kind; 4] = [&tasks, &strings, &frames, &threads];
         for of in makers {

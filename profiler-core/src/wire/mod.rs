@@ -1,28 +1,28 @@
 //! The wire: generated messages in [`v1`], and the translation between them and the model. What a
 //! message claims is checked before anything of it is used.
 
+mod control;
 mod cycle;
 mod dictionary;
 mod entries;
-mod live;
-mod records;
-mod said;
+mod flush_delta;
 mod task;
+mod telemetry;
 /// Messages, generated from `proto/emberline.proto` by `cargo xtask proto`.
 #[allow(missing_docs, clippy::all, clippy::pedantic)]
 #[rustfmt::skip]
 pub mod v1;
 
+pub use control::{
+    AppliedSettings, ThreadDump, decode_applied, decode_settings, decode_thread_dump,
+    encode_applied, encode_settings, encode_thread_dump,
+};
 pub use cycle::{decode_cycle, decode_threads, encode_cycle, encode_weights, weight_bytes_max};
 pub use dictionary::{Marks, Translation, dictionary_since};
 pub use entries::check_entries;
-pub use live::{
-    Applied, Stacks, decode_applied, decode_settings, decode_stacks, encode_applied,
-    encode_settings, encode_stacks,
-};
-pub use records::{decode_records, encode_records};
-pub use said::Said;
+pub use flush_delta::FlushDeltaCodec;
 pub use task::{TextAt, decode_detail, decode_task, encode_detail, encode_task};
+pub use telemetry::{decode_telemetry, encode_telemetry};
 
 /// Version of the protocol that this crate speaks.
 pub const PROTOCOL: u32 = 1;

@@ -50,7 +50,7 @@ pub(super) fn encode_outcome(outcome: Outcome) -> v1::Outcome {
     match outcome {
         Outcome::Running => v1::Outcome::Running,
         Outcome::Ok => v1::Outcome::Ok,
-        Outcome::Erred => v1::Outcome::Erred,
+        Outcome::Failed => v1::Outcome::Failed,
         Outcome::Cancelled => v1::Outcome::Cancelled,
         Outcome::Panicked => v1::Outcome::Panicked,
         Outcome::Lost => v1::Outcome::Lost,
@@ -136,7 +136,7 @@ pub(super) fn decode_outcome(what: &'static str, outcome: i32) -> Result<Outcome
     Ok(match v1::Outcome::try_from(outcome) {
         Ok(v1::Outcome::Running) => Outcome::Running,
         Ok(v1::Outcome::Ok) => Outcome::Ok,
-        Ok(v1::Outcome::Erred) => Outcome::Erred,
+        Ok(v1::Outcome::Failed) => Outcome::Failed,
         Ok(v1::Outcome::Cancelled) => Outcome::Cancelled,
         Ok(v1::Outcome::Panicked) => Outcome::Panicked,
         Ok(v1::Outcome::Lost) | Err(_) => {
@@ -185,7 +185,7 @@ mod tests {
             parent: Some(TaskId(6)),
             start: Timestamp::from_unix_ns(100),
             stop: Some(Timestamp::from_unix_ns(130)),
-            outcome: Outcome::Erred,
+            outcome: Outcome::Failed,
             cause: "no such file".into(),
             detail: Some(Box::new(TaskDetail {
                 attempt: 2,

@@ -18,9 +18,9 @@ pub mod agent_message {
         #[prost(message, tag = "4")]
         Goodbye(super::Goodbye),
         #[prost(message, tag = "5")]
-        Applied(super::Applied),
+        Applied(super::AppliedSettings),
         #[prost(message, tag = "6")]
-        Stacks(super::Stacks),
+        ThreadDump(super::ThreadDump),
     }
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -41,7 +41,7 @@ pub mod collector_message {
         #[prost(message, tag = "4")]
         Settings(super::Settings),
         #[prost(message, tag = "5")]
-        StacksRequest(super::StacksRequest),
+        ThreadDumpRequest(super::ThreadDumpRequest),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -80,7 +80,7 @@ pub struct Goodbye {}
 /// What the sampler works by from now on. Said once after Welcome, then after each change, and now
 /// and then as a sign of life where there is nothing to flush.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Applied {
+pub struct AppliedSettings {
     /// Of the last Settings that took effect; 0: none did, these are the agent's own.
     #[prost(uint64, tag = "1")]
     pub revision: u64,
@@ -95,16 +95,16 @@ pub struct Applied {
     #[prost(string, tag = "5")]
     pub mode: ::prost::alloc::string::String,
 }
-/// What every thread was doing at one moment: the answer to StacksRequest.
+/// What every thread was doing at one moment: the answer to ThreadDumpRequest.
 #[derive(Clone, PartialEq, ::prost::Message)]
-pub struct Stacks {
+pub struct ThreadDump {
     #[prost(uint64, tag = "1")]
     pub id: u64,
     #[prost(message, repeated, tag = "2")]
     pub threads: ::prost::alloc::vec::Vec<ThreadStack>,
     /// Threads past the limit on one answer.
     #[prost(uint64, tag = "3")]
-    pub left_out: u64,
+    pub omitted: u64,
     /// Why there is no answer; empty if there is one.
     #[prost(string, tag = "4")]
     pub unavailable: ::prost::alloc::string::String,
@@ -123,10 +123,10 @@ pub struct ThreadStack {
     pub state: u32,
     /// How long before the answer it was seen so last.
     #[prost(uint64, tag = "5")]
-    pub seen_ago_ns: u64,
+    pub age_ns: u64,
     /// How long, without running in between, it has been there.
     #[prost(uint64, tag = "6")]
-    pub there_ns: u64,
+    pub blocked_ns: u64,
 }
 /// Appends to the three tables that the agent and the collector hold alike. A base says how many
 /// entries the sender believes the receiver has; entries below it may be repeated and must agree.
@@ -190,17 +190,17 @@ pub struct Flush {
     pub tasks: ::prost::alloc::vec::Vec<Task>,
     /// On a stream, absent: no number of it differs.
     #[prost(message, optional, tag = "6")]
-    pub account: ::core::option::Option<Account>,
+    pub account: ::core::option::Option<LossAccount>,
     #[prost(message, repeated, tag = "7")]
     pub totals: ::prost::alloc::vec::Vec<TaskTotals>,
     #[prost(message, repeated, tag = "8")]
-    pub transfers: ::prost::alloc::vec::Vec<Transfer>,
+    pub transfers: ::prost::alloc::vec::Vec<TransferEvent>,
     #[prost(message, repeated, tag = "9")]
-    pub resources: ::prost::alloc::vec::Vec<Resources>,
+    pub resources: ::prost::alloc::vec::Vec<ResourceSample>,
     #[prost(message, repeated, tag = "10")]
-    pub expected: ::prost::alloc::vec::Vec<Expected>,
+    pub expected: ::prost::alloc::vec::Vec<ExpectedTasks>,
     #[prost(message, repeated, tag = "11")]
-    pub runs: ::prost::alloc::vec::Vec<Run>,
+    pub runs: ::prost::alloc::vec::Vec<RunMarker>,
 }
 /// The agent's best estimate of (collector's clock - agent's clock).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -240,7 +240,7 @@ pub struct Cycle {
     #[prost(uint64, tag = "12")]
     pub ticks_expected: u64,
     #[prost(uint64, tag = "13")]
-    pub ticks_saved: u64,
+    pub ticks_throttled: u64,
 }
 /// One task, whole each time: a later message for the same id replaces the earlier one.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -267,7 +267,7 @@ pub struct Task {
     pub stop_ns: i64,
     #[prost(enumeration = "Outcome", tag = "9")]
     pub outcome: i32,
-    /// Why, for a task that erred.
+    /// Why, for a task that failed.
     #[prost(string, tag = "10")]
     pub cause: ::prost::alloc::string::String,
     /// Which try it is, from 1; 0: not said.
@@ -333,7 +333,7 @@ pub struct TaskTotals {
 }
 /// One transfer that ended, as one of its ends saw it.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Transfer {
+pub struct TransferEvent {
     /// Unique within the epoch, never 0.
     #[prost(uint64, tag = "1")]
     pub id: u64,
@@ -364,7 +364,7 @@ pub struct Transfer {
     pub task_id: u64,
     #[prost(uint32, tag = "12")]
     pub thread_id: u32,
-    /// How it ended: ok, erred, cancelled or panicked.
+    /// How it ended: ok, failed, cancelled or panicked.
     #[prost(enumeration = "Outcome", tag = "13")]
     pub outcome: i32,
     #[prost(string, tag = "14")]
@@ -372,7 +372,7 @@ pub struct Transfer {
 }
 /// What the worker and its machine used and had at one moment.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Resources {
+pub struct ResourceSample {
     #[prost(sint64, tag = "1")]
     pub at_ns: i64,
     /// Since the sample before; counts are of this time.
@@ -386,7 +386,7 @@ pub struct Resources {
 }
 /// How many tasks of a name this epoch will have run in all, since when it was first said.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Expected {
+pub struct ExpectedTasks {
     /// Index into the table of strings.
     #[prost(uint32, tag = "1")]
     pub name: u32,
@@ -397,7 +397,7 @@ pub struct Expected {
 }
 /// A period with a name. A later message for the same id replaces the earlier one.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Run {
+pub struct RunMarker {
     /// Unique within the epoch, never 0.
     #[prost(uint64, tag = "1")]
     pub id: u64,
@@ -412,7 +412,7 @@ pub struct Run {
 /// Sums over this epoch up to and with this flush, so that anybody can check
 /// accepted = stored + lost. Each differs from that of the flush before.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Account {
+pub struct LossAccount {
     /// Weight of all samples taken. Differs from that of the flush before and the weight of this one's
     /// samples.
     #[prost(uint64, tag = "1")]
@@ -422,7 +422,7 @@ pub struct Account {
     pub lost_refused_ns: u64,
     /// Acked by a collector that lost its memory.
     #[prost(uint64, tag = "3")]
-    pub lost_forgotten_ns: u64,
+    pub lost_by_collector_ns: u64,
     /// Rows of tasks that had no room in a queue, by any cause.
     #[prost(uint64, tag = "4")]
     pub lost_tasks: u64,
@@ -431,10 +431,10 @@ pub struct Account {
     pub lost_queue_ns: u64,
     /// Transfers and samples of resources that had no room in a queue.
     #[prost(uint64, tag = "6")]
-    pub lost_records: u64,
+    pub lost_telemetry: u64,
     /// Tasks that ended and are in totals only, beyond the setting for rows a second.
     #[prost(uint64, tag = "7")]
-    pub thinned_tasks: u64,
+    pub aggregated_tasks: u64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Welcome {
@@ -491,7 +491,7 @@ pub struct Receipt {
     #[prost(sint64, tag = "3")]
     pub sent_at_ns: i64,
 }
-/// Changes the settings of the running agent, which answers Applied once they took effect. What is
+/// Changes the settings of the running agent, which answers AppliedSettings once they took effect. What is
 /// absent stays as it is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Settings {
@@ -508,7 +508,7 @@ pub struct Settings {
     pub states: ::core::option::Option<u32>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct StacksRequest {
+pub struct ThreadDumpRequest {
     #[prost(uint64, tag = "1")]
     pub id: u64,
 }
@@ -572,7 +572,7 @@ impl FrameKind {
 pub enum Outcome {
     Running = 0,
     Ok = 1,
-    Erred = 2,
+    Failed = 2,
     Cancelled = 3,
     Panicked = 4,
     /// The worker is gone and never said how the task ended.
@@ -587,7 +587,7 @@ impl Outcome {
         match self {
             Self::Running => "OUTCOME_RUNNING",
             Self::Ok => "OUTCOME_OK",
-            Self::Erred => "OUTCOME_ERRED",
+            Self::Failed => "OUTCOME_FAILED",
             Self::Cancelled => "OUTCOME_CANCELLED",
             Self::Panicked => "OUTCOME_PANICKED",
             Self::Lost => "OUTCOME_LOST",
@@ -598,7 +598,7 @@ impl Outcome {
         match value {
             "OUTCOME_RUNNING" => Some(Self::Running),
             "OUTCOME_OK" => Some(Self::Ok),
-            "OUTCOME_ERRED" => Some(Self::Erred),
+            "OUTCOME_FAILED" => Some(Self::Failed),
             "OUTCOME_CANCELLED" => Some(Self::Cancelled),
             "OUTCOME_PANICKED" => Some(Self::Panicked),
             "OUTCOME_LOST" => Some(Self::Lost),

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use profiler_core::wire::{Marks, PROTOCOL, Said, encode_weights, v1};
+use profiler_core::wire::{FlushDeltaCodec, Marks, PROTOCOL, encode_weights, v1};
 use profiler_core::{Epoch, NodeId};
 use v1::agent_message::Kind;
 
@@ -96,7 +96,7 @@ pub struct Agent {
     /// How many of the open ones were sent on this stream.
     sent: usize,
     /// On this stream.
-    said: Said,
+    said: FlushDeltaCodec,
     dictionary_refusals: u32,
 }
 
@@ -117,7 +117,7 @@ impl Agent {
             accepted_ns: 0,
             open: VecDeque::new(),
             sent: 0,
-            said: Said::default(),
+            said: FlushDeltaCodec::default(),
             dictionary_refusals: 0,
         };
         agent.begin_life();
@@ -171,7 +171,7 @@ impl Agent {
         self.set_marks([welcome.strings, welcome.frames, welcome.nodes])?;
         let before = self.open.len();
         while self.open.pop_front_if(|open| open.flush.seq <= welcome.acked_seq).is_some() {}
-        (self.sent, self.said) = (0, Said::default());
+        (self.sent, self.said) = (0, FlushDeltaCodec::default());
         Ok(before - self.open.len())
     }
 
@@ -225,7 +225,10 @@ impl Agent {
             clock: Some(v1::Clock { offset_ns, error_ns: 50_000 + lags_ns[0].unsigned_abs() }),
             cycle: Some(cycle),
             tasks,
-            account: Some(v1::Account { accepted_ns: self.accepted_ns, ..v1::Account::default() }),
+            account: Some(v1::LossAccount {
+                accepted_ns: self.accepted_ns,
+                ..v1::LossAccount::default()
+            }),
             ..Default::default()
         };
         let (needs, pairs) = (self.dictionary.marks(), second.pairs.len() as u64);
@@ -269,7 +272,7 @@ impl Agent {
         self.sent += 1;
         open.sent_at = Some(now);
         let mut flush = open.flush.clone();
-        self.said.shorten(&mut flush);
+        self.said.encode(&mut flush);
         Some(message(Kind::Flush(flush)))
     }
 
@@ -373,7 +376,7 @@ mod tests {
         let (mut symbols, mut trie) = (SymbolTable::new(), CallTrie::new(100_000));
         let mut translation = Translation::default();
         let now = Instant::now();
-        let (mut total_ns, mut said) = (0, Said::default());
+        let (mut total_ns, mut said) = (0, FlushDeltaCodec::default());
         for seq in 1..=120 {
             agent.make(now);
             while let Some(message) = agent.next_message(now) {
@@ -382,7 +385,7 @@ mod tests {
                         translation.apply(&piece, &mut symbols, &mut trie).unwrap();
                     }
                     Kind::Flush(mut flush) => {
-                        said.restore(&mut flush);
+                        said.decode(&mut flush);
                         assert_eq!(flush.account.unwrap().accepted_ns, agent.accepted_ns);
                         let nodes = translation.marks().nodes;
                         let (range, delta) = decode_cycle(&flush.cycle.unwrap(), nodes).unwrap();
@@ -429,11 +432,11 @@ mod tests {
             assert_eq!(more as u64, held - 1);
             // The empty string and the root are known to both.
             let (mut sent, mut entries) = (Vec::new(), [1, 0, 1]);
-            let mut said = Said::default();
+            let mut said = FlushDeltaCodec::default();
             while let Some(message) = agent.next_message(Instant::now()) {
                 match message.kind.unwrap() {
                     Kind::Flush(mut flush) => {
-                        said.restore(&mut flush);
+                        said.decode(&mut flush);
                         sent.push(flush.seq);
                     }
                     // From the first entry on, without a gap, in pieces before the flushes that need them.

@@ -149,7 +149,7 @@ impl<'a> Audit<'a> {
         let mut got = Table::new();
         for line in answer["names"].as_array().map_or(NO_LIST, Vec::as_slice) {
             let name = line["name"].as_str().unwrap_or_default();
-            for outcome in ["ok", "erred"] {
+            for outcome in ["ok", "failed"] {
                 let count = line["outcomes"][outcome].as_u64().unwrap_or(u64::MAX);
                 got.insert(format!("{name} {outcome}"), count);
             }
@@ -260,7 +260,7 @@ fn outcome(task: &v1::Task) -> &'static str {
     match task.outcome() {
         v1::Outcome::Running => "running",
         v1::Outcome::Ok => "ok",
-        v1::Outcome::Erred => "erred",
+        v1::Outcome::Failed => "failed",
         v1::Outcome::Cancelled => "cancelled",
         v1::Outcome::Panicked => "panicked",
         v1::Outcome::Lost => "lost",

@@ -204,7 +204,7 @@ fn sum(pairs: &mut Vec<Pair>) {
 fn row(program: &Program, slot: Slot, stop_ns: Option<i64>, random: &mut Random) -> v1::Task {
     let outcome = match stop_ns {
         None => v1::Outcome::Running,
-        Some(_) if random.chance(0.05) => v1::Outcome::Erred,
+        Some(_) if random.chance(0.05) => v1::Outcome::Failed,
         Some(_) => v1::Outcome::Ok,
     };
     let name = program.tasks[slot.task].name;
@@ -218,7 +218,7 @@ fn row(program: &Program, slot: Slot, stop_ns: Option<i64>, random: &mut Random)
         start_ns: slot.start_ns,
         stop_ns: stop_ns.unwrap_or(0),
         outcome: outcome.into(),
-        cause: if outcome == v1::Outcome::Erred { "no such block".into() } else { String::new() },
+        cause: if outcome == v1::Outcome::Failed { "no such block".into() } else { String::new() },
         ..Default::default()
     }
 }

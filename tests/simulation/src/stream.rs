@@ -257,6 +257,6 @@ fn name(kind: &collector_message::Kind) -> &'static str {
         collector_message::Kind::Ack(_) => "Ack",
         collector_message::Kind::Refusal(_) => "Refusal",
         collector_message::Kind::Settings(_) => "Settings",
-        collector_message::Kind::StacksRequest(_) => "StacksRequest",
+        collector_message::Kind::ThreadDumpRequest(_) => "ThreadDumpRequest",
     }
 }

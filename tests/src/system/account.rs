@@ -187,7 +187,7 @@ fn check_transfers(collector: &Collector, logs: &[Log]) {
     for worker in workers["workers"].as_array().unwrap() {
         let account = &worker["epochs"][0]["account"];
         assert_eq!(
-            (&account["lost_records"], &account["lost_tasks"]),
+            (&account["lost_telemetry"], &account["lost_tasks"]),
             (&0.into(), &0.into()),
             "{worker}"
         );
@@ -223,13 +223,13 @@ fn check_budget(collector: &Collector, logs: &[Log]) {
         let worker = &log.worker;
         let budget = collector.json(&format!("/api/v1/budget?from=-1h&worker={worker}"));
         let elapsed_ns = budget["elapsed_ns"].as_u64().unwrap();
-        let mut there_ns: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+        let mut blocked_ns: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
         for event in &log.events {
             let thread = u64::try_from(event.thread_id).unwrap();
-            let (from, to) = there_ns.entry(thread).or_insert((u64::MAX, 0));
+            let (from, to) = blocked_ns.entry(thread).or_insert((u64::MAX, 0));
             (*from, *to) = (event.start_ns.1.min(*from), event.stop_ns.0.max(*to));
         }
-        let longest_ns = there_ns.values().map(|(from, to)| to - from).max().unwrap_or(0);
+        let longest_ns = blocked_ns.values().map(|(from, to)| to - from).max().unwrap_or(0);
         let mut count = 0;
         for thread in budget["threads"].as_array().unwrap() {
             let parts = thread["parts"].as_array().unwrap().iter();
@@ -237,7 +237,7 @@ fn check_budget(collector: &Collector, logs: &[Log]) {
             assert_eq!(thread["total_ns"].as_u64(), Some(sum_ns), "{thread}");
             assert!(sum_ns * 100 <= elapsed_ns * 101, "{sum_ns} of {elapsed_ns} in {thread}");
             let id = thread["thread_id"].as_u64();
-            let Some((from, to)) = id.and_then(|id| there_ns.get(&id)) else { continue };
+            let Some((from, to)) = id.and_then(|id| blocked_ns.get(&id)) else { continue };
             let least_ns = to - from;
             let is_whole = (sum_ns + UNSEEN_NS) * 100 >= least_ns * 99;
             assert!(is_whole, "{sum_ns} of {least_ns} in {thread}");

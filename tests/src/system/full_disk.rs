@@ -74,7 +74,7 @@ fn wait_for_more(collector: &Collector, than_ns: u64) -> u64 {
 
 /// What the collector told of it, the oldest first.
 fn told(collector: &Collector) -> Vec<String> {
-    let kinds = "kind=intake_stopped&kind=intake_resumed";
+    let kinds = "kind=ingest_stopped&kind=ingest_resumed";
     let recent = collector.json(&format!("/api/v1/events/recent?{kinds}"));
     let events = recent["events"].as_array().unwrap().iter().rev();
     events.map(|event| event["kind"].as_str().unwrap().to_owned()).collect()
@@ -94,14 +94,14 @@ fn check_full(collector: &Collector, folder: &Path) -> u64 {
         "questions are answered, and nothing is half stored"
     );
     let workers = collector.json("/api/v1/workers");
-    let intake = &workers["intake"];
+    let ingest = &workers["ingest"];
     assert_eq!(
-        (&intake["open"], &intake["cause"]),
+        (&ingest["open"], &ingest["cause"]),
         (&false.into(), &"disk_full".into()),
-        "{intake}"
+        "{ingest}"
     );
-    assert_eq!(number(intake, "disk_bytes"), (DISK_MIB as u64) << 20);
-    assert!(number(intake, "free_bytes") < number(intake, "needed_bytes"), "{intake}");
+    assert_eq!(number(ingest, "disk_bytes"), (DISK_MIB as u64) << 20);
+    assert!(number(ingest, "free_bytes") < number(ingest, "needed_bytes"), "{ingest}");
     for command in ["workers", "doctor"] {
         let told = run(&[command, "--url", &collector.url()]);
         let said = [told.stdout, told.stderr].concat();
@@ -147,8 +147,8 @@ fn a_full_disk_takes_nothing_answers_on_and_goes_on_by_itself_when_it_has_room()
     let kept_ns = check_full(&collector, &data);
     fs::remove_file(&filler).unwrap();
     let taken_ns = wait_for_more(&collector, kept_ns);
-    assert_eq!(collector.json("/api/v1/workers")["intake"]["open"], true);
-    assert_eq!(told(&collector), ["intake_stopped", "intake_resumed"]);
+    assert_eq!(collector.json("/api/v1/workers")["ingest"]["open"], true);
+    assert_eq!(told(&collector), ["ingest_stopped", "ingest_resumed"]);
 
     // Nothing is left at once, whatever the collector is at.
     fill(&filler);
@@ -175,7 +175,7 @@ fn a_full_disk_takes_nothing_answers_on_and_goes_on_by_itself_when_it_has_room()
     assert!(number(report, "accepted_ns") > kept_ns);
     assert_eq!(number(report, "accepted_ns"), number(report, "stored_ns"), "{report}");
     for lost in
-        ["unacked_ns", "lost_refused_ns", "lost_forgotten_ns", "lost_queue_ns", "lost_tasks"]
+        ["unacked_ns", "lost_refused_ns", "lost_by_collector_ns", "lost_queue_ns", "lost_tasks"]
     {
         assert_eq!(number(report, lost), 0, "{lost} in {report}");
     }

@@ -122,14 +122,14 @@ fn every_thread_is_seen_where_it_is() {
     for (thread, task, function) in
         [("locked", Value::from("guarded"), "waits_for_lock"), ("sleeper", Value::Null, "sleeps")]
     {
-        let there_ns = |stacks: &Value| {
+        let blocked_ns = |stacks: &Value| {
             let group = group_of(stacks, thread);
             assert!(has_function(&group, function), "{group}");
             assert_eq!(group["task"], task);
             assert!(!["cpu", "runnable"].contains(&group["state"].as_str().unwrap()), "{group}");
-            number(&group["threads"][0], "there_ns")
+            number(&group["threads"][0], "blocked_ns")
         };
-        assert!(there_ns(&first) < there_ns(&second), "{thread} waits on");
+        assert!(blocked_ns(&first) < blocked_ns(&second), "{thread} waits on");
     }
 
     let (said, _) = ask(&collector, &["stacks", "--task", "spin"], 0);

@@ -61,7 +61,7 @@ fn a_killed_collector_has_its_history_and_its_agents_go_on() {
 
     let report = &record["report"];
     assert_eq!(number(report, "unacked_ns"), 0);
-    assert_eq!(number(report, "lost_forgotten_ns"), 0, "{report}");
+    assert_eq!(number(report, "lost_by_collector_ns"), 0, "{report}");
     assert_eq!(number(report, "accepted_ns"), number(report, "stored_ns"), "{report}");
     assert!(number(report, "connects") >= 4);
     let epochs = collector.epochs();

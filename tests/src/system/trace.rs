@@ -132,7 +132,7 @@ fn a_trace_says_what_the_ledger_says() {
     assert_eq!(tasks.len(), 43);
     assert_eq!(trace["displayTimeUnit"], "ns");
     assert_eq!(number(&trace["otherData"], "tasks"), 43);
-    assert_eq!(number(&trace["otherData"], "left_out"), 0);
+    assert_eq!(number(&trace["otherData"], "omitted"), 0);
 
     let shown = read(&trace);
     let phases = check_tasks(tasks, &shown);
@@ -146,7 +146,7 @@ fn a_trace_says_what_the_ledger_says() {
     let few = run(&["tasks", "--url", &url, "--format", "trace", "--limit", "3"]);
     let trace: Value = serde_json::from_slice(&few.stdout).unwrap();
     assert_eq!(read(&trace).tasks.len(), 3);
-    assert_eq!(number(&trace["otherData"], "left_out"), 40);
+    assert_eq!(number(&trace["otherData"], "omitted"), 40);
     let said = String::from_utf8_lossy(&few.stderr).into_owned();
     assert_eq!(said, "40 tasks are not in the trace\n");
     let both = run(&["tasks", "--url", &url, "--format", "trace", "--summary"]);

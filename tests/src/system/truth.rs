@@ -124,7 +124,7 @@ fn ticks_are_counted_and_the_rate_is_reported() {
             let (ticks, expected) = (number(&profile, "ticks"), number(&profile, "ticks_expected"));
             let share = profile["achieved_share"].as_f64().unwrap();
             assert!((share - ticks as f64 / expected as f64).abs() < 1e-9);
-            let saved = number(&profile, "ticks_saved");
+            let saved = number(&profile, "ticks_throttled");
             assert_eq!(number(&profile, "ticks_missed"), expected.saturating_sub(ticks + saved));
             share
         })

@@ -85,7 +85,7 @@ impl Running for Emberline {
         say("handler_p50_ns", cost.handler_p50_ns);
         say("handler_p99_ns", cost.handler_p99_ns);
         say("samples", cost.samples);
-        say("ticks_saved", cost.ticks_saved);
+        say("ticks_throttled", cost.ticks_throttled);
         Ok(())
     }
 

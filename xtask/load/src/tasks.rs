@@ -131,13 +131,13 @@ fn minute(seconds: u32) -> Result<()> {
         let name = NAMES[number as usize % NAMES.len()];
         let short = task(name).start();
         drop(black_box(phase(Phase::Deserialize)));
-        let erred = number % 1_000 == 0;
-        if erred {
+        let failed = number % 1_000 == 0;
+        if failed {
             short.fail("no")
         } else {
             drop(short)
         }
-        *done.entry((name.into(), if erred { "erred" } else { "ok" })).or_default() += 1;
+        *done.entry((name.into(), if failed { "failed" } else { "ok" })).or_default() += 1;
         if number % TASKS_IN_A_ROW == 0 {
             due += a_row;
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
@@ -169,7 +169,7 @@ fn tell(agent: LocalAgent, done: &Counts) {
     let wrong = done.iter().map(|(key, count)| counted.get(key).unwrap_or(&0).abs_diff(*count));
     println!("miscounted {}", wrong.sum::<u64>() + counted.len().abs_diff(done.len()) as u64);
     println!("rows {}", recording.tasks.len());
-    println!("thinned {}", recording.thinned_tasks);
+    println!("aggregated {}", recording.aggregated_tasks);
     println!("lost {}", recording.lost_tasks);
     println!("folder_cpu_ms {}", cost.other_cpu_ns / 1_000_000);
 }

@@ -145,10 +145,10 @@ fn print_minute(minute: &Figures, seconds: &str) -> Result<()> {
         let value = minute.get(name).and_then(|values| values.first());
         value.copied().with_context(|| format!("task-load did not say `{name}`"))
     };
-    let (done, rows, thinned) = (get("done")?, get("rows")?, get("thinned")?);
+    let (done, rows, aggregated) = (get("done")?, get("rows")?, get("aggregated")?);
     println!(
         "A million tasks a minute from one thread, for {seconds} s, at most 1,000 rows a second: \
-         {done} done in {} s, {rows} rows, {thinned} in sums, {} lost, {} miscounted by name and \
+         {done} done in {} s, {rows} rows, {aggregated} in sums, {} lost, {} miscounted by name and \
          outcome; the folder's thread used {} ms.",
         get("elapsed_ms")? / 1e3,
         get("lost")?,
@@ -156,7 +156,7 @@ fn print_minute(minute: &Figures, seconds: &str) -> Result<()> {
         get("folder_cpu_ms")?,
     );
     ensure!(
-        get("lost")? == 0.0 && get("miscounted")? == 0.0 && rows + thinned == done,
+        get("lost")? == 0.0 && get("miscounted")? == 0.0 && rows + aggregated == done,
         "the totals are not exact"
     );
     Ok(())

@@ -48,7 +48,7 @@ pub(super) fn panel(
 ) -> Panel {
     let layers = layers(values);
     let steps = steps(values, &layers, axis.to());
-    let (steps_all, steps) = (steps.len(), thinned(steps, axis));
+    let (steps_all, steps) = (steps.len(), aggregated(steps, axis));
     let largest = steps.iter().map(Step::sum).fold(0.0, f64::max);
     let (top, step) = nice_scale(largest, 1.0);
     let mut body = axis.grid(HEIGHT);
@@ -73,9 +73,9 @@ pub(super) fn panel(
             grouped(steps.len() as u64)
         ));
     }
-    if counts.left_out > 0 {
-        let left_out = grouped(counts.left_out);
-        notes.push(format!("{left_out} values entered caches after the profiler was full"));
+    if counts.omitted > 0 {
+        let omitted = grouped(counts.omitted);
+        notes.push(format!("{omitted} values entered caches after the profiler was full"));
     }
     let title = format!(
         "Caches: {} ({} in, {} out, {} hits, {} misses)",
@@ -135,23 +135,23 @@ fn steps(values: &[CacheData], layers: &[Option<Arc<str>>], end: Timestamp) -> V
 }
 
 /// One step for each stretch of time, the fullest of it.
-fn thinned(steps: Vec<Step>, axis: &Axis) -> Vec<Step> {
+fn aggregated(steps: Vec<Step>, axis: &Axis) -> Vec<Step> {
     if steps.len() <= STEPS_MAX {
         return steps;
     }
     let stretch = |step: &Step| axis.x(step.at) * (STEPS_MAX as u64 - 1) / UNITS;
-    let mut thinned: Vec<Step> = Vec::new();
+    let mut aggregated: Vec<Step> = Vec::new();
     for step in steps {
-        match thinned.last_mut() {
+        match aggregated.last_mut() {
             Some(last) if stretch(last) == stretch(&step) => {
                 if step.sum() > last.sum() {
                     last.heights = step.heights;
                 }
             }
-            _ => thinned.push(step),
+            _ => aggregated.push(step),
         }
     }
-    thinned
+    aggregated
 }
 
 /// The outline of one layer: its upper edge there, its lower edge back.

@@ -66,12 +66,12 @@ impl<'a> Lanes<'a> {
                 std::cmp::Reverse(thread.iter().map(|task| length_ns(task)).sum::<u64>())
             });
         }
-        let left_out = threads.split_off(all.min(LANES_MAX));
+        let omitted = threads.split_off(all.min(LANES_MAX));
         threads.sort_by_key(|thread| order(thread));
         let mut lanes = Lanes {
             lanes: Vec::new(),
-            lanes_left_out: left_out.len(),
-            tasks_left_out: left_out.iter().map(Vec::len).sum(),
+            lanes_left_out: omitted.len(),
+            tasks_left_out: omitted.iter().map(Vec::len).sum(),
             tasks_hidden: 0,
         };
         for thread in threads {
@@ -153,7 +153,7 @@ pub(super) fn length_ns(task: &TaskData) -> u64 {
 }
 
 pub(super) fn has_failed(task: &TaskData) -> bool {
-    matches!(task.outcome, Outcome::Erred | Outcome::Panicked)
+    matches!(task.outcome, Outcome::Failed | Outcome::Panicked)
 }
 
 #[cfg(test)]

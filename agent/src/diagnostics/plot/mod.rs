@@ -82,8 +82,8 @@ pub enum VisualizeError {
 /// A profiler's results at one moment.
 #[derive(Clone, Debug)]
 pub enum Source {
-    Tasks { results: Vec<TaskData>, left_out: u64, watched: Watched },
-    Resources { results: Vec<ResourceData>, left_out: u64, watched: Watched },
+    Tasks { results: Vec<TaskData>, omitted: u64, watched: Watched },
+    Resources { results: Vec<ResourceData>, omitted: u64, watched: Watched },
     Caches { results: Vec<CacheData>, metric_name: String, counts: CacheCounts, watched: Watched },
 }
 
@@ -95,9 +95,9 @@ mod sealed {
 
 impl sealed::Sealed for Profiler {
     fn source(&self) -> Source {
-        self.read(|results, left_out, watched| Source::Tasks {
+        self.read(|results, omitted, watched| Source::Tasks {
             results: results.to_vec(),
-            left_out,
+            omitted,
             watched,
         })
     }
@@ -105,9 +105,9 @@ impl sealed::Sealed for Profiler {
 
 impl sealed::Sealed for ResourceProfiler {
     fn source(&self) -> Source {
-        self.read(|results, left_out, watched| Source::Resources {
+        self.read(|results, omitted, watched| Source::Resources {
             results: results.to_vec(),
-            left_out,
+            omitted,
             watched,
         })
     }
@@ -142,12 +142,8 @@ struct Panel {
 impl Source {
     fn panel(&self, axis: &time::Axis, colors: &color::Colors) -> Panel {
         match self {
-            Source::Tasks { results, left_out, .. } => {
-                tasks::panel(results, *left_out, axis, colors)
-            }
-            Source::Resources { results, left_out, .. } => {
-                resources::panel(results, *left_out, axis)
-            }
+            Source::Tasks { results, omitted, .. } => tasks::panel(results, *omitted, axis, colors),
+            Source::Resources { results, omitted, .. } => resources::panel(results, *omitted, axis),
             Source::Caches { results, metric_name, counts, .. } => {
                 caches::panel(results, metric_name, *counts, axis, colors)
             }

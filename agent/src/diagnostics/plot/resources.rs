@@ -22,7 +22,7 @@ struct Point {
     cpu_percent: Option<f64>,
 }
 
-pub(super) fn panel(rows: &[ResourceData], left_out: u64, axis: &Axis) -> Panel {
+pub(super) fn panel(rows: &[ResourceData], omitted: u64, axis: &Axis) -> Panel {
     let per_point = rows.len().div_ceil(POINTS_MAX).max(1);
     let points: Vec<Point> = rows.chunks(per_point).map(join).collect();
     let largest = |of: fn(&ResourceData) -> f64| rows.iter().map(of).fold(0.0, f64::max);
@@ -64,8 +64,8 @@ pub(super) fn panel(rows: &[ResourceData], left_out: u64, axis: &Axis) -> Panel 
             grouped(points.len() as u64)
         ));
     }
-    if left_out > 0 {
-        notes.push(format!("{} looks came after the profiler was full", grouped(left_out)));
+    if omitted > 0 {
+        notes.push(format!("{} looks came after the profiler was full", grouped(omitted)));
     }
     let title = "Processor (left) and memory (right) of the process and its children".into();
     Panel { title, height: HEIGHT, body, labels, notes }

@@ -25,7 +25,7 @@ const NAMES_SHOWN_MAX: usize = 6;
 /// Rectangles at least so wide, in units, have an edge of their own; others look right without.
 const WIDE_UNITS: u64 = UNITS / 250;
 
-pub(super) fn panel(tasks: &[TaskData], left_out: u64, axis: &Axis, colors: &Colors) -> Panel {
+pub(super) fn panel(tasks: &[TaskData], omitted: u64, axis: &Axis, colors: &Colors) -> Panel {
     let lanes = Lanes::of(tasks);
     let grain_ns = lanes.grain_ns(ITEMS_MAX);
     let rows = lanes.row_count().max(1);
@@ -42,7 +42,7 @@ pub(super) fn panel(tasks: &[TaskData], left_out: u64, axis: &Axis, colors: &Col
         }
         top += GAP;
     }
-    let notes = notes(&lanes, &drawing, grain_ns, left_out);
+    let notes = notes(&lanes, &drawing, grain_ns, omitted);
     let threads = match lanes.lanes.len() + lanes.lanes_left_out {
         1 => "1 thread".into(),
         threads => format!("{} threads", grouped(threads as u64)),
@@ -66,7 +66,7 @@ fn write_label(labels: &mut String, lane: &Lane<'_>, middle: f64) {
     );
 }
 
-fn notes(lanes: &Lanes<'_>, drawing: &Drawing<'_>, grain_ns: u64, left_out: u64) -> Vec<String> {
+fn notes(lanes: &Lanes<'_>, drawing: &Drawing<'_>, grain_ns: u64, omitted: u64) -> Vec<String> {
     let mut notes = Vec::new();
     if drawing.tasks_grouped > 0 {
         notes.push(format!(
@@ -87,8 +87,8 @@ fn notes(lanes: &Lanes<'_>, drawing: &Drawing<'_>, grain_ns: u64, left_out: u64)
         let hidden = grouped(lanes.tasks_hidden as u64);
         notes.push(format!("{hidden} tasks lie over others of the same thread"));
     }
-    if left_out > 0 {
-        notes.push(format!("{} tasks came after the profiler was full", grouped(left_out)));
+    if omitted > 0 {
+        notes.push(format!("{} tasks came after the profiler was full", grouped(omitted)));
     }
     notes
 }

@@ -6,7 +6,7 @@ mod records;
 use std::collections::{BTreeMap, VecDeque};
 
 use profiler_core::{
-    Delta, NodeId, Outcome, Records, State, TaskId, TaskRecord, Ticks, TimeRange, Timestamp,
+    Delta, NodeId, Outcome, State, TaskId, TaskRecord, Telemetry, Ticks, TimeRange, Timestamp,
 };
 use proptest::prelude::*;
 
@@ -50,12 +50,12 @@ fn cycle(second: i64, pairs: &[(u32, u64)], tasks: Vec<TaskRecord>) -> SealedCyc
         quantum_ns: QUANTUM_NS,
         ticks: Ticks { made: 90, expected: 100, saved: 9 },
         tasks,
-        records: Records::default(),
+        records: Telemetry::default(),
         threads: Delta::default(),
         totals: Vec::new(),
-        thinned_tasks: 0,
+        aggregated_tasks: 0,
         lost_tasks: 0,
-        lost_records: 0,
+        lost_telemetry: 0,
         lost_queue_ns: 0,
     }
 }
@@ -180,13 +180,13 @@ fn a_collector_that_forgot_gets_the_running_tasks_again_and_the_loss_is_counted(
     drain(&mut outbox);
     outbox.push(cycle(1, &[(1, 2)], vec![task(2, Some(9))]));
     outbox.welcome(0, 0).unwrap();
-    assert_eq!(outbox.tally().lost_forgotten_ns, 5 * QUANTUM_NS);
+    assert_eq!(outbox.tally().lost_by_collector_ns, 5 * QUANTUM_NS);
     let parcels = drain(&mut outbox);
     assert_eq!(parcels.iter().map(|parcel| ids(parcel)).collect::<Vec<_>>(), [[1], [2]]);
     assert_eq!(outbox.next_seq, 4);
     // Its older memory comes back: that is not lost any more.
     outbox.welcome(1, 7 * QUANTUM_NS).unwrap();
-    assert_eq!(outbox.tally().lost_forgotten_ns, 0);
+    assert_eq!(outbox.tally().lost_by_collector_ns, 0);
 }
 
 #[test]
@@ -269,7 +269,7 @@ struct Memory {
 struct Sent {
     seq: u64,
     parcel: Arc<Parcel>,
-    account: v1::Account,
+    account: v1::LossAccount,
     /// What the agent knew of this stream's refusals.
     refused_known_ns: u64,
 }
@@ -423,7 +423,7 @@ impl World {
         }
         self.memory.mark = seq;
         self.memory.add(&parcel);
-        let lost = account.lost_refused_ns + account.lost_forgotten_ns + account.lost_queue_ns;
+        let lost = account.lost_refused_ns + account.lost_by_collector_ns + account.lost_queue_ns;
         // What this collector refused on this stream before the agent could know.
         let unknown_ns = self.refused_ns - refused_known_ns;
         assert_eq!(account.accepted_ns, self.memory.stored_ns + lost + unknown_ns, "flush {seq}");
@@ -461,7 +461,7 @@ impl World {
             tally.acked_ns,
             tally.unacked_ns,
             tally.lost_refused_ns,
-            tally.lost_forgotten_ns,
+            tally.lost_by_collector_ns,
             tally.lost_queue_ns,
         ];
         assert_eq!(tally.accepted_ns, parts.iter().sum::<u64>());

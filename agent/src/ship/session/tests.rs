@@ -2,12 +2,13 @@
 
 use profiler_core::limits::{MESSAGE_BYTES_MAX, MESSAGE_BYTES_TARGET, NAME_BYTES_MAX};
 use profiler_core::wire::{
-    Stacks, Translation, decode_cycle, decode_records, decode_stacks, decode_task, decode_threads,
+    ThreadDump, Translation, decode_cycle, decode_task, decode_telemetry, decode_thread_dump,
+    decode_threads,
 };
 use profiler_core::{
-    CallTrie, Delta, Direction, Expected, Frame, NodeId, Outcome, PhaseInterval, Records, Settings,
-    State, StateSet, SymbolTable, TaskDetail, TaskId, TaskRecord, TaskTotals, ThreadNow, Ticks,
-    TimeRange, TransferId, TransferRecord, Weight,
+    CallTrie, Delta, Direction, ExpectedTasks, Frame, NodeId, Outcome, PhaseInterval, Settings,
+    State, StateSet, SymbolTable, TaskDetail, TaskId, TaskRecord, TaskTotals, Telemetry,
+    ThreadSnapshot, Ticks, TimeRange, TransferEvent, TransferId, Weight,
 };
 use prost::Message;
 
@@ -30,7 +31,7 @@ struct Collector {
     dictionaries: Vec<v1::Dictionary>,
     flushes: Vec<v1::Flush>,
     tasks: Vec<TaskRecord>,
-    records: Records,
+    records: Telemetry,
 }
 
 impl Collector {
@@ -44,7 +45,7 @@ impl Collector {
             dictionaries: Vec::new(),
             flushes: Vec::new(),
             tasks: Vec::new(),
-            records: Records::default(),
+            records: Telemetry::default(),
         }
     }
 
@@ -87,7 +88,7 @@ impl Collector {
         for task in &flush.tasks {
             self.tasks.push(decode_task(task, &text).unwrap());
         }
-        self.records.append(decode_records(&flush, &text).unwrap());
+        self.records.append(decode_telemetry(&flush, &text).unwrap());
         self.flushes.push(flush);
     }
 }
@@ -168,7 +169,7 @@ impl Agent {
         self.push(delta, vec![task_record(name)]);
     }
 
-    fn push_records(&mut self, records: Records) {
+    fn push_records(&mut self, records: Telemetry) {
         let cycle = SealedCycle { records, ..self.sealed(Delta::default(), Vec::new()) };
         self.outbox.get_mut().unwrap().push(cycle);
     }
@@ -188,12 +189,12 @@ impl Agent {
             quantum_ns,
             ticks: Ticks { made: 7, expected: 10, saved: 2 },
             tasks,
-            records: Records::default(),
+            records: Telemetry::default(),
             threads: Delta::default(),
             totals: Vec::new(),
-            thinned_tasks: 0,
+            aggregated_tasks: 0,
             lost_tasks,
-            lost_records: 0,
+            lost_telemetry: 0,
             lost_queue_ns,
         }
     }
@@ -231,7 +232,7 @@ fn each_entry_of_the_tables_is_sent_once_and_before_it_is_needed() {
     let names = collector.tasks.iter().map(|task| &*task.name).collect::<Vec<_>>();
     assert_eq!(names, ["load", "load", "store"]);
     let cycle = collector.flushes[0].cycle.as_ref().unwrap();
-    assert_eq!((cycle.ticks, cycle.ticks_expected, cycle.ticks_saved), (7, 10, 2));
+    assert_eq!((cycle.ticks, cycle.ticks_expected, cycle.ticks_throttled), (7, 10, 2));
     assert_eq!(collector.flushes[2].account.unwrap().accepted_ns, 40);
 }
 
@@ -249,7 +250,7 @@ fn a_collector_without_memory_gets_all_of_the_tables() {
         collector.take(message);
     }
     assert_eq!(collector.stored_ns, 10);
-    assert_eq!(collector.flushes[0].account.unwrap().lost_forgotten_ns, 10);
+    assert_eq!(collector.flushes[0].account.unwrap().lost_by_collector_ns, 10);
     let first = &collector.dictionaries[0];
     assert_eq!((first.string_base, first.frame_base, first.node_base), (1, 0, 1));
 }
@@ -327,7 +328,7 @@ fn details_threads_and_sums_of_tasks_reach_the_collector() {
     let cycle = SealedCycle {
         threads: threads.clone(),
         totals: vec![totals.clone()],
-        thinned_tasks: 3,
+        aggregated_tasks: 3,
         ..agent.sealed(Delta::default(), vec![row.clone()])
     };
     agent.outbox.get_mut().unwrap().push(cycle);
@@ -335,8 +336,8 @@ fn details_threads_and_sums_of_tasks_reach_the_collector() {
     assert_eq!(collector.tasks, [row]);
     let flush = &collector.flushes[0];
     let text = |index| Some(collector.symbols.string(collector.translation.string(index)?).clone());
-    assert_eq!(decode_records(flush, &text).unwrap().totals, [totals]);
-    assert_eq!(flush.account.unwrap().thinned_tasks, 3);
+    assert_eq!(decode_telemetry(flush, &text).unwrap().totals, [totals]);
+    assert_eq!(flush.account.unwrap().aggregated_tasks, 3);
     let cycle = flush.cycle.as_ref().unwrap();
     let count = collector.translation.marks().nodes;
     assert_eq!(decode_threads(cycle, count).unwrap(), threads);
@@ -416,7 +417,7 @@ fn a_collector_cannot_hold_more_than_there_is() {
 #[test]
 fn records_cross_the_wire_with_the_names_that_they_need() {
     let (mut agent, mut collector) = (Agent::new(), Collector::new());
-    let transfer = TransferRecord {
+    let transfer = TransferEvent {
         id: TransferId(4),
         direction: Direction::Outgoing,
         peer: "worker-2".into(),
@@ -432,10 +433,10 @@ fn records_cross_the_wire_with_the_names_that_they_need() {
         outcome: Outcome::Ok,
         cause: "".into(),
     };
-    let records = Records {
+    let records = Telemetry {
         transfers: vec![transfer],
-        expected: vec![Expected { name: "load".into(), total: 5, since: at(0) }],
-        ..Records::default()
+        expected: vec![ExpectedTasks { name: "load".into(), total: 5, since: at(0) }],
+        ..Telemetry::default()
     };
     agent.push_records(records.clone());
     agent.talk(&mut collector);
@@ -443,7 +444,7 @@ fn records_cross_the_wire_with_the_names_that_they_need() {
     // Another collector knows none of it, and is told what still holds.
     let mut collector = Collector::new();
     agent.talk(&mut collector);
-    assert_eq!(collector.records, Records { transfers: Vec::new(), ..records });
+    assert_eq!(collector.records, Telemetry { transfers: Vec::new(), ..records });
 }
 
 #[test]
@@ -493,27 +494,27 @@ fn answers_out_of_order_end_the_stream() {
 fn an_answer_goes_out_before_flushes_and_after_the_names_that_it_needs() {
     let (mut agent, mut collector) = (Agent::new(), Collector::new());
     agent.sample("load", &["read"]);
-    let thread = ThreadNow {
+    let thread = ThreadSnapshot {
         thread_id: 3,
         name: "pool-1".into(),
         node: NodeId(2),
         state: Some(State::Cpu),
-        seen_ago_ns: 1,
-        there_ns: 0,
+        age_ns: 1,
+        blocked_ns: 0,
     };
-    let stacks = Stacks { threads: vec![thread], left_out: 0 };
+    let stacks = ThreadDump { threads: vec![thread], omitted: 0 };
     *agent.stacks.get_mut().unwrap() = Some(StacksNow { number: 1, stacks: stacks.clone() });
     let mut session = agent.open(collector.welcome()).unwrap();
-    let request = collector_message::Kind::StacksRequest(v1::StacksRequest { id: 40 });
+    let request = collector_message::Kind::ThreadDumpRequest(v1::ThreadDumpRequest { id: 40 });
     session.receive(answer(request), at(0)).unwrap();
     let mut kinds = Vec::new();
     while let Some(message) = session.next_message(at(0)) {
         match message.kind {
-            Some(agent_message::Kind::Stacks(message)) => {
+            Some(agent_message::Kind::ThreadDump(message)) => {
                 kinds.push("stacks");
                 assert_eq!(message.id, 40);
                 let nodes = collector.translation.marks().nodes;
-                assert_eq!(decode_stacks(&message, nodes), Ok(stacks.clone()));
+                assert_eq!(decode_thread_dump(&message, nodes), Ok(stacks.clone()));
             }
             Some(agent_message::Kind::Flush(flush)) => {
                 kinds.push("flush");

@@ -17,7 +17,7 @@ fn answer(tasks: &[Task], limit: usize, piece: Option<Range<i64>>) -> Page {
     tasks.truncate(limit);
     let span = Span { from: start.to_string(), to: end.to_string() };
     let range = Bounds { span, from_ns: start, to_ns: end };
-    Page { range, total, thinned: 7, damaged: vec![format!("file-{}", start / 50)], tasks }
+    Page { range, total, aggregated: 7, damaged: vec![format!("file-{}", start / 50)], tasks }
 }
 
 proptest! {
@@ -47,14 +47,14 @@ proptest! {
         ids.dedup();
         prop_assert_eq!(ids.len(), taken.len(), "none twice");
         prop_assert_eq!(about.tasks, ids.len() as u64);
-        prop_assert_eq!(about.tasks + about.left_out, whole.total);
-        prop_assert_eq!(about.thinned, 7);
+        prop_assert_eq!(about.tasks + about.omitted, whole.total);
+        prop_assert_eq!(about.aggregated, 7);
         // A question about one nanosecond has the tasks that start in it, and at the range's start all
         // that run: more than a limit of these is out of reach.
         let starts = |ns: i64| whole.tasks.iter().filter(|task| task.start_ns == ns).count();
         let at_start = whole.tasks.iter().filter(|task| task.start_ns <= 100).count();
         if at_start <= limit && (101..200).all(|ns| starts(ns) <= limit) {
-            prop_assert_eq!(about.left_out, 0);
+            prop_assert_eq!(about.omitted, 0);
         }
     }
 }
@@ -63,7 +63,7 @@ proptest! {
 fn damaged_files_of_all_answers_are_told_once() {
     let tasks: Vec<Task> = (0..100).map(|at| task(at, 100 + at as i64, 0)).collect();
     let about = all(&mut |piece| Ok(answer(&tasks, 10, piece)), &mut |_| Ok(())).unwrap();
-    assert_eq!((about.tasks, about.left_out), (100, 0));
+    assert_eq!((about.tasks, about.omitted), (100, 0));
     assert_eq!(about.damaged, ["file-2", "file-3"]);
 }
 
@@ -76,13 +76,13 @@ fn a_limit_gives_the_newest_and_says_how_many_others_there_are() {
         Ok(())
     };
     let about = newest(&mut |piece| Ok(answer(&tasks, 3, piece)), &mut take).unwrap();
-    assert_eq!((about.tasks, about.left_out), (3, 97));
+    assert_eq!((about.tasks, about.omitted), (3, 97));
     assert_eq!(taken, [99, 98, 97]);
     assert_eq!(
         notes(&about),
         [
             "97 tasks are not in the trace".to_owned(),
-            crate::view::tasks::thinned(7).unwrap(),
+            crate::view::tasks::aggregated(7).unwrap(),
             crate::view::damaged(&["file-2".to_owned()]).unwrap(),
         ]
     );

@@ -163,8 +163,8 @@ fn summary(collector: &Collector, range: Option<TimeRange>) -> (Vec<SummaryRow>,
     };
     let rows = collector.tasks(&query, &Cancel::default()).unwrap();
     let answer = collector.task_summary(&query, &Cancel::default()).unwrap();
-    assert_eq!(rows.thinned, answer.thinned);
-    (answer.rows, answer.thinned)
+    assert_eq!(rows.aggregated, answer.aggregated);
+    (answer.rows, answer.aggregated)
 }
 
 fn words(row: &SummaryRow) -> String {
@@ -207,7 +207,7 @@ fn tasks_without_rows_count_once_in_summaries() {
         },
         TaskTotals {
             name: "only sums".into(),
-            outcome: Outcome::Erred,
+            outcome: Outcome::Failed,
             second: at(13),
             duration_ns: 7,
             buckets: vec![(7, 1)],
@@ -220,19 +220,19 @@ fn tasks_without_rows_count_once_in_summaries() {
         "only sums 0 (1, 7): execute 1x7",
     ];
     let check = |collector: &Collector| {
-        let (rows, thinned) = summary(collector, None);
+        let (rows, aggregated) = summary(collector, None);
         assert_eq!(
-            (rows.iter().map(words).collect::<Vec<_>>(), thinned),
+            (rows.iter().map(words).collect::<Vec<_>>(), aggregated),
             (expected.map(str::to_owned).to_vec(), 5)
         );
-        let (rows, thinned) = summary(collector, Some(range(12, 13)));
+        let (rows, aggregated) = summary(collector, Some(range(12, 13)));
         assert_eq!(
-            (rows.iter().map(words).collect::<Vec<_>>(), thinned),
+            (rows.iter().map(words).collect::<Vec<_>>(), aggregated),
             (vec![expected[0].to_owned()], 4)
         );
-        let (rows, thinned) = summary(collector, Some(range(13, 20)));
+        let (rows, aggregated) = summary(collector, Some(range(13, 20)));
         assert_eq!(
-            (rows.iter().map(words).collect::<Vec<_>>(), thinned),
+            (rows.iter().map(words).collect::<Vec<_>>(), aggregated),
             (vec![expected[1].to_owned()], 1)
         );
     };

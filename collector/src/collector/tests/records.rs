@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use profiler_core::{
-    Direction, Expected, Records, Resource, ResourceSample, Run, RunId, TaskId, TransferId,
-    TransferRecord,
+    Direction, ExpectedTasks, Resource, ResourceSample, RunId, RunMarker, TaskId, Telemetry,
+    TransferEvent, TransferId,
 };
 
 use super::*;
@@ -29,8 +29,8 @@ fn ms(milliseconds: i64) -> Timestamp {
     at(0).shifted(milliseconds * 1_000_000)
 }
 
-fn transfer(id: u64, (_, start, length, (peer, kind), bits): Told) -> TransferRecord {
-    TransferRecord {
+fn transfer(id: u64, (_, start, length, (peer, kind), bits): Told) -> TransferEvent {
+    TransferEvent {
         id: TransferId(id),
         direction: Direction::ALL[(bits % 2) as usize],
         peer: PEERS[peer].into(),
@@ -43,7 +43,7 @@ fn transfer(id: u64, (_, start, length, (peer, kind), bits): Told) -> TransferRe
         stop: ms(start + length),
         task: (bits % 5 == 0).then_some(TaskId(7)),
         thread_id: 12,
-        outcome: if bits % 7 == 0 { Outcome::Erred } else { Outcome::Ok },
+        outcome: if bits % 7 == 0 { Outcome::Failed } else { Outcome::Ok },
         cause: "".into(),
     }
 }
@@ -53,7 +53,7 @@ fn sample((_, time, value): Sample) -> ResourceSample {
     ResourceSample { at: ms(time), period_ns: 500_000_000, values }
 }
 
-/// What a summary must say: count, erred, bytes, compressed bytes, duration.
+/// What a summary must say: count, failed, bytes, compressed bytes, duration.
 type LinkModel = BTreeMap<(String, String, &'static str), [u64; 5]>;
 
 fn link_model(sent: &[Told], from_s: i64, to_s: i64) -> LinkModel {
@@ -64,10 +64,10 @@ fn link_model(sent: &[Told], from_s: i64, to_s: i64) -> LinkModel {
         if (from_s..to_s).contains(&second) {
             let key = (format!("w{}", told.0), record.peer.to_string(), record.direction.name());
             let sum = model.entry(key).or_default();
-            let erred = u64::from(record.outcome != Outcome::Ok);
+            let failed = u64::from(record.outcome != Outcome::Ok);
             let compressed = record.compressed_bytes.unwrap_or(record.bytes);
             let duration = (told.2 * 1_000_000).unsigned_abs();
-            let added = [1, erred, record.bytes, compressed, duration];
+            let added = [1, failed, record.bytes, compressed, duration];
             sum.iter_mut().zip(added).for_each(|(sum, add)| *sum += add);
         }
     }
@@ -94,7 +94,7 @@ fn link_sums(collector: &Collector, text: &str) -> LinkModel {
     let sums = summary.links.into_iter().map(|((worker, peer, direction), sum)| {
         let spread = sum.durations.spread().unwrap();
         assert_eq!((spread.count, spread.total_ns), (sum.count, sum.duration_ns));
-        let numbers = [sum.count, sum.erred, sum.bytes, sum.compressed_bytes, sum.duration_ns];
+        let numbers = [sum.count, sum.failed, sum.bytes, sum.compressed_bytes, sum.duration_ns];
         ((worker.to_string(), peer.to_string(), direction.name()), numbers)
     });
     sums.collect()
@@ -143,7 +143,7 @@ impl Fleet {
         Fleet { workers: workers.collect(), collector }
     }
 
-    fn tell(&mut self, worker: usize, records: Records) {
+    fn tell(&mut self, worker: usize, records: Telemetry) {
         let (worker, attachment) = &mut self.workers[worker];
         let mut flush = worker.flush(10, vec![]);
         worker.tell(&mut flush, records);
@@ -171,10 +171,10 @@ proptest! {
         let mut fleet = Fleet::new();
         for (index, told) in sent.iter().enumerate() {
             let transfers = vec![transfer(index as u64 + 1, *told)];
-            fleet.tell(told.0, Records { transfers, ..Records::default() });
+            fleet.tell(told.0, Telemetry { transfers, ..Telemetry::default() });
             if let Some(told) = samples.get(index) {
                 let resources = vec![sample(*told)];
-                fleet.tell(told.0, Records { resources, ..Records::default() });
+                fleet.tell(told.0, Telemetry { resources, ..Telemetry::default() });
             }
             if seals[index] {
                 seal(&fleet.collector);
@@ -242,9 +242,9 @@ fn progress(collector: &Collector, text: &str) -> Vec<String> {
     names_of(&query, collector)
 }
 
-fn expected(name: &str, total: u64, since: Timestamp) -> Records {
-    let expected = vec![Expected { name: name.into(), total, since }];
-    Records { expected, ..Records::default() }
+fn expected(name: &str, total: u64, since: Timestamp) -> Telemetry {
+    let expected = vec![ExpectedTasks { name: name.into(), total, since }];
+    Telemetry { expected, ..Telemetry::default() }
 }
 
 #[test]
@@ -369,13 +369,13 @@ fn what_was_told_survives_a_restart_from_the_log_and_from_tables() {
     worker.offset_ns = OFFSETS_NS[1];
     let attachment = logged(&collector, collector.attach(worker.hello(), at(50))).unwrap();
     let told: Told = (0, 20_000, 1_500, (1, 0), 77);
-    let run = |stop| Run { id: RunId(3), name: "nightly".into(), start: at(20), stop };
-    let records = Records {
+    let run = |stop| RunMarker { id: RunId(3), name: "nightly".into(), start: at(20), stop };
+    let records = Telemetry {
         transfers: vec![transfer(1, told)],
         resources: vec![sample((0, 30_000, 8))],
-        expected: vec![Expected { name: "load".into(), total: 4, since: at(5) }],
+        expected: vec![ExpectedTasks { name: "load".into(), total: 4, since: at(5) }],
         runs: vec![run(None)],
-        ..Records::default()
+        ..Telemetry::default()
     };
     let mut flush = worker.flush(30, vec![]);
     worker.tell(&mut flush, records);
@@ -412,9 +412,9 @@ fn a_lost_run_stays_so_over_a_restart() {
     let collector = reopened(&objects, &disk);
     let mut worker = TestWorker::new("w", 1);
     let attached = logged(&collector, collector.attach(worker.hello(), at(40))).unwrap();
-    let run = Run { id: RunId(3), name: "nightly".into(), start: at(20), stop: None };
+    let run = RunMarker { id: RunId(3), name: "nightly".into(), start: at(20), stop: None };
     let mut flush = worker.flush(30, vec![]);
-    worker.tell(&mut flush, Records { runs: vec![run], ..Records::default() });
+    worker.tell(&mut flush, Telemetry { runs: vec![run], ..Telemetry::default() });
     let ack = logged(&collector, collector.flush(&attached.attachment, &flush, at(50)));
     assert!(matches!(ack, Ok(Kind::Ack(_))), "{ack:?}");
     let stops = |collector: &Collector| {
@@ -436,15 +436,15 @@ fn a_lost_run_stays_so_over_a_restart() {
 fn a_run_stands_for_its_range_and_the_oldest_goes_when_there_are_too_many() {
     let mut fleet = Fleet::new();
     let told: Told = (0, 20_000, 1_500, (1, 0), 77);
-    fleet.tell(0, Records { transfers: vec![transfer(1, told)], ..Records::default() });
-    let run = |id, name: &str, start_s, stop_s: Option<i64>| Records {
-        runs: vec![Run {
+    fleet.tell(0, Telemetry { transfers: vec![transfer(1, told)], ..Telemetry::default() });
+    let run = |id, name: &str, start_s, stop_s: Option<i64>| Telemetry {
+        runs: vec![RunMarker {
             id: RunId(id),
             name: name.into(),
             start: at(start_s),
             stop: stop_s.map(at),
         }],
-        ..Records::default()
+        ..Telemetry::default()
     };
     fleet.tell(1, run(1, "nightly", 15, Some(30)));
     fleet.tell(1, run(2, "nightly", 30, None));
@@ -468,7 +468,7 @@ fn a_run_stands_for_its_range_and_the_oldest_goes_when_there_are_too_many() {
     let mut runs = crate::records::Runs::new(2);
     let row = |id: u64, stop: Option<i64>| {
         let (start, stop) = (at(id.cast_signed()), stop.map(at));
-        let run = Run { id: RunId(id), name: "r".into(), start, stop };
+        let run = RunMarker { id: RunId(id), name: "r".into(), start, stop };
         crate::records::RunRow::told(None, profiler_core::Epoch(0), run)
     };
     for (id, stop) in [(1, None), (2, Some(9)), (3, Some(9))] {

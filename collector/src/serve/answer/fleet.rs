@@ -6,7 +6,7 @@ use profiler_core::{StateSet, Timestamp};
 use serde::Serialize;
 
 use super::{RangeBody, state_names};
-use crate::intake::Standstill;
+use crate::ingest_status::IngestBlocked;
 use crate::query::{EpochView, FleetView, format_time};
 use crate::session::Presence;
 
@@ -15,14 +15,14 @@ use crate::session::Presence;
 pub(crate) struct WorkersBody {
     now: String,
     now_ns: i64,
-    intake: IntakeBody,
+    ingest: IngestStatusBody,
     workers: Vec<WorkerBody>,
     held: HeldBody,
 }
 
 /// Whether anything is taken in.
 #[derive(Serialize)]
-pub(crate) struct IntakeBody {
+pub(crate) struct IngestStatusBody {
     pub(super) open: bool,
     cause: Option<&'static str>,
     reason: Option<String>,
@@ -60,7 +60,7 @@ struct EpochBody {
     clock: Option<ClockBody>,
     ticks: u64,
     ticks_expected: u64,
-    ticks_saved: u64,
+    ticks_throttled: u64,
     acked_seq: u64,
     account: AccountBody,
     refused: u64,
@@ -79,11 +79,11 @@ struct AccountBody {
     accepted_ns: u64,
     stored_ns: u64,
     lost_refused_ns: u64,
-    lost_forgotten_ns: u64,
+    lost_by_collector_ns: u64,
     lost_queue_ns: u64,
     lost_tasks: u64,
-    lost_records: u64,
-    thinned_tasks: u64,
+    lost_telemetry: u64,
+    aggregated_tasks: u64,
     unaccounted_ns: i128,
     balanced: bool,
 }
@@ -98,7 +98,7 @@ struct HeldBody {
     file_bytes: u64,
     nodes: u32,
     task_rows: usize,
-    task_rows_thinned: u64,
+    task_rows_aggregated: u64,
 }
 
 impl EpochBody {
@@ -135,7 +135,7 @@ impl EpochBody {
                 .map(|clock| ClockBody { offset_ns: clock.offset_ns, error_ns: clock.error_ns }),
             ticks: view.ticks.made,
             ticks_expected: view.ticks.expected,
-            ticks_saved: view.ticks.saved,
+            ticks_throttled: view.ticks.saved,
             acked_seq: view.acked_seq,
             account: AccountBody::new(view),
             refused: view.refused,
@@ -145,15 +145,15 @@ impl EpochBody {
     }
 }
 
-impl IntakeBody {
-    pub(crate) fn new(standstill: Option<&Standstill>) -> IntakeBody {
-        let disk = standstill.and_then(|found| found.disk.as_ref());
-        IntakeBody {
-            open: standstill.is_none(),
-            cause: standstill.map(|found| found.cause.name()),
-            reason: standstill.map(|found| found.reason.clone()),
-            since: standstill.map(|found| format_time(found.since)),
-            since_ns: standstill.map(|found| found.since.unix_ns()),
+impl IngestStatusBody {
+    pub(crate) fn new(blocked: Option<&IngestBlocked>) -> IngestStatusBody {
+        let disk = blocked.and_then(|found| found.disk.as_ref());
+        IngestStatusBody {
+            open: blocked.is_none(),
+            cause: blocked.map(|found| found.cause.name()),
+            reason: blocked.map(|found| found.reason.clone()),
+            since: blocked.map(|found| format_time(found.since)),
+            since_ns: blocked.map(|found| found.since.unix_ns()),
             folder: disk.and_then(|disk| disk.folder.clone()),
             free_bytes: disk.and_then(|disk| disk.free_bytes),
             disk_bytes: disk.and_then(|disk| disk.disk_bytes),
@@ -169,11 +169,11 @@ impl AccountBody {
             accepted_ns: account.accepted_ns,
             stored_ns: view.stored_ns,
             lost_refused_ns: account.lost_refused_ns,
-            lost_forgotten_ns: account.lost_forgotten_ns,
+            lost_by_collector_ns: account.lost_by_collector_ns,
             lost_queue_ns: account.lost_queue_ns,
             lost_tasks: account.lost_tasks,
-            lost_records: account.lost_records,
-            thinned_tasks: account.thinned_tasks,
+            lost_telemetry: account.lost_telemetry,
+            aggregated_tasks: account.aggregated_tasks,
             unaccounted_ns: view.unaccounted_ns(),
             balanced: view.unaccounted_ns() == 0,
         }
@@ -194,7 +194,7 @@ impl WorkersBody {
         WorkersBody {
             now: format_time(now),
             now_ns: now.unix_ns(),
-            intake: IntakeBody::new(fleet.standstill.as_ref()),
+            ingest: IngestStatusBody::new(fleet.blocked.as_ref()),
             workers,
             held: HeldBody {
                 data: fleet.data.map(RangeBody::from),
@@ -204,7 +204,7 @@ impl WorkersBody {
                 file_bytes: fleet.file_bytes,
                 nodes: fleet.nodes,
                 task_rows: fleet.task_rows,
-                task_rows_thinned: fleet.task_rows_thinned,
+                task_rows_aggregated: fleet.task_rows_aggregated,
             },
         }
     }

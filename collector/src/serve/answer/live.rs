@@ -21,7 +21,7 @@ struct WorkerBody {
     epoch: Option<String>,
     answered: bool,
     reason: Option<String>,
-    left_out: u64,
+    omitted: u64,
     groups: Vec<GroupBody>,
 }
 
@@ -46,8 +46,8 @@ struct FrameBody {
 struct ThreadBody {
     id: u32,
     name: String,
-    there_ns: u64,
-    seen_ago_ns: u64,
+    blocked_ns: u64,
+    age_ns: u64,
 }
 
 impl StacksBody {
@@ -71,7 +71,7 @@ impl WorkerBody {
             epoch: stacks.epoch.map(|epoch| epoch.to_string()),
             answered: reason.is_none(),
             reason,
-            left_out: stacks.left_out,
+            omitted: stacks.omitted,
             groups: groups.into_iter().map(GroupBody::new).collect(),
         }
     }
@@ -91,8 +91,8 @@ impl GroupBody {
         let threads = threads.into_iter().map(|thread| ThreadBody {
             id: thread.thread_id,
             name: thread.name.to_string(),
-            there_ns: thread.there_ns,
-            seen_ago_ns: thread.seen_ago_ns,
+            blocked_ns: thread.blocked_ns,
+            age_ns: thread.age_ns,
         });
         GroupBody {
             kind,

@@ -7,7 +7,7 @@ use profiler_core::{Outcome, Timestamp};
 use serde::Serialize;
 
 use super::RangeBody;
-use super::fleet::IntakeBody;
+use super::fleet::IngestStatusBody;
 use super::tasks::{SpreadBody, TaskBody};
 use crate::events::{Event, Happening, Subject, WorkerFacts};
 use crate::ledger::Spread;
@@ -119,7 +119,7 @@ struct TypeBody {
 #[derive(Serialize)]
 struct LinkSumBody {
     count: u64,
-    erred: u64,
+    failed: u64,
     bytes: u64,
     compressed_bytes: u64,
     duration_ns: u64,
@@ -144,7 +144,7 @@ impl From<&LinkSum> for LinkSumBody {
         });
         LinkSumBody {
             count: sum.count,
-            erred: sum.erred,
+            failed: sum.failed,
             bytes: sum.bytes,
             compressed_bytes: sum.compressed_bytes,
             duration_ns: sum.duration_ns,
@@ -238,7 +238,7 @@ struct ProgressRowBody {
     expected: Option<u64>,
     done: u64,
     running: u64,
-    erred: u64,
+    failed: u64,
     lost: u64,
     cancelled: u64,
     since: String,
@@ -255,7 +255,7 @@ impl From<&ProgressRow> for ProgressRowBody {
             expected: row.expected,
             done: row.outcomes.get(Outcome::Ok),
             running: row.running,
-            erred: row.erred(),
+            failed: row.failed(),
             lost: row.outcomes.get(Outcome::Lost),
             cancelled: row.outcomes.get(Outcome::Cancelled),
             since: format_time(row.start),
@@ -346,7 +346,7 @@ pub(crate) enum SubjectBody {
     Worker(WorkerFactsBody),
     Run(Box<RunBody>),
     Damage { name: String, reason: String },
-    Intake(Box<IntakeBody>),
+    IngestStatus(Box<IngestStatusBody>),
 }
 
 #[derive(Serialize)]
@@ -376,10 +376,10 @@ impl SubjectBody {
             Subject::Damage { name, reason } => {
                 SubjectBody::Damage { name: name.clone(), reason: reason.clone() }
             }
-            Subject::Intake(standstill) => {
-                let mut body = IntakeBody::new(Some(standstill));
-                body.open = event.kind == Happening::IntakeResumed;
-                SubjectBody::Intake(Box::new(body))
+            Subject::IngestStatus(blocked) => {
+                let mut body = IngestStatusBody::new(Some(blocked));
+                body.open = event.kind == Happening::IngestResumed;
+                SubjectBody::IngestStatus(Box::new(body))
             }
         }
     }

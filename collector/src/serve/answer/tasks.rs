@@ -16,7 +16,7 @@ pub(crate) struct TasksBody {
     range: RangeBody,
     total: u64,
     truncated: bool,
-    thinned: u64,
+    aggregated: u64,
     damaged: Vec<String>,
     tasks: Vec<TaskBody>,
 }
@@ -102,7 +102,7 @@ impl TasksBody {
             range: query.range.into(),
             total: answer.selection.total,
             truncated: answer.selection.total > rows.len() as u64,
-            thinned: answer.thinned,
+            aggregated: answer.aggregated,
             damaged: answer.damaged.clone(),
             tasks: rows.iter().map(|row| TaskBody::new(row, now)).collect(),
         }
@@ -113,7 +113,7 @@ impl TasksBody {
 #[derive(Serialize)]
 pub(crate) struct SummaryBody {
     range: Option<RangeBody>,
-    thinned: u64,
+    aggregated: u64,
     damaged: Vec<String>,
     names: Vec<SummaryRowBody>,
 }
@@ -179,7 +179,7 @@ impl SummaryBody {
     pub(crate) fn new(answer: &TaskSummary) -> SummaryBody {
         SummaryBody {
             range: answer.range.map(RangeBody::from),
-            thinned: answer.thinned,
+            aggregated: answer.aggregated,
             damaged: answer.damaged.clone(),
             names: answer.rows.iter().map(SummaryRowBody::from).collect(),
         }

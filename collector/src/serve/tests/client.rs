@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use profiler_core::wire::Said;
+use profiler_core::wire::FlushDeltaCodec;
 use profiler_core::wire::v1::collector_message::Kind;
 use profiler_core::wire::v1::{self, AgentMessage, CollectorMessage, agent_message};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -20,7 +20,7 @@ use tonic_prost::ProstCodec;
 pub(super) struct Client {
     pub(super) welcome: v1::Welcome,
     messages: mpsc::Sender<AgentMessage>,
-    said: Said,
+    said: FlushDeltaCodec,
     answers: Streaming<CollectorMessage>,
 }
 
@@ -33,7 +33,7 @@ impl Client {
         let mut answers = open(address, ReceiverStream::new(receiver)).await.unwrap();
         let first = answers.message().await.unwrap().unwrap().kind;
         let Some(Kind::Welcome(welcome)) = first else { panic!("{first:?}") };
-        Client { welcome, messages, said: Said::default(), answers }
+        Client { welcome, messages, said: FlushDeltaCodec::default(), answers }
     }
 
     /// How a stream of these messages ends.
@@ -43,7 +43,7 @@ impl Client {
 
     pub(super) async fn tell(&mut self, mut kind: agent_message::Kind) {
         if let agent_message::Kind::Flush(flush) = &mut kind {
-            self.said.shorten(flush);
+            self.said.encode(flush);
         }
         self.messages.send(AgentMessage { kind: Some(kind) }).await.unwrap();
     }

@@ -40,14 +40,20 @@ async fn settings(client: &mut Client) -> v1::Settings {
 
 async fn question(client: &mut Client) -> u64 {
     match client.hear().await {
-        Some(Kind::StacksRequest(request)) => request.id,
+        Some(Kind::ThreadDumpRequest(request)) => request.id,
         other => panic!("{other:?}"),
     }
 }
 
 fn applied(revision: u64, interval_ns: u64, enabled: bool) -> agent_message::Kind {
     let (states, mode) = (StateSet::ALL.bits().into(), "by hand".to_owned());
-    agent_message::Kind::Applied(v1::Applied { revision, interval_ns, enabled, states, mode })
+    agent_message::Kind::Applied(v1::AppliedSettings {
+        revision,
+        interval_ns,
+        enabled,
+        states,
+        mode,
+    })
 }
 
 #[tokio::test]
@@ -132,14 +138,14 @@ async fn the_mode_of_a_worker_that_is_away_is_what_it_said_on_its_stream_or_noth
 async fn answer_with(client: &mut Client, threads: &[(&str, u32, Option<State>, u64)]) {
     let id = question(client).await;
     let place = |state| State::ALL.iter().position(|known| *known == state).unwrap() + 1;
-    let threads = (1..).zip(threads).map(|(thread_id, (name, node, state, there_ns))| {
+    let threads = (1..).zip(threads).map(|(thread_id, (name, node, state, blocked_ns))| {
         let state = u32::try_from(state.map_or(0, place)).unwrap();
-        let (name, node, there_ns) = ((*name).to_owned(), *node, *there_ns);
-        v1::ThreadStack { thread_id, name, node, state, seen_ago_ns: 3, there_ns }
+        let (name, node, blocked_ns) = ((*name).to_owned(), *node, *blocked_ns);
+        v1::ThreadStack { thread_id, name, node, state, age_ns: 3, blocked_ns }
     });
     let threads = threads.collect();
-    let stacks = v1::Stacks { id, threads, left_out: 1, ..Default::default() };
-    client.tell(agent_message::Kind::Stacks(stacks)).await;
+    let stacks = v1::ThreadDump { id, threads, omitted: 1, ..Default::default() };
+    client.tell(agent_message::Kind::ThreadDump(stacks)).await;
 }
 
 /// The agent's node of the innermost frame of the stack whose names these are.
@@ -175,7 +181,7 @@ async fn stacks_are_grouped_and_those_that_run_come_first() {
         let answer = running.get(&format!("/api/v1/stacks{query}"));
         answer_with(client, &THREADS).await;
         let answer = json_of(answer).await;
-        assert_eq!(answer["workers"][0]["left_out"], 1);
+        assert_eq!(answer["workers"][0]["omitted"], 1);
         assert_eq!(groups(&answer), expected, "{query}");
         answer
     };
@@ -188,7 +194,7 @@ async fn stacks_are_grouped_and_those_that_run_come_first() {
         {"name": "main", "file": "src/x.rs", "line": 1, "inlined": false},
     ]);
     assert_eq!(group["stack"], stack);
-    let thread = json!({"id": 3, "name": "pool-3", "there_ns": 70, "seen_ago_ns": 3});
+    let thread = json!({"id": 3, "name": "pool-3", "blocked_ns": 70, "age_ns": 3});
     assert_eq!(group["threads"][0], thread);
     check(&mut client, "?task=load", &[run, &blocked]).await;
     check(&mut client, "?thread=pool-1&worker=w", &[run]).await;
@@ -208,8 +214,8 @@ async fn an_agent_that_cannot_answer_is_named_with_the_reason() {
     let answer = running.get("/api/v1/stacks");
     let id = question(&mut client).await;
     let unavailable = "sampling is off".to_owned();
-    let stacks = v1::Stacks { id, unavailable, ..Default::default() };
-    client.tell(agent_message::Kind::Stacks(stacks)).await;
+    let stacks = v1::ThreadDump { id, unavailable, ..Default::default() };
+    client.tell(agent_message::Kind::ThreadDump(stacks)).await;
     check(answer, "sampling is off").await;
 
     let answer = running.get("/api/v1/stacks");
@@ -231,8 +237,8 @@ async fn an_agents_word_that_cannot_be_is_noted_and_does_not_end_its_stream() {
     let running = serve().await;
     let (mut worker, mut client) = attached(&running, "w").await;
     client.tell(applied(1, 5, true)).await;
-    let late = v1::Stacks { id: 77, ..Default::default() };
-    client.tell(agent_message::Kind::Stacks(late)).await;
+    let late = v1::ThreadDump { id: 77, ..Default::default() };
+    client.tell(agent_message::Kind::ThreadDump(late)).await;
     let flush = worker.flush(31, vec![]);
     assert_eq!(client.ask(agent_message::Kind::Flush(flush)).await, "ack 2");
     let epoch = &running.json("/api/v1/workers").await["workers"][0]["epochs"][0];

@@ -60,7 +60,7 @@ async fn a_page_hears_of_what_is_new_and_of_the_end() {
     let news = |to: i64, flushes: u64| {
         let data_to_ns = at(to).unix_ns();
         format!(
-            "{{\"now_ns\":{now_ns},\"data_to_ns\":{data_to_ns},\"flushes\":{flushes},\"intake_stopped\":null}}"
+            "{{\"now_ns\":{now_ns},\"data_to_ns\":{data_to_ns},\"flushes\":{flushes},\"ingest_stopped\":null}}"
         )
     };
     while page.line("data: ").await.unwrap() != news(31, 1) {}
@@ -87,7 +87,7 @@ async fn a_page_hears_why_nothing_is_taken_in() {
     let mut page = Page::open(running.address).await;
     let reason = loop {
         let news: Value = serde_json::from_str(&page.line("data: ").await.unwrap()).unwrap();
-        if let Some(reason) = news["intake_stopped"].as_str() {
+        if let Some(reason) = news["ingest_stopped"].as_str() {
             break reason.to_owned();
         }
     };

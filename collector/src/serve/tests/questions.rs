@@ -41,9 +41,9 @@ async fn an_unknown_choice_is_answered_with_all_choices() {
     running.check("/api/v1/profile?by=file", 400, error, json!(["function", "line"])).await;
     let error = "format=collapsed has no lines; take by=function, or format=json or format=svg";
     running.check("/api/v1/profile?by=line&format=collapsed", 400, error, Value::Null).await;
-    let error = "outcome=\"done\" is not known; allowed are: running, ok, erred, cancelled, \
+    let error = "outcome=\"done\" is not known; allowed are: running, ok, failed, cancelled, \
                  panicked, lost";
-    let outcomes = json!(["running", "ok", "erred", "cancelled", "panicked", "lost"]);
+    let outcomes = json!(["running", "ok", "failed", "cancelled", "panicked", "lost"]);
     running.check("/api/v1/tasks?outcome=done", 400, error, outcomes).await;
     let error = "summary=\"yes\" is not known; allowed are: false, true";
     running.check("/api/v1/tasks?summary=yes", 400, error, json!(["false", "true"])).await;

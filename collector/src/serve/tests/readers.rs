@@ -24,7 +24,7 @@ async fn a_profile_says_where_the_time_went_and_how_well_it_was_sampled() {
     assert_eq!(profile["profile"]["nodes"].as_array().unwrap().len(), 3);
     assert_eq!(profile["workers"], json!(["w"]));
     assert_eq!(
-        (&profile["ticks"], &profile["ticks_saved"], &profile["ticks_missed"]),
+        (&profile["ticks"], &profile["ticks_throttled"], &profile["ticks_missed"]),
         (&json!(95), &json!(4), &json!(1))
     );
     assert_eq!(
@@ -48,7 +48,7 @@ async fn a_profile_is_written_in_each_form_with_its_headers() {
     assert_eq!(collapsed.body, "load;main;parse 7\n");
     assert_eq!(collapsed.header("content-type"), Some("text/plain; charset=utf-8"));
     assert_eq!(collapsed.header("x-emberline-rate-hz"), Some("95.000"));
-    assert_eq!(collapsed.header("x-emberline-ticks-saved"), Some("4"));
+    assert_eq!(collapsed.header("x-emberline-ticks-throttled"), Some("4"));
     assert_eq!(collapsed.header("x-emberline-ticks-missed"), Some("1"));
     assert_eq!(collapsed.header("content-security-policy"), Some("default-src 'none'"));
     let svg = get(running.address, &format!("/api/v1/profile?{ALL}&format=svg")).await;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use profiler_core::wire::v1::agent_message;
 use profiler_core::{
-    Direction, Expected, Outcome, Records, Resource, ResourceSample, Run, RunId, State, TaskId,
-    TransferId, TransferRecord,
+    Direction, ExpectedTasks, Outcome, Resource, ResourceSample, RunId, RunMarker, State, TaskId,
+    Telemetry, TransferEvent, TransferId,
 };
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -17,8 +17,8 @@ use super::{ALL, Running, attached, serve};
 use crate::limits::EVENT_SUBSCRIBERS_MAX;
 use crate::testing::{SECOND_NS, TestWorker, at};
 
-fn records() -> Records {
-    let transfer = TransferRecord {
+fn records() -> Telemetry {
+    let transfer = TransferEvent {
         id: TransferId(4),
         direction: Direction::Incoming,
         peer: "w-2".into(),
@@ -39,12 +39,17 @@ fn records() -> Records {
         period_ns: 500_000_000,
         values: vec![(Resource::ProcessCpu, cpu), (Resource::ProcessMemory, memory)],
     };
-    Records {
+    Telemetry {
         transfers: vec![transfer],
         resources: vec![sample(20, 500_000_000, 10), sample(21, 250_000_000, 30)],
-        expected: vec![Expected { name: "load".into(), total: 4, since: at(5) }],
-        runs: vec![Run { id: RunId(1), name: "nightly".into(), start: at(9), stop: Some(at(13)) }],
-        ..Records::default()
+        expected: vec![ExpectedTasks { name: "load".into(), total: 4, since: at(5) }],
+        runs: vec![RunMarker {
+            id: RunId(1),
+            name: "nightly".into(),
+            start: at(9),
+            stop: Some(at(13)),
+        }],
+        ..Telemetry::default()
     }
 }
 
@@ -85,7 +90,7 @@ async fn transfers_are_told_as_rows_and_as_sums() {
         "total_ns": nanoseconds,
     });
     let sums = json!({
-        "count": 1, "erred": 0, "bytes": 3_000, "compressed_bytes": 1_000,
+        "count": 1, "failed": 0, "bytes": 3_000, "compressed_bytes": 1_000,
         "duration_ns": nanoseconds, "durations": durations,
         "bandwidth": {"mean": 1_500, "p50": 1_500, "p90": 1_500, "p99": 1_500},
     });
@@ -140,7 +145,7 @@ async fn progress_says_how_much_is_left() {
     let names = &running.json("/api/v1/progress?task=load").await["names"];
     // One of four ended in the 55 seconds since.
     let expected = json!([{
-        "name": "load", "expected": 4, "done": 1, "running": 1, "erred": 0, "lost": 0,
+        "name": "load", "expected": 4, "done": 1, "running": 1, "failed": 0, "lost": 0,
         "cancelled": 0, "since": "1970-01-12T13:46:45.000000000Z", "since_ns": at(5).unix_ns(),
         "rate_per_s": 1.0 / 55.0, "remaining_ns": 165 * SECOND_NS, "state": "running",
     }]);
@@ -217,9 +222,11 @@ async fn runs_are_marked_listed_and_stand_for_their_range() {
 async fn a_run_ends_with_its_worker_at_the_latest() {
     let running = serve().await;
     let (mut worker, mut client) = told(&running).await;
-    let open = |id, start| Run { id: RunId(id), name: "open".into(), start: at(start), stop: None };
+    let open =
+        |id, start| RunMarker { id: RunId(id), name: "open".into(), start: at(start), stop: None };
     let mut flush = worker.flush(32, vec![]);
-    worker.tell(&mut flush, Records { runs: vec![open(2, 40), open(3, 99)], ..Default::default() });
+    worker
+        .tell(&mut flush, Telemetry { runs: vec![open(2, 40), open(3, 99)], ..Default::default() });
     assert_eq!(client.ask(agent_message::Kind::Flush(flush)).await, "ack 3");
     let body = r#"{"name": "by hand"}"#;
     send(running.address, "POST /api/v1/runs", "application/json", body).await;
@@ -246,8 +253,8 @@ async fn a_run_ends_with_its_worker_at_the_latest() {
     let mut client = Client::attach(running.address, worker.hello()).await;
     assert_eq!(told_of().await, before);
     let mut flush = worker.flush(33, vec![]);
-    let stopped = Run { stop: Some(at(65)), ..open(2, 40) };
-    worker.tell(&mut flush, Records { runs: vec![stopped], ..Default::default() });
+    let stopped = RunMarker { stop: Some(at(65)), ..open(2, 40) };
+    worker.tell(&mut flush, Telemetry { runs: vec![stopped], ..Default::default() });
     assert_eq!(client.ask(agent_message::Kind::Flush(flush)).await, "ack 4");
     client.tell(agent_message::Kind::Goodbye(Default::default())).await;
     assert!(client.hear().await.is_none());
@@ -353,8 +360,9 @@ async fn events_are_told_by_label() {
         let mut client = Client::attach(running.address, worker.hello()).await;
         let tasks = vec![worker.task(1, "load", (10, Some(12)))];
         let mut flush = worker.flush(30, tasks);
-        let run = Run { id: RunId(1), name: "nightly".into(), start: at(9), stop: Some(at(13)) };
-        worker.tell(&mut flush, Records { runs: vec![run], ..Default::default() });
+        let run =
+            RunMarker { id: RunId(1), name: "nightly".into(), start: at(9), stop: Some(at(13)) };
+        worker.tell(&mut flush, Telemetry { runs: vec![run], ..Default::default() });
         client.tell(agent_message::Kind::Dictionary(worker.dictionary().unwrap())).await;
         assert_eq!(client.ask(agent_message::Kind::Flush(flush)).await, "ack 1");
         client.tell(agent_message::Kind::Goodbye(Default::default())).await;

@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, RwLock};
 
 use profiler_core::{
-    Direction, Epoch, Expected, Frame, NodeId, Outcome, PhaseInterval, Resource, ResourceSample,
-    Run, RunId, State, TaskDetail, TaskId, TaskRecord, TaskTotals, Ticks, TimeRange, Timestamp,
-    TransferId, TransferRecord, WorkerId,
+    Direction, Epoch, ExpectedTasks, Frame, NodeId, Outcome, PhaseInterval, Resource,
+    ResourceSample, RunId, RunMarker, State, TaskDetail, TaskId, TaskRecord, TaskTotals, Ticks,
+    TimeRange, Timestamp, TransferEvent, TransferId, WorkerId,
 };
 use proptest::prelude::*;
 
@@ -168,14 +168,14 @@ impl Fleet {
             acked_seq: self.sealings,
             stored_ns: u64::MAX,
             ticks: Ticks { made: 1, expected: 2, saved: 3 },
-            account: (self.sealings % 2 == 1).then_some(profiler_core::wire::v1::Account {
+            account: (self.sealings % 2 == 1).then_some(profiler_core::wire::v1::LossAccount {
                 accepted_ns: 1,
                 lost_refused_ns: 2,
-                lost_forgotten_ns: 3,
+                lost_by_collector_ns: 3,
                 lost_tasks: 4,
                 lost_queue_ns: 5,
-                lost_records: 6,
-                thinned_tasks: 7,
+                lost_telemetry: 6,
+                aggregated_tasks: 7,
             }),
             clock: (self.sealings % 3 == 1)
                 .then_some(profiler_core::wire::v1::Clock { offset_ns: -5, error_ns: 6 }),
@@ -208,13 +208,13 @@ impl Fleet {
 
     fn run(&self) -> RunRow {
         let (name, start) = ("nightly".into(), Timestamp::from_unix_ns(5_000_000_000));
-        let run = Run { id: RunId(self.sealings + 1), name, start, stop: None };
+        let run = RunMarker { id: RunId(self.sealings + 1), name, start, stop: None };
         RunRow::told(None, Epoch(0), run)
     }
 
     fn expected(&self) -> ExpectedRow {
         let (worker, since) = (WorkerId("worker-1".into()), Timestamp::from_unix_ns(-1));
-        let expected = Expected { name: "task-1".into(), total: self.sealings, since };
+        let expected = ExpectedTasks { name: "task-1".into(), total: self.sealings, since };
         ExpectedRow { worker, epoch: Epoch(9), expected }
     }
 
@@ -327,7 +327,7 @@ impl Fleet {
                     (Measure::SampledNs, 1_500_000_000),
                     (Measure::Ticks, 95),
                     (Measure::TicksExpected, 100),
-                    (Measure::TicksSaved, 4),
+                    (Measure::TicksThrottled, 4),
                 ];
                 for (measure, value) in facts {
                     add((Counting::Cycles, tier, ts, 0, worker, measure as u8, 0), value);
@@ -344,7 +344,7 @@ impl Fleet {
                 let rate = record.bytes * 1_000_000_000 / duration;
                 let facts = [
                     (0, 1),
-                    (1, u64::from(record.outcome == Outcome::Erred)),
+                    (1, u64::from(record.outcome == Outcome::Failed)),
                     (2, record.bytes),
                     (3, record.compressed_bytes.unwrap_or(record.bytes)),
                     (4, duration),
@@ -443,7 +443,7 @@ impl Fleet {
 /// The transfer that is told with a window: it stops where the window starts.
 fn transfer_of(stored: &Arc<StoredWindow>) -> Arc<TransferRow> {
     let (count, stop) = (stored.samples.entries().count(), stored.range.start());
-    let record = TransferRecord {
+    let record = TransferEvent {
         id: TransferId(count as u64 + 1),
         direction: Direction::ALL[count % 2],
         peer: format!("peer-{}", count % 3).into(),
@@ -456,7 +456,7 @@ fn transfer_of(stored: &Arc<StoredWindow>) -> Arc<TransferRow> {
         stop,
         task: (count % 2 == 1).then_some(TaskId(8)),
         thread_id: 12,
-        outcome: if count == 3 { Outcome::Erred } else { Outcome::Ok },
+        outcome: if count == 3 { Outcome::Failed } else { Outcome::Ok },
         cause: "".into(),
     };
     let worker = stored.worker.clone();

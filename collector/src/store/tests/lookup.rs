@@ -156,7 +156,7 @@ fn filters() -> impl Strategy<Value = TaskFilter> {
         let none = Just(Vec::new());
         prop_oneof![3 => none, 1 => prop::sample::subsequence(texts, 1..=2)]
     }
-    let outcomes = prop::sample::subsequence(vec![Outcome::Ok, Outcome::Erred], 0..=2);
+    let outcomes = prop::sample::subsequence(vec![Outcome::Ok, Outcome::Failed], 0..=2);
     let names = some(&["name 1", "name 19", "name 99"]);
     let keys = some(&["key 77", "key 9972", "key 9999"]);
     (names, keys, some(&["w1", "w4"]), outcomes, some(&["list", ""])).prop_map(

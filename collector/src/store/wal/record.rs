@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use profiler_core::wire::{
-    WireError, decode_detail, decode_records, encode_detail, encode_records, v1,
+    WireError, decode_detail, decode_telemetry, encode_detail, encode_telemetry, v1,
 };
-use profiler_core::{Epoch, NodeId, Outcome, Records, TaskId, TaskRecord, Timestamp, WorkerId};
+use profiler_core::{Epoch, NodeId, Outcome, TaskId, TaskRecord, Telemetry, Timestamp, WorkerId};
 use prost::Message as _;
 use rustc_hash::FxHashMap;
 
@@ -112,7 +112,7 @@ pub(crate) struct Flush {
     #[prost(message, optional, tag = "5")]
     pub(crate) clock: Option<v1::Clock>,
     #[prost(message, optional, tag = "6")]
-    pub(crate) account: Option<v1::Account>,
+    pub(crate) account: Option<v1::LossAccount>,
     #[prost(message, optional, tag = "7")]
     pub(crate) window: Option<LoggedWindow>,
     /// Names of the tasks; and of what is said of them, there by their place plus 1, for 0 is the
@@ -205,9 +205,9 @@ impl Flush {
     ) -> Flush {
         let mut names = Names::default();
         let tasks = checked.tasks.iter().map(|task| LoggedTask::of(task, &mut names)).collect();
-        let records = Records { totals: checked.totals.clone(), ..Records::default() };
+        let records = Telemetry { totals: checked.totals.clone(), ..Telemetry::default() };
         let mut told = v1::Flush::default();
-        encode_records(&records, &mut told, &mut |text| names.index(text));
+        encode_telemetry(&records, &mut told, &mut |text| names.index(text));
         Flush {
             worker: worker.to_string(),
             epoch: epoch.0,
@@ -247,8 +247,8 @@ impl Flush {
         let tasks = self.tasks.into_iter().map(|task| task.record(&names));
         let tasks = tasks.collect::<Result<_, _>>()?;
         let told = v1::Flush { totals: self.totals, ..v1::Flush::default() };
-        let totals = decode_records(&told, &|index| text_at(&names, index))?.totals;
-        let records = self.told.map_or(Ok(Records::default()), Told::records)?;
+        let totals = decode_telemetry(&told, &|index| text_at(&names, index))?.totals;
+        let records = self.told.map_or(Ok(Telemetry::default()), Told::records)?;
         Ok(Checked { seq: self.seq, window, tasks, records, totals, account, clock })
     }
 }
@@ -360,8 +360,8 @@ impl Hello {
 #[cfg(test)]
 mod tests {
     use profiler_core::{
-        Direction, Expected, PhaseInterval, Resource, ResourceSample, Run, RunId, State,
-        TaskDetail, TaskTotals, Ticks, TimeRange, TransferId, TransferRecord,
+        Direction, ExpectedTasks, PhaseInterval, Resource, ResourceSample, RunId, RunMarker, State,
+        TaskDetail, TaskTotals, Ticks, TimeRange, TransferEvent, TransferId,
     };
     use proptest::prelude::*;
 
@@ -418,7 +418,7 @@ mod tests {
         (task(), detail(), buckets, any::<u64>()).prop_map(
             |(task, detail, buckets, duration_ns)| TaskTotals {
                 name: task.name,
-                outcome: Outcome::Erred,
+                outcome: Outcome::Failed,
                 second: task.start,
                 duration_ns,
                 buckets: buckets.into_iter().collect(),
@@ -459,11 +459,11 @@ mod tests {
         )
     }
 
-    fn records() -> impl Strategy<Value = Records> {
+    fn records() -> impl Strategy<Value = Telemetry> {
         let at = Timestamp::from_unix_ns;
         let transfer = (task(), any::<u64>(), prop::option::of(any::<u64>()), 0..2usize);
         let transfer =
-            transfer.prop_map(move |(task, bytes, compressed_bytes, direction)| TransferRecord {
+            transfer.prop_map(move |(task, bytes, compressed_bytes, direction)| TransferEvent {
                 id: TransferId(task.id.0.max(1)),
                 direction: Direction::ALL[direction],
                 peer: task.name,
@@ -476,7 +476,7 @@ mod tests {
                 stop: task.start.shifted(i64::try_from(bytes >> 2).unwrap()),
                 task: task.parent.filter(|parent| parent.0 > 0),
                 thread_id: task.thread_id,
-                outcome: Outcome::Erred,
+                outcome: Outcome::Failed,
                 cause: task.cause,
             });
         let sample = (any::<i64>(), any::<u64>()).prop_map(move |(time, value)| ResourceSample {
@@ -484,13 +484,13 @@ mod tests {
             period_ns: value,
             values: vec![(Resource::ProcessCpu, value), (Resource::Threads, 7)],
         });
-        let run = (task(), any::<bool>()).prop_map(move |(task, is_open)| Run {
+        let run = (task(), any::<bool>()).prop_map(move |(task, is_open)| RunMarker {
             id: RunId(task.id.0.max(1)),
             name: task.name,
             start: task.start,
             stop: (!is_open).then(|| task.start.shifted(5).max(at(1))),
         });
-        let expected = (task(), any::<u64>()).prop_map(|(task, total)| Expected {
+        let expected = (task(), any::<u64>()).prop_map(|(task, total)| ExpectedTasks {
             name: task.name,
             total,
             since: task.start,
@@ -501,12 +501,12 @@ mod tests {
             prop::collection::vec(run, 0..3),
             prop::collection::vec(expected, 0..3),
         );
-        parts.prop_map(|(transfers, resources, runs, expected)| Records {
+        parts.prop_map(|(transfers, resources, runs, expected)| Telemetry {
             transfers,
             resources,
             runs,
             expected,
-            ..Records::default()
+            ..Telemetry::default()
         })
     }
 
@@ -528,7 +528,7 @@ mod tests {
                 tasks,
                 records,
                 totals,
-                account: v1::Account { accepted_ns, ..Default::default() },
+                account: v1::LossAccount { accepted_ns, ..Default::default() },
                 clock: v1::Clock { offset_ns, error_ns },
             };
             let worker = WorkerId("w".into());

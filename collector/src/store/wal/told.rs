@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use profiler_core::wire::{decode_records, encode_records, v1};
-use profiler_core::{Epoch, Records, Run, RunId, Timestamp, WorkerId};
+use profiler_core::wire::{decode_telemetry, encode_telemetry, v1};
+use profiler_core::{Epoch, RunId, RunMarker, Telemetry, Timestamp, WorkerId};
 use rustc_hash::FxHashMap;
 
 use super::record::RecordError;
@@ -22,14 +22,14 @@ pub(crate) struct Told {
 
 impl Told {
     /// `None` if nothing was told.
-    pub(super) fn of(records: &Records) -> Option<Told> {
+    pub(super) fn of(records: &Telemetry) -> Option<Told> {
         if records.is_empty() {
             return None;
         }
         let mut texts: Vec<String> = Vec::new();
         let mut places: FxHashMap<String, u32> = FxHashMap::default();
         let mut flush = v1::Flush::default();
-        encode_records(records, &mut flush, &mut |text| {
+        encode_telemetry(records, &mut flush, &mut |text| {
             if let Some(place) = places.get(text) {
                 return *place;
             }
@@ -41,10 +41,10 @@ impl Told {
         Some(Told { records: Some(flush), texts })
     }
 
-    pub(super) fn records(self) -> Result<Records, RecordError> {
+    pub(super) fn records(self) -> Result<Telemetry, RecordError> {
         let texts: Vec<Arc<str>> = self.texts.into_iter().map(Into::into).collect();
         let flush = self.records.unwrap_or_default();
-        Ok(decode_records(&flush, &|place| texts.get(place as usize).cloned())?)
+        Ok(decode_telemetry(&flush, &|place| texts.get(place as usize).cloned())?)
     }
 }
 
@@ -83,7 +83,7 @@ impl MarkedRun {
 
     pub(crate) fn row(self) -> RunRow {
         let worker = (!self.worker.is_empty()).then(|| WorkerId(self.worker.into()));
-        let run = Run {
+        let run = RunMarker {
             id: RunId(self.id),
             name: self.name.into(),
             start: Timestamp::from_unix_ns(self.start_ns),

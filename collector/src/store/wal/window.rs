@@ -21,7 +21,7 @@ pub(crate) struct LoggedWindow {
     #[prost(uint64, tag = "5")]
     pub(crate) ticks_expected: u64,
     #[prost(uint64, tag = "6")]
-    pub(crate) ticks_saved: u64,
+    pub(crate) ticks_throttled: u64,
     #[prost(uint64, tag = "7")]
     pub(crate) quantum_ns: u64,
     /// As [`Packed`] has them.
@@ -39,7 +39,7 @@ impl LoggedWindow {
             raw_start_ns: stored.raw_start.unix_ns(),
             ticks: stored.ticks.made,
             ticks_expected: stored.ticks.expected,
-            ticks_saved: stored.ticks.saved,
+            ticks_throttled: stored.ticks.saved,
             quantum_ns: stored.samples.quantum_ns(),
             samples: stored.samples.bytes().to_vec(),
             threads: stored.threads.bytes().to_vec(),
@@ -78,7 +78,7 @@ impl LoggedWindow {
             ticks: Ticks {
                 made: self.ticks,
                 expected: self.ticks_expected,
-                saved: self.ticks_saved,
+                saved: self.ticks_throttled,
             },
             threads,
         })

@@ -64,7 +64,7 @@ export interface TasksAnswer {
   range: Span;
   total: number;
   truncated: boolean;
-  thinned: number;
+  aggregated: number;
   tasks: Task[];
 }
 
@@ -81,7 +81,7 @@ export interface Durations {
 export interface TaskName {
   name: string;
   running: number;
-  outcomes: Record<'ok' | 'erred' | 'cancelled' | 'panicked' | 'lost', number>;
+  outcomes: Record<'ok' | 'failed' | 'cancelled' | 'panicked' | 'lost', number>;
   durations: Durations | null;
   phases?: { name: string; tasks: number; duration_ns: number }[];
 }
@@ -105,11 +105,11 @@ export interface Epoch {
   clock: { offset_ns: number; error_ns: number } | null;
   ticks: number;
   ticks_expected: number;
-  ticks_saved: number;
+  ticks_throttled: number;
   account: {
     accepted_ns: number;
     lost_refused_ns: number;
-    lost_forgotten_ns: number;
+    lost_by_collector_ns: number;
     lost_queue_ns: number;
     lost_tasks: number;
     unaccounted_ns: number;
@@ -122,7 +122,7 @@ export interface Epoch {
 
 export interface WorkersAnswer {
   now_ns: number;
-  intake: { open: boolean; reason: string | null };
+  ingest: { open: boolean; reason: string | null };
   workers: { worker: string; epochs: Epoch[] }[];
 }
 
@@ -131,16 +131,16 @@ export interface StackGroup {
   task: string | null;
   state: State;
   stack: { name: string; file: string; line: number; inlined: boolean }[];
-  threads: { id: number; name: string; there_ns: number; seen_ago_ns: number }[];
+  threads: { id: number; name: string; blocked_ns: number; age_ns: number }[];
 }
 
 export interface StacksAnswer {
-  workers: { worker: string; epoch: string; answered: boolean; reason: string | null; left_out: number; groups: StackGroup[] }[];
+  workers: { worker: string; epoch: string; answered: boolean; reason: string | null; omitted: number; groups: StackGroup[] }[];
 }
 
 export interface LinkSums {
   count: number;
-  erred: number;
+  failed: number;
   bytes: number;
   compressed_bytes: number | null;
   duration_ns: number;
@@ -215,11 +215,11 @@ export interface Progress {
   expected: number | null;
   done: number;
   running: number;
-  erred: number;
+  failed: number;
   lost: number;
   cancelled: number;
   remaining_ns: number | null;
-  state: 'running' | 'done' | 'erred';
+  state: 'running' | 'done' | 'failed';
 }
 
 export interface ProgressAnswer {

@@ -72,8 +72,8 @@ function listen(): void {
   } else if (!source) {
     const opened = (source = new EventSource(apiUrl('live')));
     opened.addEventListener('news', ({ data }: MessageEvent<string>) => {
-      const { now_ns, flushes, intake_stopped } = JSON.parse(data) as { now_ns: number; flushes: number; intake_stopped: string | null };
-      stopped.set(intake_stopped);
+      const { now_ns, flushes, ingest_stopped } = JSON.parse(data) as { now_ns: number; flushes: number; ingest_stopped: string | null };
+      stopped.set(ingest_stopped);
       noteNow(now_ns);
       news.set(flushes);
     });

@@ -16,7 +16,7 @@ const CLOCK_ERROR_NS = 250e6;
 const RATE_MIN = 0.5;
 
 export function lostNs({ account }: Epoch): number {
-  return account.lost_refused_ns + account.lost_forgotten_ns + account.lost_queue_ns;
+  return account.lost_refused_ns + account.lost_by_collector_ns + account.lost_queue_ns;
 }
 
 export function concernsOfEpoch(epoch: Epoch, nowNs: number): string[] {
@@ -32,13 +32,13 @@ export function concernsOfEpoch(epoch: Epoch, nowNs: number): string[] {
   if (epoch.clock && epoch.clock.error_ns > CLOCK_ERROR_NS) found.push(`its clock is known to ±${duration(epoch.clock.error_ns)} only`);
   if (!epoch.enabled) found.push('sampling is off');
   else if ((epoch.sampler_mode ?? 'full') !== 'full') found.push(`sampler: ${epoch.sampler_mode}`);
-  if (epoch.ticks_expected > 500 && epoch.ticks + epoch.ticks_saved < RATE_MIN * epoch.ticks_expected) found.push(`only ${percent(epoch.ticks, epoch.ticks_expected)} of samplings made`);
+  if (epoch.ticks_expected > 500 && epoch.ticks + epoch.ticks_throttled < RATE_MIN * epoch.ticks_expected) found.push(`only ${percent(epoch.ticks, epoch.ticks_expected)} of samplings made`);
   return found;
 }
 
-export function concernsOf({ workers, now_ns, intake }: WorkersAnswer): Concern[] {
+export function concernsOf({ workers, now_ns, ingest }: WorkersAnswer): Concern[] {
   const isNobody = workers.every(({ epochs }) => epochs.every((epoch) => epoch.state !== 'connected'));
-  const all = [!intake.open && `nothing is taken in: ${intake.reason}`, isNobody && 'no worker is connected'];
+  const all = [!ingest.open && `nothing is taken in: ${ingest.reason}`, isNobody && 'no worker is connected'];
   return all.flatMap((text): Concern[] => (text ? [{ worker: '', text }] : [])).concat(workers.flatMap(({ worker, epochs }) => {
     // Of earlier lives only what was lost matters.
     const newest = epochs[epochs.length - 1];

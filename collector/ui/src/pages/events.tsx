@@ -14,7 +14,7 @@ const ROWS = 150;
 const WORDS: Record<string, string> = {
   task_started: 'task started', task_ended: 'task ended', worker_connected: 'worker connected', worker_away: 'worker away',
   worker_gone: 'worker gone', run_started: 'run started', run_stopped: 'run stopped', damage: '⚠ damage',
-  intake_stopped: '⚠ nothing taken in', intake_resumed: 'taken in again', missed: 'events missed',
+  ingest_stopped: '⚠ nothing taken in', ingest_resumed: 'taken in again', missed: 'events missed',
 };
 /** Where nothing is chosen, starts and good ends of tasks would hide all else. */
 const QUIET = ['task_started'];

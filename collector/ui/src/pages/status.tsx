@@ -59,7 +59,7 @@ export function StatusPage() {
   const concerns = concernsOf(fleet.value);
   const running = summary.value?.names.reduce((sum, task) => sum + task.running, 0) ?? 0;
   const done = summary.value?.names.reduce((sum, task) => sum + (task.durations?.count ?? 0), 0) ?? 0;
-  const failed = summary.value?.names.reduce((sum, task) => sum + task.outcomes.erred + task.outcomes.panicked, 0) ?? 0;
+  const failed = summary.value?.names.reduce((sum, task) => sum + task.outcomes.failed + task.outcomes.panicked, 0) ?? 0;
   const connected = fleet.value.workers.filter(({ epochs }) => epochs.some((epoch) => epoch.state === 'connected')).length;
   const now = threadsNow(timeline.value, live);
   const to = asked(range).to;

@@ -39,7 +39,7 @@ export function TaskPage({ name }: { name: string }) {
   if (problem?.kind === 'question') return <Refused problem={problem} />;
   if (!summary.value || !rows.value) return <Loading problem={problem} />;
   const task = summary.value.names.find((one) => one.name === name);
-  const failed = task ? task.outcomes.erred + task.outcomes.panicked : 0;
+  const failed = task ? task.outcomes.failed + task.outcomes.panicked : 0;
   return (
     <>
       <h1><i class="dot" style={{ background: taskColour(name) }} /><bdi>{shown(name)}</bdi> <small>in {rangeWords(range, pausedAt ?? nowMs())}</small></h1>

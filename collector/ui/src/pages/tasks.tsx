@@ -23,7 +23,7 @@ const OUTLINES = 1_000_000;
 const OUTLINES_LIVE = 100_000;
 const NAMES_MAX = 40;
 const SLOWEST = 8;
-const OUTCOMES = ['running', 'ok', 'erred', 'cancelled', 'panicked', 'lost'];
+const OUTCOMES = ['running', 'ok', 'failed', 'cancelled', 'panicked', 'lost'];
 
 /** Of all tasks whose outlines are here, not only of those whose records are. */
 function slowestOf(stream: Stream): Task[] {
@@ -81,7 +81,7 @@ export function TasksPage() {
         <LabelMenu fleet={fleet} chosen={params.getAll('label')} onChange={(label) => change({ label })} />
         <RunMenu fleet={fleet} chosen={params.get('run')} />
         <Select what="outcomes" chosen={params.getAll('outcome')} onChange={(outcome) => change({ outcome })} choices={OUTCOMES.map((value) => ({ value }))} />
-        <span class="soft">{count(rows.value.total)} tasks in {rangeWords(range, now)}{rows.value.thinned > 0 && `; rows of ${count(rows.value.thinned)} older ones are gone, sums are not`}</span>
+        <span class="soft">{count(rows.value.total)} tasks in {rangeWords(range, now)}{rows.value.aggregated > 0 && `; rows of ${count(rows.value.aggregated)} older ones are gone, sums are not`}</span>
       </div>
       {rows.value.total === 0 ? (
         <Empty title="No task in this range">

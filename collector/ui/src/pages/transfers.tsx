@@ -101,8 +101,8 @@ function Matrix({ links, words, chosen }: { links: Link[]; words: string; chosen
                   if (!link) return <td key={to} class="number soft">·</td>;
                   const share = measure(link) / most;
                   return (
-                    <td key={to} class="number" title={`${count(link.count)} transfers, ${bytes(link.bytes)}${link.erred > 0 ? `, ${count(link.erred)} failed` : ''}`} style={{ background: `color-mix(in srgb, var(--ember) ${Math.round(45 * share)}%, transparent)` }}>
-                      {written(measure(link))}{link.erred > 0 && <b class="bad"> ✕</b>}
+                    <td key={to} class="number" title={`${count(link.count)} transfers, ${bytes(link.bytes)}${link.failed > 0 ? `, ${count(link.failed)} failed` : ''}`} style={{ background: `color-mix(in srgb, var(--ember) ${Math.round(45 * share)}%, transparent)` }}>
+                      {written(measure(link))}{link.failed > 0 && <b class="bad"> ✕</b>}
                     </td>
                   );
                 })}
@@ -135,7 +135,7 @@ function Types({ types }: { types: TransferSums['types'] }) {
               <tr key={type.type_name}>
                 <td><bdi>{shown(type.type_name || '(not told)', 60)}</bdi></td>
                 <td class="number">{count(type.count)}</td>
-                <td class="number">{type.erred > 0 ? <b class="bad">✕ {count(type.erred)}</b> : ''}</td>
+                <td class="number">{type.failed > 0 ? <b class="bad">✕ {count(type.failed)}</b> : ''}</td>
                 <td class="number">{bytes(type.bytes)}</td>
                 <td class="number">{ratio(type.bytes, type.compressed_bytes)}</td>
                 <td class="number">{duration(type.duration_ns)}</td>

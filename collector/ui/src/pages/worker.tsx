@@ -65,7 +65,7 @@ function Facts({ epochs, nowNs }: { epochs: Epoch[]; nowNs: number }) {
   const facts: [string, string][] = [
     ['host', `${epoch.host}, process ${epoch.pid}`],
     ['sampler', epoch.enabled ? `${epoch.sampler_mode ?? '–'}, every ${duration(epoch.interval_ns)}` : 'off'],
-    ['samplings made', `${percent(epoch.ticks, epoch.ticks_expected - epoch.ticks_saved)} of those due`],
+    ['samplings made', `${percent(epoch.ticks, epoch.ticks_expected - epoch.ticks_throttled)} of those due`],
     ['clock', epoch.clock ? `${duration(epoch.clock.offset_ns)} off, known to ±${duration(epoch.clock.error_ns)}` : 'not known yet'],
     ['samples', `${duration(epoch.account.accepted_ns)} of thread time, ${lost > 0 ? `${duration(lost)} lost` : 'none lost'}`],
     ['tasks running', count(epoch.running_tasks)],
@@ -81,7 +81,7 @@ function Facts({ epochs, nowNs }: { epochs: Epoch[]; nowNs: number }) {
   );
 }
 
-function Stacks({ answer, problem }: { answer: StacksAnswer | undefined; problem: string | undefined }) {
+function ThreadDump({ answer, problem }: { answer: StacksAnswer | undefined; problem: string | undefined }) {
   if (!answer) return <p class="soft">{problem ? shown(problem) : 'Asking the agent…'}</p>;
   const groups = answer.workers.flatMap((worker) => worker.groups);
   const silent = answer.workers.find((worker) => !worker.answered);
@@ -97,7 +97,7 @@ function Stacks({ answer, problem }: { answer: StacksAnswer | undefined; problem
 function Group({ group }: { group: StackGroup }) {
   const { task, state, stack, threads } = group;
   const top = stack[0];
-  const longest = Math.max(0, ...threads.map((thread) => thread.there_ns));
+  const longest = Math.max(0, ...threads.map((thread) => thread.blocked_ns));
   return (
     <details class="stack">
       <summary>

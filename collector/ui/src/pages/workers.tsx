@@ -36,7 +36,7 @@ export function WorkersPage() {
                 <td>{concerns.length === 0 ? <span class="soft">none</span> : concerns.map((text) => <div key={text} class="bad">⚠ {shown(text)}</div>)}{epoch.last_refusal && <small>{shown(epoch.last_refusal)}</small>}</td>
                 <td><bdi>{shown(epoch.host, 30)}</bdi> <small>{epoch.pid}</small></td>
                 <td class="number">{duration(epoch.account.accepted_ns)}</td>
-                <td class="number">{percent(epoch.ticks, epoch.ticks_expected - epoch.ticks_saved)}</td>
+                <td class="number">{percent(epoch.ticks, epoch.ticks_expected - epoch.ticks_throttled)}</td>
                 <td class="number">{epoch.clock ? <>{duration(epoch.clock.offset_ns)} <small>±{duration(epoch.clock.error_ns)}</small></> : '–'}</td>
                 <td class="number">{count(epoch.running_tasks)}</td>
                 <td class="soft"><bdi>{shown(Object.entries(epoch.labels).map(([name, value]) => `${name}=${value}`).join(' '), 80)}</bdi></td>

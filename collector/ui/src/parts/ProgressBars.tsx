@@ -16,7 +16,7 @@ export function ProgressBars({ names }: { names: Progress[] }) {
       <h2>Progress</h2>
       {told.slice(0, ROWS).map((one) => {
         const expected = one.expected!;
-        const failed = one.erred + one.lost + one.cancelled;
+        const failed = one.failed + one.lost + one.cancelled;
         const words = [
           `${count(one.done)} of ${count(expected)} done`, one.running > 0 && `${count(one.running)} running`,
           failed > 0 && `✕ ${count(failed)} failed`, one.remaining_ns !== null && one.state === 'running' && `about ${duration(one.remaining_ns)} more`,

@@ -42,8 +42,8 @@ export function TaskNames({ names, rowsMax }: Properties) {
         </thead>
         <tbody>
           {sorted.slice(0, rowsMax).map((task) => {
-            const { erred, panicked, cancelled, lost } = task.outcomes;
-            const failed = erred + panicked;
+            const { cancelled, lost } = task.outcomes;
+            const failed = task.outcomes.failed + task.outcomes.panicked;
             return (
               <tr key={task.name}>
                 <td class="wide">

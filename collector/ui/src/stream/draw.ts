@@ -235,7 +235,7 @@ interface Bar {
   right: number;
 }
 
-const isFailed = ({ outcome }: Bar) => outcome === 'erred' || outcome === 'panicked';
+const isFailed = ({ outcome }: Bar) => outcome === 'failed' || outcome === 'panicked';
 const isCut = ({ outcome }: Bar) => outcome === 'cancelled' || outcome === 'lost';
 
 /** Fills a task's bar, and on it its phases but executing, so that this is what is seen of the rest. */

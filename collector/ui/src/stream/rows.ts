@@ -40,7 +40,7 @@ export interface Stream {
   records?: Task[];
 }
 
-export const OUTCOMES = ['running', 'ok', 'erred', 'cancelled', 'panicked', 'lost'] as const;
+export const OUTCOMES = ['running', 'ok', 'failed', 'cancelled', 'panicked', 'lost'] as const;
 
 /** Tasks in columns, as the API answers (docs/API.md). */
 export interface ColumnsAnswer {

@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use anyhow::Result;
-use profiler_core::wire::Said;
+use profiler_core::wire::FlushDeltaCodec;
 use profiler_core::wire::v1::agent_message::Kind;
 use profiler_core::wire::v1::{
     Ack, AgentMessage, CollectorMessage, Welcome, collector_message::Kind as Answer,
@@ -81,7 +81,7 @@ impl StreamingService<AgentMessage> for Attach {
     type Future = Ready<Result<Response<Self::ResponseStream>, Status>>;
 
     fn call(&mut self, request: Request<Streaming<AgentMessage>>) -> Self::Future {
-        let mut said = Said::default();
+        let mut said = FlushDeltaCodec::default();
         let answers = request.into_inner().filter_map(move |message| answer(message, &mut said));
         ready(Ok(Response::new(Box::pin(answers))))
     }
@@ -89,13 +89,13 @@ impl StreamingService<AgentMessage> for Attach {
 
 fn answer(
     message: Result<AgentMessage, Status>,
-    said: &mut Said,
+    said: &mut FlushDeltaCodec,
 ) -> Option<Result<CollectorMessage, Status>> {
     let answer = match message {
         Ok(message) => match message.kind? {
             Kind::Hello(_) => Answer::Welcome(Welcome::default()),
             Kind::Flush(mut flush) => {
-                said.restore(&mut flush);
+                said.decode(&mut flush);
                 Answer::Ack(Ack { seq: flush.seq, receipt: None })
             }
             _ => return None,

@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result};
 use profiler_core::State;
 use profiler_core::wire::v1::agent_message::Kind;
-use profiler_core::wire::{Said, decode_cycle, v1};
+use profiler_core::wire::{FlushDeltaCodec, decode_cycle, v1};
 use prost::Message as _;
 use simulation::agent::Agent;
 use simulation::program::Program;
@@ -37,14 +37,14 @@ pub(super) fn measure(mut agent: Agent, program: &Arc<Program>) -> Result<Wire> 
     let now = Instant::now();
     let (mut pairs, mut columns, mut pprof) = (0, 0, 0);
     let (mut bytes, mut dictionary, mut tasks) = (0, 0, 0);
-    let mut said = Said::default();
+    let mut said = FlushDeltaCodec::default();
     for seq in 1..=WARM_UP_S + SECONDS {
         agent.make(now);
         let is_steady = seq > WARM_UP_S;
         while let Some(message) = agent.next_message(now) {
             let whole = message.encoded_len() + PREFIX_BYTES;
             match message.kind {
-                Some(Kind::Flush(mut flush)) if !is_steady => said.restore(&mut flush),
+                Some(Kind::Flush(mut flush)) if !is_steady => said.decode(&mut flush),
                 Some(Kind::Flush(mut flush)) => {
                     let bare = v1::Flush { tasks: Vec::new(), ..flush.clone() };
                     let bare = v1::AgentMessage { kind: Some(Kind::Flush(bare)) };
@@ -52,7 +52,7 @@ pub(super) fn measure(mut agent: Agent, program: &Arc<Program>) -> Result<Wire> 
                     bytes += bare;
                     columns += column_bytes(&flush);
                     tasks += whole - bare;
-                    said.restore(&mut flush);
+                    said.decode(&mut flush);
                     let second = stacks(&agent, program, &flush)?;
                     pairs += second.len();
                     pprof += pprof::bytes(&second)?;

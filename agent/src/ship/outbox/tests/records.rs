@@ -1,7 +1,7 @@
 //! What is told beside samples and tasks, on its way through the outbox.
 
 use profiler_core::{
-    Direction, Expected, Resource, ResourceSample, Run, RunId, TransferId, TransferRecord,
+    Direction, ExpectedTasks, Resource, ResourceSample, RunId, RunMarker, TransferEvent, TransferId,
 };
 
 use super::*;
@@ -10,8 +10,8 @@ fn at(second: i64) -> Timestamp {
     Timestamp::from_unix_ns(second * SECOND_NS)
 }
 
-fn transfer(id: u64) -> TransferRecord {
-    TransferRecord {
+fn transfer(id: u64) -> TransferEvent {
+    TransferEvent {
         id: TransferId(id),
         direction: Direction::Incoming,
         peer: "worker-2".into(),
@@ -33,20 +33,20 @@ fn sample(second: i64) -> ResourceSample {
     ResourceSample { at: at(second), period_ns: 5, values: vec![(Resource::Threads, 3)] }
 }
 
-fn expected(name: &str, total: u64) -> Expected {
-    Expected { name: name.into(), total, since: at(0) }
+fn expected(name: &str, total: u64) -> ExpectedTasks {
+    ExpectedTasks { name: name.into(), total, since: at(0) }
 }
 
-fn run(id: u64, stop: Option<i64>) -> Run {
-    Run { id: RunId(id), name: "nightly".into(), start: at(0), stop: stop.map(at) }
+fn run(id: u64, stop: Option<i64>) -> RunMarker {
+    RunMarker { id: RunId(id), name: "nightly".into(), start: at(0), stop: stop.map(at) }
 }
 
-fn with(second: i64, records: Records) -> SealedCycle {
+fn with(second: i64, records: Telemetry) -> SealedCycle {
     SealedCycle { records, ..cycle(second, &[], vec![]) }
 }
 
-fn delivered(outbox: &mut Outbox) -> Records {
-    let mut all = Records::default();
+fn delivered(outbox: &mut Outbox) -> Telemetry {
+    let mut all = Telemetry::default();
     drain(outbox).iter().for_each(|parcel| all.append(parcel.records.clone()));
     all
 }
@@ -54,24 +54,24 @@ fn delivered(outbox: &mut Outbox) -> Records {
 #[test]
 fn what_still_holds_is_told_again_to_a_collector_that_forgot() {
     let mut outbox = outbox(|_| {});
-    let first = Records {
+    let first = Telemetry {
         expected: vec![expected("load", 5), expected("sort", 1)],
         runs: vec![run(1, None), run(2, None)],
         transfers: vec![transfer(1)],
-        ..Records::default()
+        ..Telemetry::default()
     };
     outbox.push(with(0, first));
-    let second = Records {
+    let second = Telemetry {
         expected: vec![expected("load", 8)],
         runs: vec![run(1, Some(4)), run(3, Some(4))],
-        ..Records::default()
+        ..Telemetry::default()
     };
     outbox.push(with(1, second));
     drain(&mut outbox);
-    outbox.push(with(2, Records { expected: vec![expected("sort", 2)], ..Records::default() }));
+    outbox.push(with(2, Telemetry { expected: vec![expected("sort", 2)], ..Telemetry::default() }));
     outbox.welcome(2, 0).unwrap();
     assert_eq!(delivered(&mut outbox).count(), 1, "nothing was forgotten");
-    outbox.push(with(3, Records { runs: vec![run(2, Some(9))], ..Records::default() }));
+    outbox.push(with(3, Telemetry { runs: vec![run(2, Some(9))], ..Telemetry::default() }));
     outbox.welcome(0, 0).unwrap();
     let again = delivered(&mut outbox);
     assert_eq!(again.expected, [expected("load", 8), expected("sort", 2)]);
@@ -82,10 +82,13 @@ fn what_still_holds_is_told_again_to_a_collector_that_forgot() {
 #[test]
 fn what_is_told_again_comes_before_what_is_new() {
     let mut outbox = outbox(|_| {});
-    outbox.push(with(0, Records { runs: vec![run(1, None), run(2, None)], ..Records::default() }));
+    outbox.push(with(
+        0,
+        Telemetry { runs: vec![run(1, None), run(2, None)], ..Telemetry::default() },
+    ));
     drain(&mut outbox);
     outbox.welcome(0, 0).unwrap();
-    outbox.push(with(1, Records { runs: vec![run(1, Some(4))], ..Records::default() }));
+    outbox.push(with(1, Telemetry { runs: vec![run(1, Some(4))], ..Telemetry::default() }));
     outbox.limits.waiting_max = 1;
     outbox.squeeze();
     assert_eq!(delivered(&mut outbox).runs, [run(2, None), run(1, Some(4))]);
@@ -94,21 +97,21 @@ fn what_is_told_again_comes_before_what_is_new() {
 #[test]
 fn what_is_refused_is_counted() {
     let mut outbox = outbox(|_| {});
-    let records = Records {
+    let records = Telemetry {
         transfers: vec![transfer(1), transfer(2)],
         resources: vec![sample(1)],
         expected: vec![expected("load", 5)],
         runs: vec![run(1, None)],
-        ..Records::default()
+        ..Telemetry::default()
     };
     outbox.push(SealedCycle { tasks: vec![task(1, Some(1))], ..with(0, records) });
     let (seq, _) = outbox.next().unwrap();
     outbox.refuse(seq);
     let tally = outbox.tally();
-    assert_eq!((tally.lost_tasks, tally.lost_records), (1, 5));
-    outbox.push(SealedCycle { lost_records: 7, ..with(1, Records::default()) });
+    assert_eq!((tally.lost_tasks, tally.lost_telemetry), (1, 5));
+    outbox.push(SealedCycle { lost_telemetry: 7, ..with(1, Telemetry::default()) });
     let (seq, _) = outbox.next().unwrap();
-    assert_eq!(outbox.account(seq).unwrap().lost_records, 12);
+    assert_eq!(outbox.account(seq).unwrap().lost_telemetry, 12);
 }
 
 /// Transfers and samples go before rows of tasks, the oldest first; what still holds
@@ -118,25 +121,25 @@ fn an_outage_sheds_the_oldest_and_every_one_is_delivered_or_counted() {
     let mut outbox = outbox(|limits| limits.outbox_bytes_max = 20_000);
     for second in 0..100i64 {
         let id = u64::try_from(second).unwrap() * 10 + 1;
-        let records = Records {
+        let records = Telemetry {
             transfers: (id..id + 10).map(transfer).collect(),
             resources: vec![sample(second), sample(second)],
             expected: vec![expected("load", id)],
             runs: vec![run(1, None)],
-            ..Records::default()
+            ..Telemetry::default()
         };
         outbox.push(SealedCycle { tasks: vec![task(id, Some(1))], ..with(second, records) });
     }
     assert!(outbox.bytes() <= 20_000);
     let tally = outbox.tally();
     let mut rows = 0;
-    let mut all = Records::default();
+    let mut all = Telemetry::default();
     for parcel in drain(&mut outbox) {
         rows += parcel.tasks.len();
         all.append(parcel.records.clone());
     }
     let kept = (all.transfers.len() + all.resources.len()) as u64;
-    assert_eq!((kept + tally.lost_records, tally.lost_tasks, rows), (1_200, 0, 100));
+    assert_eq!((kept + tally.lost_telemetry, tally.lost_tasks, rows), (1_200, 0, 100));
     assert!(all.transfers.is_sorted_by_key(|transfer| transfer.id));
     assert_eq!(all.transfers.last().unwrap().id, TransferId(1_000));
     assert_eq!((all.expected, all.runs), (vec![expected("load", 991)], vec![run(1, None)]));
@@ -144,7 +147,8 @@ fn an_outage_sheds_the_oldest_and_every_one_is_delivered_or_counted() {
 
 #[test]
 fn records_fill_what_room_a_message_has_left_after_rows() {
-    let records = || Records { transfers: (1..=20).map(transfer).collect(), ..Records::default() };
+    let records =
+        || Telemetry { transfers: (1..=20).map(transfer).collect(), ..Telemetry::default() };
     let check = |flush_bytes_max: usize, expected: &[(usize, usize)]| {
         let mut outbox = outbox(|limits| limits.flush_bytes_max = flush_bytes_max);
         outbox

@@ -1,8 +1,8 @@
 //! Settings and stacks of running agents on the wire.
 
 use super::{WireError, check_size, v1};
-use crate::limits::{INTERVAL_MAX, INTERVAL_MIN, NAME_BYTES_MAX, STACK_THREADS_MAX};
-use crate::{NodeId, Settings, SettingsChange, State, StateSet, ThreadNow};
+use crate::limits::{DUMP_THREADS_MAX, INTERVAL_MAX, INTERVAL_MIN, NAME_BYTES_MAX};
+use crate::{NodeId, Settings, SettingsChange, State, StateSet, ThreadSnapshot};
 
 /// Encodes a change, which `revision` names.
 #[must_use]
@@ -30,7 +30,7 @@ pub fn decode_settings(message: &v1::Settings) -> Result<(u64, SettingsChange), 
 
 /// What an agent says of its settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Applied {
+pub struct AppliedSettings {
     /// Of the last change that took effect; 0 if none did.
     pub revision: u64,
     /// What the sampler works by.
@@ -41,9 +41,9 @@ pub struct Applied {
 
 /// Encodes what an agent works by.
 #[must_use]
-pub fn encode_applied(applied: Applied) -> v1::Applied {
-    let Applied { revision, settings, mode } = applied;
-    v1::Applied {
+pub fn encode_applied(applied: AppliedSettings) -> v1::AppliedSettings {
+    let AppliedSettings { revision, settings, mode } = applied;
+    v1::AppliedSettings {
         revision,
         interval_ns: settings.interval_ns,
         enabled: settings.enabled,
@@ -56,39 +56,39 @@ pub fn encode_applied(applied: Applied) -> v1::Applied {
 ///
 /// # Errors
 /// If the interval is out of bounds, there is no or an unknown state, or the mode is too long.
-pub fn decode_applied(message: v1::Applied) -> Result<Applied, WireError> {
+pub fn decode_applied(message: v1::AppliedSettings) -> Result<AppliedSettings, WireError> {
     check_size("the sampler's mode, in bytes,", message.mode.len(), NAME_BYTES_MAX)?;
     let settings = Settings {
         interval_ns: check_interval(message.interval_ns)?,
         enabled: message.enabled,
         states: decode_states(message.states)?,
     };
-    Ok(Applied { revision: message.revision, settings, mode: message.mode })
+    Ok(AppliedSettings { revision: message.revision, settings, mode: message.mode })
 }
 
 /// What the threads of one process are doing.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Stacks {
+pub struct ThreadDump {
     /// By nodes of the agent's tree.
-    pub threads: Vec<ThreadNow>,
+    pub threads: Vec<ThreadSnapshot>,
     /// Threads that are not among them, for there are too many.
-    pub left_out: u64,
+    pub omitted: u64,
 }
 
-/// Encodes the answer to the request `id`, with at most [`STACK_THREADS_MAX`] threads.
+/// Encodes the answer to the request `id`, with at most [`DUMP_THREADS_MAX`] threads.
 #[must_use]
-pub fn encode_stacks(id: u64, stacks: &Stacks) -> v1::Stacks {
-    let threads = stacks.threads.iter().take(STACK_THREADS_MAX);
-    let excess = stacks.threads.len().saturating_sub(STACK_THREADS_MAX) as u64;
-    v1::Stacks {
+pub fn encode_thread_dump(id: u64, stacks: &ThreadDump) -> v1::ThreadDump {
+    let threads = stacks.threads.iter().take(DUMP_THREADS_MAX);
+    let excess = stacks.threads.len().saturating_sub(DUMP_THREADS_MAX) as u64;
+    v1::ThreadDump {
         id,
         threads: threads.map(encode_thread).collect(),
-        left_out: stacks.left_out.saturating_add(excess),
+        omitted: stacks.omitted.saturating_add(excess),
         unavailable: String::new(),
     }
 }
 
-fn encode_thread(thread: &ThreadNow) -> v1::ThreadStack {
+fn encode_thread(thread: &ThreadSnapshot) -> v1::ThreadStack {
     let place = |state| State::ALL.iter().position(|known| *known == state);
     let state = thread.state.and_then(place).map_or(0, |place| place + 1);
     v1::ThreadStack {
@@ -96,8 +96,8 @@ fn encode_thread(thread: &ThreadNow) -> v1::ThreadStack {
         name: thread.name.to_string(),
         node: thread.node.0,
         state: u32::try_from(state).expect("there are few states"),
-        seen_ago_ns: thread.seen_ago_ns,
-        there_ns: thread.there_ns,
+        age_ns: thread.age_ns,
+        blocked_ns: thread.blocked_ns,
     }
 }
 
@@ -107,13 +107,16 @@ fn encode_thread(thread: &ThreadNow) -> v1::ThreadStack {
 /// # Errors
 /// If there are too many threads, a name is too long, a node is outside the tree, a state is unknown,
 /// or a thread has only one of node and state.
-pub fn decode_stacks(message: &v1::Stacks, node_count: u32) -> Result<Stacks, WireError> {
-    check_size("the number of threads", message.threads.len(), STACK_THREADS_MAX)?;
+pub fn decode_thread_dump(
+    message: &v1::ThreadDump,
+    node_count: u32,
+) -> Result<ThreadDump, WireError> {
+    check_size("the number of threads", message.threads.len(), DUMP_THREADS_MAX)?;
     let threads = message.threads.iter().map(|thread| decode_thread(thread, node_count));
-    Ok(Stacks { threads: threads.collect::<Result<_, _>>()?, left_out: message.left_out })
+    Ok(ThreadDump { threads: threads.collect::<Result<_, _>>()?, omitted: message.omitted })
 }
 
-fn decode_thread(thread: &v1::ThreadStack, node_count: u32) -> Result<ThreadNow, WireError> {
+fn decode_thread(thread: &v1::ThreadStack, node_count: u32) -> Result<ThreadSnapshot, WireError> {
     check_size("a thread's name, in bytes,", thread.name.len(), NAME_BYTES_MAX)?;
     if thread.node >= node_count {
         let (index, count) = (thread.node.into(), node_count.into());
@@ -134,13 +137,13 @@ fn decode_thread(thread: &v1::ThreadStack, node_count: u32) -> Result<ThreadNow,
             allowed: "0 if it was not seen yet, and only then",
         });
     }
-    Ok(ThreadNow {
+    Ok(ThreadSnapshot {
         thread_id: thread.thread_id,
         name: thread.name.as_str().into(),
         node: NodeId(thread.node),
         state,
-        seen_ago_ns: thread.seen_ago_ns,
-        there_ns: thread.there_ns,
+        age_ns: thread.age_ns,
+        blocked_ns: thread.blocked_ns,
     })
 }
 
@@ -174,15 +177,15 @@ mod tests {
         Settings { interval_ns: 10_000_000, enabled: true, states: StateSet::ALL }
     }
 
-    fn thread(name: &str, node: u32, state: Option<State>) -> ThreadNow {
+    fn thread(name: &str, node: u32, state: Option<State>) -> ThreadSnapshot {
         let node = NodeId(node);
-        ThreadNow {
+        ThreadSnapshot {
             thread_id: 7,
             name: name.into(),
             node,
             state,
-            seen_ago_ns: 5,
-            there_ns: u64::MAX,
+            age_ns: 5,
+            blocked_ns: u64::MAX,
         }
     }
 
@@ -196,20 +199,21 @@ mod tests {
         for change in [some, SettingsChange::default()] {
             assert_eq!(decode_settings(&encode_settings(3, change)), Ok((3, change)));
         }
-        let applied = Applied { revision: 3, settings: settings().with(some), mode: "m".into() };
+        let applied =
+            AppliedSettings { revision: 3, settings: settings().with(some), mode: "m".into() };
         assert_eq!(decode_applied(encode_applied(applied.clone())), Ok(applied));
         let mut threads = vec![thread("new", 0, None)];
         threads.extend(State::ALL.map(|state| thread("pool-1", 4, Some(state))));
-        let stacks = Stacks { threads, left_out: 2 };
-        assert_eq!(decode_stacks(&encode_stacks(9, &stacks), 5), Ok(stacks));
+        let stacks = ThreadDump { threads, omitted: 2 };
+        assert_eq!(decode_thread_dump(&encode_thread_dump(9, &stacks), 5), Ok(stacks));
     }
 
     #[test]
     fn threads_past_the_limit_are_counted() {
-        let threads = vec![thread("t", 0, None); STACK_THREADS_MAX + 3];
-        let message = encode_stacks(9, &Stacks { threads, left_out: 1 });
-        let stacks = decode_stacks(&message, 1).unwrap();
-        assert_eq!((stacks.threads.len(), stacks.left_out), (STACK_THREADS_MAX, 4));
+        let threads = vec![thread("t", 0, None); DUMP_THREADS_MAX + 3];
+        let message = encode_thread_dump(9, &ThreadDump { threads, omitted: 1 });
+        let stacks = decode_thread_dump(&message, 1).unwrap();
+        assert_eq!((stacks.threads.len(), stacks.omitted), (DUMP_THREADS_MAX, 4));
     }
 
     fn check_refused<T: std::fmt::Debug>(decoded: Result<T, WireError>, expected: &str) {
@@ -225,7 +229,7 @@ mod tests {
             );
             check_refused(decode_settings(&encode_settings(1, change)), &expected);
             let settings = settings().with(change);
-            let applied = Applied { revision: 1, settings, mode: String::new() };
+            let applied = AppliedSettings { revision: 1, settings, mode: String::new() };
             check_refused(decode_applied(encode_applied(applied)), &expected);
         }
         for bits in [0, 1 << 9] {
@@ -237,7 +241,7 @@ mod tests {
             check_refused(decode_settings(&message), &expected);
         }
         let mode = "x".repeat(4097);
-        let applied = Applied { revision: 1, settings: settings(), mode };
+        let applied = AppliedSettings { revision: 1, settings: settings(), mode };
         let expected = "the sampler's mode, in bytes, is 4097; at most 4096 is allowed";
         check_refused(decode_applied(encode_applied(applied)), expected);
     }
@@ -246,10 +250,10 @@ mod tests {
     fn wrong_stacks_are_refused_whole() {
         let good = || thread("t", 4, Some(State::Cpu));
         let check = |change: &dyn Fn(&mut v1::ThreadStack), expected: &str| {
-            let stacks = Stacks { threads: vec![good(), good()], left_out: 0 };
-            let mut message = encode_stacks(1, &stacks);
+            let stacks = ThreadDump { threads: vec![good(), good()], omitted: 0 };
+            let mut message = encode_thread_dump(1, &stacks);
             change(&mut message.threads[1]);
-            check_refused(decode_stacks(&message, 5), expected);
+            check_refused(decode_thread_dump(&message, 5), expected);
         };
         check(&|t| t.node = 5, "node 5 is outside its table of 5");
         let states = State::ALL.len();
@@ -261,10 +265,10 @@ mod tests {
         check(&|t| t.node = 0, expected);
         let expected = "a thread's name, in bytes, is 4097; at most 4096 is allowed";
         check(&|t| t.name = "x".repeat(4097), expected);
-        let threads = vec![v1::ThreadStack::default(); STACK_THREADS_MAX + 1];
-        let message = v1::Stacks { threads, ..Default::default() };
+        let threads = vec![v1::ThreadStack::default(); DUMP_THREADS_MAX + 1];
+        let message = v1::ThreadDump { threads, ..Default::default() };
         let expected = "the number of threads is 20001; at most 20000 is allowed";
-        check_refused(decode_stacks(&message, 5), expected);
+        check_refused(decode_thread_dump(&message, 5), expected);
     }
 
     proptest! {

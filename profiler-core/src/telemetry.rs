@@ -7,20 +7,20 @@ use crate::{Outcome, PhaseInterval, ResourceSample, TaskId, Timestamp};
 
 /// All that one flush or cycle tells beside samples and tasks.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Records {
+pub struct Telemetry {
     /// Tasks that ended and of which no row is kept.
     pub totals: Vec<TaskTotals>,
     /// Transfers that ended.
-    pub transfers: Vec<TransferRecord>,
+    pub transfers: Vec<TransferEvent>,
     /// What was used.
     pub resources: Vec<ResourceSample>,
     /// What is still to come; the latest of a name holds.
-    pub expected: Vec<Expected>,
+    pub expected: Vec<ExpectedTasks>,
     /// Named periods; the latest of an id holds.
-    pub runs: Vec<Run>,
+    pub runs: Vec<RunMarker>,
 }
 
-impl Records {
+impl Telemetry {
     /// Whether nothing is told.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -30,12 +30,12 @@ impl Records {
     /// How many records there are, of all kinds.
     #[must_use]
     pub fn count(&self) -> usize {
-        let Records { totals, transfers, resources, expected, runs } = self;
+        let Telemetry { totals, transfers, resources, expected, runs } = self;
         totals.len() + transfers.len() + resources.len() + expected.len() + runs.len()
     }
 
     /// Appends what was told later.
-    pub fn append(&mut self, mut later: Records) {
+    pub fn append(&mut self, mut later: Telemetry) {
         self.totals.append(&mut later.totals);
         self.transfers.append(&mut later.transfers);
         self.resources.append(&mut later.resources);
@@ -99,7 +99,7 @@ impl Direction {
 
 /// One transfer, as one of its ends saw it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct TransferRecord {
+pub struct TransferEvent {
     /// Which transfer.
     pub id: TransferId,
     /// Which way.
@@ -126,13 +126,13 @@ pub struct TransferRecord {
     pub thread_id: u32,
     /// How it ended; never running or lost.
     pub outcome: Outcome,
-    /// Why, if it erred; else empty.
+    /// Why, if it failed; else empty.
     pub cause: Arc<str>,
 }
 
 /// How many tasks of a name a worker will have run in all.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Expected {
+pub struct ExpectedTasks {
     /// Which tasks.
     pub name: Arc<str>,
     /// All of them, since `since`.
@@ -147,7 +147,7 @@ pub struct RunId(pub u64);
 
 /// A period with a name.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Run {
+pub struct RunMarker {
     /// Which run.
     pub id: RunId,
     /// Its name, such as `nightly`.

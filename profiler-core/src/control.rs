@@ -67,7 +67,7 @@ impl SettingsChange {
 
 /// What one thread is doing.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ThreadNow {
+pub struct ThreadSnapshot {
     /// The operating system's id.
     pub thread_id: u32,
     /// The operating system's name, at most 15 bytes; empty if the thread is gone by now.
@@ -77,7 +77,7 @@ pub struct ThreadNow {
     /// What it did there; `None` if it was not seen yet.
     pub state: Option<State>,
     /// Nanoseconds since it was seen so last.
-    pub seen_ago_ns: u64,
+    pub age_ns: u64,
     /// Nanoseconds for which it has been there without running, as far as it was seen.
-    pub there_ns: u64,
+    pub blocked_ns: u64,
 }

@@ -37,7 +37,7 @@ impl Cause {
 
 /// Nothing is taken in.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Standstill {
+pub(crate) struct IngestBlocked {
     pub(crate) cause: Cause,
     /// When that was seen first.
     pub(crate) since: Timestamp,
@@ -59,19 +59,19 @@ pub(crate) struct DiskRoom {
 
 /// What was told last.
 #[derive(Debug, Default)]
-pub(crate) struct Intake {
+pub(crate) struct IngestStatus {
     /// Where data is kept.
     pub(crate) folder: Option<PathBuf>,
-    told: Option<Standstill>,
+    told: Option<IngestBlocked>,
 }
 
 impl Collector {
     /// Why nothing is taken in, if so. What changed since this was last asked is told.
-    pub(crate) fn standstill(&self) -> Option<Standstill> {
-        let mut intake = lock(&self.intake);
+    pub(crate) fn blocked(&self) -> Option<IngestBlocked> {
+        let mut ingest = lock(&self.ingest);
         let now = self.clock.now();
-        let mut found = self.find_standstill(&intake, now);
-        match (&intake.told, &mut found) {
+        let mut found = self.find_blockage(&ingest, now);
+        match (&ingest.told, &mut found) {
             (Some(told), Some(found)) if told.cause == found.cause => found.since = told.since,
             (_, Some(found)) => {
                 let (cause, reason) = (found.cause.name(), &found.reason);
@@ -80,27 +80,27 @@ impl Collector {
                     reason,
                     "nothing is taken in: agents keep their samples and try again"
                 );
-                self.events.intake(Happening::IntakeStopped, found.clone(), now);
+                self.events.ingest(Happening::IngestStopped, found.clone(), now);
             }
             (Some(told), None) => {
                 tracing::info!(cause = told.cause.name(), "flushes are taken in again");
-                self.events.intake(Happening::IntakeResumed, told.clone(), now);
+                self.events.ingest(Happening::IngestResumed, told.clone(), now);
             }
             (None, None) => {}
         }
-        intake.told = found.clone();
+        ingest.told = found.clone();
         found
     }
 
-    /// Why nothing is taken in, in words, as [`Collector::standstill`] found it last.
-    pub(crate) fn told_standstill(&self) -> Option<String> {
-        lock(&self.intake).told.as_ref().map(|told| told.reason.clone())
+    /// Why nothing is taken in, in words, as [`Collector::blocked`] found it last.
+    pub(crate) fn ingest_blocked_reason(&self) -> Option<String> {
+        lock(&self.ingest).told.as_ref().map(|told| told.reason.clone())
     }
 
-    fn find_standstill(&self, intake: &Intake, since: Timestamp) -> Option<Standstill> {
+    fn find_blockage(&self, ingest: &IngestStatus, since: Timestamp) -> Option<IngestBlocked> {
         let trouble = self.log.as_ref().map(Log::trouble).unwrap_or_default();
         if trouble.full.is_some() {
-            return Some(self.full_disk(intake, &trouble, since));
+            return Some(self.full_disk(ingest, &trouble, since));
         }
         let unsealed_bytes = self.unsealed_bytes();
         if unsealed_bytes > UNSEALED_BYTES_FULL {
@@ -110,20 +110,25 @@ impl Collector {
                 size(unsealed_bytes as u64),
                 size(UNSEALED_BYTES_FULL as u64)
             );
-            return Some(Standstill { cause: Cause::Behind, since, reason, disk: None });
+            return Some(IngestBlocked { cause: Cause::Behind, since, reason, disk: None });
         }
         trouble.failed.map(|error| {
             let reason = format!("the log could not be written ({error})");
-            Standstill { cause: Cause::LogFailed, since, reason, disk: None }
+            IngestBlocked { cause: Cause::LogFailed, since, reason, disk: None }
         })
     }
 
-    fn full_disk(&self, intake: &Intake, trouble: &Trouble, since: Timestamp) -> Standstill {
-        let disk = intake.folder.as_ref().and_then(|folder| statvfs(folder).ok());
+    fn full_disk(
+        &self,
+        ingest: &IngestStatus,
+        trouble: &Trouble,
+        since: Timestamp,
+    ) -> IngestBlocked {
+        let disk = ingest.folder.as_ref().and_then(|folder| statvfs(folder).ok());
         let disk_bytes = disk.map(|disk| disk.blocks().saturating_mul(disk.fragment_size()));
         let full = trouble.full.as_ref();
         let room = DiskRoom {
-            folder: intake.folder.as_ref().map(|folder| folder.display().to_string()),
+            folder: ingest.folder.as_ref().map(|folder| folder.display().to_string()),
             free_bytes: full.and_then(|full| full.free_bytes),
             disk_bytes,
             needed_bytes: self.limits.disk_reserve_bytes,
@@ -143,7 +148,7 @@ impl Collector {
         if let Some(folder) = &room.folder {
             reason += &format!(" in {folder}");
         }
-        Standstill { cause: Cause::DiskFull, since, reason, disk: Some(room) }
+        IngestBlocked { cause: Cause::DiskFull, since, reason, disk: Some(room) }
     }
 }
 

@@ -5,18 +5,18 @@ use std::os::unix::fs::symlink;
 
 use super::*;
 use crate::events::Happening;
-use crate::intake::Cause;
+use crate::ingest_status::Cause;
 
 /// What was told of it since the start, the oldest first.
 fn told(collector: &Collector) -> Vec<&'static str> {
     let events = collector.events.recent(usize::MAX);
     let kinds = events.iter().rev().map(|event| event.kind);
-    let is_told = |kind: &_| matches!(kind, Happening::IntakeStopped | Happening::IntakeResumed);
+    let is_told = |kind: &_| matches!(kind, Happening::IngestStopped | Happening::IngestResumed);
     kinds.filter(is_told).map(Happening::name).collect()
 }
 
 fn reason(collector: &Collector) -> Option<(Cause, String)> {
-    collector.standstill().map(|found| (found.cause, found.reason))
+    collector.blocked().map(|found| (found.cause, found.reason))
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn a_full_disk_is_told_when_it_begins_and_when_it_ends() {
             assert_eq!(reason(&fleet.collector), expected, "{free_bytes}");
         }
     }
-    assert_eq!(told(&fleet.collector), ["intake_stopped", "intake_resumed"]);
+    assert_eq!(told(&fleet.collector), ["ingest_stopped", "ingest_resumed"]);
     assert_eq!(held(&fleet.collector).len(), 3);
 }
 
@@ -69,11 +69,11 @@ fn a_log_that_fails_is_told_until_something_is_safe_again() {
     // What nobody waits for is not synced, and proves nothing.
     let _ = at_once(fleet.collector.attach(TestWorker::new("x", 1).hello(), at(50)));
     fleet.collector.commit_waiting();
-    assert_eq!(told(&fleet.collector), ["intake_stopped"]);
+    assert_eq!(told(&fleet.collector), ["ingest_stopped"]);
     assert!(reason(&fleet.collector).is_some());
     fleet.send();
     assert_eq!(reason(&fleet.collector), None);
-    assert_eq!(told(&fleet.collector), ["intake_stopped", "intake_resumed"]);
+    assert_eq!(told(&fleet.collector), ["ingest_stopped", "ingest_resumed"]);
 }
 
 #[test]

@@ -7,17 +7,17 @@ use crate::limits::{
     CAUSE_BYTES_MAX, EXPECTED_MAX, NAME_BYTES_MAX, TASK_PHASES_MAX, TRANSFER_KEYS_MAX,
 };
 use crate::{
-    Direction, Expected, Outcome, Records, Resource, ResourceSample, Run, RunId, TaskId,
-    TaskTotals, Timestamp, TransferId, TransferRecord,
+    Direction, ExpectedTasks, Outcome, Resource, ResourceSample, RunId, RunMarker, TaskId,
+    TaskTotals, Telemetry, Timestamp, TransferEvent, TransferId,
 };
 
 /// Puts `records` into a flush; `index` gives the place of a text in the agent's table of strings.
-pub fn encode_records(
-    records: &Records,
+pub fn encode_telemetry(
+    records: &Telemetry,
     flush: &mut v1::Flush,
     index: &mut dyn FnMut(&str) -> u32,
 ) {
-    let Records { totals, transfers, resources, expected, runs } = records;
+    let Telemetry { totals, transfers, resources, expected, runs } = records;
     flush.totals = totals.iter().map(|totals| encode_totals(totals, index)).collect();
     flush.transfers = transfers.iter().map(|transfer| encode_transfer(transfer, index)).collect();
     flush.resources = resources.iter().map(encode_sample).collect();
@@ -31,12 +31,12 @@ pub fn encode_records(
 /// # Errors
 /// If an id is 0, a text, list or index is over its limit, an outcome or number cannot be, or
 /// something stopped before it started. What `Resource`s this version does not know is passed over.
-pub fn decode_records(flush: &v1::Flush, text: TextAt<'_>) -> Result<Records, WireError> {
+pub fn decode_telemetry(flush: &v1::Flush, text: TextAt<'_>) -> Result<Telemetry, WireError> {
     check_size("expected names of tasks", flush.expected.len(), EXPECTED_MAX)?;
     let totals = flush.totals.iter().map(|totals| decode_totals(totals, text));
     let transfers = flush.transfers.iter().map(|transfer| decode_transfer(transfer, text));
     let expected = flush.expected.iter().map(|expected| decode_expected(expected, text));
-    Ok(Records {
+    Ok(Telemetry {
         totals: totals.collect::<Result<_, _>>()?,
         transfers: transfers.collect::<Result<_, _>>()?,
         resources: flush.resources.iter().map(decode_sample).collect::<Result<_, _>>()?,
@@ -90,12 +90,15 @@ fn decode_totals(totals: &v1::TaskTotals, text: TextAt<'_>) -> Result<TaskTotals
     })
 }
 
-fn encode_transfer(transfer: &TransferRecord, index: &mut dyn FnMut(&str) -> u32) -> v1::Transfer {
+fn encode_transfer(
+    transfer: &TransferEvent,
+    index: &mut dyn FnMut(&str) -> u32,
+) -> v1::TransferEvent {
     let direction = match transfer.direction {
         Direction::Incoming => v1::Direction::Incoming,
         Direction::Outgoing => v1::Direction::Outgoing,
     };
-    v1::Transfer {
+    v1::TransferEvent {
         id: transfer.id.0,
         direction: direction.into(),
         peer: index(&transfer.peer),
@@ -113,7 +116,10 @@ fn encode_transfer(transfer: &TransferRecord, index: &mut dyn FnMut(&str) -> u32
     }
 }
 
-fn decode_transfer(transfer: &v1::Transfer, text: TextAt<'_>) -> Result<TransferRecord, WireError> {
+fn decode_transfer(
+    transfer: &v1::TransferEvent,
+    text: TextAt<'_>,
+) -> Result<TransferEvent, WireError> {
     check_id("a transfer's id", transfer.id)?;
     check_size("a transfer's cause, in bytes,", transfer.cause.len(), CAUSE_BYTES_MAX)?;
     check_size("keys of a transfer", transfer.keys.len(), TRANSFER_KEYS_MAX)?;
@@ -129,7 +135,7 @@ fn decode_transfer(transfer: &v1::Transfer, text: TextAt<'_>) -> Result<Transfer
             return Err(WireError::Invalid { what, value, allowed: "0 or 1" });
         }
     };
-    Ok(TransferRecord {
+    Ok(TransferEvent {
         id: TransferId(transfer.id),
         direction,
         peer: text_at("the peer of a transfer", transfer.peer, text)?,
@@ -147,8 +153,8 @@ fn decode_transfer(transfer: &v1::Transfer, text: TextAt<'_>) -> Result<Transfer
     })
 }
 
-fn encode_sample(sample: &ResourceSample) -> v1::Resources {
-    v1::Resources {
+fn encode_sample(sample: &ResourceSample) -> v1::ResourceSample {
+    v1::ResourceSample {
         at_ns: sample.at.unix_ns(),
         period_ns: sample.period_ns,
         measures: sample.values.iter().map(|(resource, _)| resource.number()).collect(),
@@ -156,7 +162,7 @@ fn encode_sample(sample: &ResourceSample) -> v1::Resources {
     }
 }
 
-fn decode_sample(sample: &v1::Resources) -> Result<ResourceSample, WireError> {
+fn decode_sample(sample: &v1::ResourceSample) -> Result<ResourceSample, WireError> {
     let (left, right) = (sample.measures.len(), sample.values.len());
     if left != right {
         return Err(WireError::Uneven { what: "measures and values", left, right });
@@ -174,21 +180,27 @@ fn decode_sample(sample: &v1::Resources) -> Result<ResourceSample, WireError> {
     })
 }
 
-fn encode_expected(expected: &Expected, index: &mut dyn FnMut(&str) -> u32) -> v1::Expected {
-    let Expected { name, total, since } = expected;
-    v1::Expected { name: index(name), total: *total, since_ns: since.unix_ns() }
+fn encode_expected(
+    expected: &ExpectedTasks,
+    index: &mut dyn FnMut(&str) -> u32,
+) -> v1::ExpectedTasks {
+    let ExpectedTasks { name, total, since } = expected;
+    v1::ExpectedTasks { name: index(name), total: *total, since_ns: since.unix_ns() }
 }
 
-fn decode_expected(expected: &v1::Expected, text: TextAt<'_>) -> Result<Expected, WireError> {
-    Ok(Expected {
+fn decode_expected(
+    expected: &v1::ExpectedTasks,
+    text: TextAt<'_>,
+) -> Result<ExpectedTasks, WireError> {
+    Ok(ExpectedTasks {
         name: text_at("the name of expected tasks", expected.name, text)?,
         total: expected.total,
         since: Timestamp::from_unix_ns(expected.since_ns),
     })
 }
 
-fn encode_run(run: &Run) -> v1::Run {
-    v1::Run {
+fn encode_run(run: &RunMarker) -> v1::RunMarker {
+    v1::RunMarker {
         id: run.id.0,
         name: run.name.to_string(),
         start_ns: run.start.unix_ns(),
@@ -196,12 +208,12 @@ fn encode_run(run: &Run) -> v1::Run {
     }
 }
 
-fn decode_run(run: &v1::Run) -> Result<Run, WireError> {
+fn decode_run(run: &v1::RunMarker) -> Result<RunMarker, WireError> {
     check_id("a run's id", run.id)?;
     check_size("a run's name, in bytes,", run.name.len(), NAME_BYTES_MAX)?;
     let stop_ns = (run.stop_ns != 0).then_some(run.stop_ns);
     check_order("a run's stop - start", run.start_ns, stop_ns.unwrap_or(run.start_ns))?;
-    Ok(Run {
+    Ok(RunMarker {
         id: RunId(run.id),
         name: run.name.as_str().into(),
         start: Timestamp::from_unix_ns(run.start_ns),
@@ -235,9 +247,9 @@ mod tests {
     use super::*;
     use crate::PhaseInterval;
 
-    fn records() -> Records {
+    fn records() -> Telemetry {
         let at = Timestamp::from_unix_ns;
-        Records {
+        Telemetry {
             totals: vec![TaskTotals {
                 name: "load".into(),
                 outcome: Outcome::Ok,
@@ -251,7 +263,7 @@ mod tests {
                     count: 6,
                 }],
             }],
-            transfers: vec![TransferRecord {
+            transfers: vec![TransferEvent {
                 id: TransferId(4),
                 direction: Direction::Outgoing,
                 peer: "worker-2".into(),
@@ -264,7 +276,7 @@ mod tests {
                 stop: at(30),
                 task: Some(TaskId(8)),
                 thread_id: 12,
-                outcome: Outcome::Erred,
+                outcome: Outcome::Failed,
                 cause: "broken pipe".into(),
             }],
             resources: vec![ResourceSample {
@@ -272,10 +284,10 @@ mod tests {
                 period_ns: 500_000_000,
                 values: vec![(Resource::ProcessCpu, 7), (Resource::IoPressure, 0)],
             }],
-            expected: vec![Expected { name: "load".into(), total: 100, since: at(1) }],
+            expected: vec![ExpectedTasks { name: "load".into(), total: 100, since: at(1) }],
             runs: vec![
-                Run { id: RunId(1), name: "nightly".into(), start: at(-5), stop: None },
-                Run { id: RunId(2), name: "nightly".into(), start: at(5), stop: Some(at(9)) },
+                RunMarker { id: RunId(1), name: "nightly".into(), start: at(-5), stop: None },
+                RunMarker { id: RunId(2), name: "nightly".into(), start: at(5), stop: Some(at(9)) },
             ],
         }
     }
@@ -286,19 +298,19 @@ mod tests {
         TEXTS.get(index as usize).map(|text| (*text).into())
     }
 
-    fn encoded(records: &Records) -> v1::Flush {
+    fn encoded(records: &Telemetry) -> v1::Flush {
         let mut flush = v1::Flush::default();
         let mut index = |text: &str| TEXTS.iter().position(|it| *it == text).unwrap() as u32;
-        encode_records(records, &mut flush, &mut index);
+        encode_telemetry(records, &mut flush, &mut index);
         flush
     }
 
     #[test]
     fn decoding_gives_back_what_was_encoded() {
-        for records in [records(), Records::default()] {
-            assert_eq!(decode_records(&encoded(&records), &text), Ok(records));
+        for records in [records(), Telemetry::default()] {
+            assert_eq!(decode_telemetry(&encoded(&records), &text), Ok(records));
         }
-        assert_eq!((records().count(), Records::default().is_empty()), (6, true));
+        assert_eq!((records().count(), Telemetry::default().is_empty()), (6, true));
         assert_eq!(records().totals[0].count(), 6);
     }
 
@@ -306,14 +318,14 @@ mod tests {
     fn what_a_later_version_measures_is_passed_over() {
         let mut flush = encoded(&records());
         flush.resources[0].measures[1] = 9_999;
-        let sample = decode_records(&flush, &text).unwrap().resources.remove(0);
+        let sample = decode_telemetry(&flush, &text).unwrap().resources.remove(0);
         assert_eq!(sample.values, [(Resource::ProcessCpu, 7)]);
     }
 
     fn check_refused(change: impl FnOnce(&mut v1::Flush), expected: &str) {
         let mut flush = encoded(&records());
         change(&mut flush);
-        assert_eq!(decode_records(&flush, &text).unwrap_err().to_string(), expected);
+        assert_eq!(decode_telemetry(&flush, &text).unwrap_err().to_string(), expected);
     }
 
     #[test]
@@ -360,7 +372,7 @@ mod tests {
             "measures and values: 2 and 0 entries, which must be equally many",
         );
         check_refused(
-            |f| f.expected = vec![v1::Expected::default(); 1_001],
+            |f| f.expected = vec![v1::ExpectedTasks::default(); 1_001],
             "expected names of tasks is 1001; at most 1000 is allowed",
         );
         check_refused(

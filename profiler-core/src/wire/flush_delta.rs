@@ -4,25 +4,25 @@
 use super::cycle::sum_of_quanta;
 use super::v1;
 
-/// What was said last on a stream. Its sender [shortens](Said::shorten) every flush and its receiver
-/// [restores](Said::restore) it, both from the first one on and in the order of the stream, before
+/// What was said last on a stream. Its sender [shortens](FlushDeltaCodec::encode) every flush and its receiver
+/// [restores](FlushDeltaCodec::decode) it, both from the first one on and in the order of the stream, before
 /// anything is made of it. So both reckon from the same, whatever becomes of a flush: one that is
 /// refused, repeated or makes no sense counts like any other.
 ///
 /// Differences wrap around, so each has exactly one way back and none is out of range.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Said {
+pub struct FlushDeltaCodec {
     seq: u64,
     clock: Option<v1::Clock>,
     stop_ns: i64,
     length_ns: i64,
     quantum_ns: u64,
-    account: v1::Account,
+    account: v1::LossAccount,
 }
 
-impl Said {
+impl FlushDeltaCodec {
     /// Leaves out of a flush, which is said next, what its receiver expects.
-    pub fn shorten(&mut self, flush: &mut v1::Flush) {
+    pub fn encode(&mut self, flush: &mut v1::Flush) {
         let seq = flush.seq;
         if seq == self.seq.wrapping_add(1) {
             flush.seq = 0;
@@ -41,7 +41,7 @@ impl Said {
         self.account.accepted_ns = self.account.accepted_ns.wrapping_add(weight_ns);
         if let Some(account) = flush.account {
             let differs = each(account, self.account, u64::wrapping_sub);
-            flush.account = Some(differs).filter(|differs| *differs != v1::Account::default());
+            flush.account = Some(differs).filter(|differs| *differs != v1::LossAccount::default());
             self.account = account;
         }
     }
@@ -61,7 +61,7 @@ impl Said {
     }
 
     /// Fills in what the sender of a flush, which came next, has left out.
-    pub fn restore(&mut self, flush: &mut v1::Flush) {
+    pub fn decode(&mut self, flush: &mut v1::Flush) {
         if flush.seq == 0 {
             flush.seq = self.seq.wrapping_add(1);
         }
@@ -98,15 +98,15 @@ fn weight_of(cycle: &v1::Cycle) -> u64 {
 }
 
 /// Each number of an account with its counterpart.
-fn each(a: v1::Account, b: v1::Account, of: impl Fn(u64, u64) -> u64) -> v1::Account {
-    v1::Account {
+fn each(a: v1::LossAccount, b: v1::LossAccount, of: impl Fn(u64, u64) -> u64) -> v1::LossAccount {
+    v1::LossAccount {
         accepted_ns: of(a.accepted_ns, b.accepted_ns),
         lost_refused_ns: of(a.lost_refused_ns, b.lost_refused_ns),
-        lost_forgotten_ns: of(a.lost_forgotten_ns, b.lost_forgotten_ns),
+        lost_by_collector_ns: of(a.lost_by_collector_ns, b.lost_by_collector_ns),
         lost_tasks: of(a.lost_tasks, b.lost_tasks),
         lost_queue_ns: of(a.lost_queue_ns, b.lost_queue_ns),
-        lost_records: of(a.lost_records, b.lost_records),
-        thinned_tasks: of(a.thinned_tasks, b.thinned_tasks),
+        lost_telemetry: of(a.lost_telemetry, b.lost_telemetry),
+        aggregated_tasks: of(a.aggregated_tasks, b.aggregated_tasks),
     }
 }
 
@@ -131,7 +131,7 @@ mod tests {
     fn cycle() -> impl Strategy<Value = v1::Cycle> {
         let list = prop::collection::vec(any::<u8>(), 0..9);
         (time(), time(), 1..4u64, list, prop::array::uniform3(number())).prop_map(
-            |(start_ns, stop_ns, quantum_ns, samples, [ticks, ticks_expected, ticks_saved])| {
+            |(start_ns, stop_ns, quantum_ns, samples, [ticks, ticks_expected, ticks_throttled])| {
                 let threads = samples.clone();
                 v1::Cycle {
                     start_ns,
@@ -141,21 +141,21 @@ mod tests {
                     threads,
                     ticks,
                     ticks_expected,
-                    ticks_saved,
+                    ticks_throttled,
                 }
             },
         )
     }
 
-    fn account() -> impl Strategy<Value = v1::Account> {
-        prop::array::uniform7(number()).prop_map(|[a, b, c, d, e, f, g]| v1::Account {
+    fn account() -> impl Strategy<Value = v1::LossAccount> {
+        prop::array::uniform7(number()).prop_map(|[a, b, c, d, e, f, g]| v1::LossAccount {
             accepted_ns: a,
             lost_refused_ns: b,
-            lost_forgotten_ns: c,
+            lost_by_collector_ns: c,
             lost_tasks: d,
             lost_queue_ns: e,
-            lost_records: f,
-            thinned_tasks: g,
+            lost_telemetry: f,
+            aggregated_tasks: g,
         })
     }
 
@@ -178,11 +178,11 @@ mod tests {
     proptest! {
         #[test]
         fn restoring_gives_back_what_was_shortened(flushes in prop::collection::vec(flush(), 0..9)) {
-            let (mut sender, mut receiver) = (Said::default(), Said::default());
+            let (mut sender, mut receiver) = (FlushDeltaCodec::default(), FlushDeltaCodec::default());
             for whole in flushes {
                 let mut flush = whole.clone();
-                sender.shorten(&mut flush);
-                receiver.restore(&mut flush);
+                sender.encode(&mut flush);
+                receiver.decode(&mut flush);
                 prop_assert_eq!(flush, whole);
                 prop_assert_eq!(&receiver, &sender);
             }
@@ -193,7 +193,7 @@ mod tests {
         fn anything_is_restored_to_something(
             flushes in prop::collection::vec((flush(), 0..3u64, any::<[bool; 3]>()), 0..9),
         ) {
-            let mut said = Said::default();
+            let mut said = FlushDeltaCodec::default();
             for (mut flush, small, [clock, account, quantum]) in flushes {
                 flush.seq = if small == 0 { u64::MAX } else { small - 1 };
                 flush.clock = flush.clock.filter(|_| clock);
@@ -201,7 +201,7 @@ mod tests {
                 if let Some(cycle) = &mut flush.cycle && quantum {
                     cycle.quantum_ns = 0;
                 }
-                said.restore(&mut flush);
+                said.decode(&mut flush);
                 prop_assert_eq!(flush.account, Some(said.account));
             }
         }
@@ -222,19 +222,19 @@ mod tests {
                 threads: vec![0, 56, 39],
                 ticks: 100,
                 ticks_expected: 100,
-                ticks_saved: 0,
+                ticks_throttled: 0,
             }),
-            account: Some(v1::Account { accepted_ns: seq * 40_000_000, ..Default::default() }),
+            account: Some(v1::LossAccount { accepted_ns: seq * 40_000_000, ..Default::default() }),
             ..Default::default()
         }
     }
 
     #[test]
     fn a_steady_second_says_its_pairs_and_little_else() {
-        let mut said = Said::default();
+        let mut said = FlushDeltaCodec::default();
         let mut next = |seq| {
             let mut flush = second(seq);
-            said.shorten(&mut flush);
+            said.encode(&mut flush);
             flush
         };
         next(1);
@@ -254,14 +254,14 @@ mod tests {
 
     #[test]
     fn what_was_lost_is_what_differs_from_the_account_before() {
-        let mut said = Said::default();
-        said.shorten(&mut second(1));
+        let mut said = FlushDeltaCodec::default();
+        said.encode(&mut second(1));
         let mut flush = second(2);
         let account = flush.account.as_mut().unwrap();
         account.accepted_ns += 5;
         account.lost_queue_ns = 5;
-        said.shorten(&mut flush);
-        let differs = v1::Account { accepted_ns: 5, lost_queue_ns: 5, ..Default::default() };
+        said.encode(&mut flush);
+        let differs = v1::LossAccount { accepted_ns: 5, lost_queue_ns: 5, ..Default::default() };
         assert_eq!(flush.account, Some(differs));
     }
 }
