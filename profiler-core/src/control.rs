@@ -1,22 +1,22 @@
-//! What is changed in, and asked of, an agent while it runs.
+//! Settings and thread dumps of a running agent.
 
 use std::sync::Arc;
 
 use crate::{NodeId, State, StateSet};
 
-/// What a sampler works by.
+/// Settings of a sampler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
     /// Nanoseconds between two samples of a thread.
     pub interval_ns: u64,
-    /// Whether it looks at all.
+    /// Whether threads are sampled at all.
     pub enabled: bool,
-    /// States whose weight is kept. What is filtered away is neither accepted nor lost.
+    /// States whose weight is kept. Filtered weight is neither accepted nor lost.
     pub states: StateSet,
 }
 
 impl Settings {
-    /// These, with a change.
+    /// Returns these settings with `change` applied.
     #[must_use]
     pub fn with(self, change: SettingsChange) -> Settings {
         Settings {
@@ -27,7 +27,7 @@ impl Settings {
     }
 }
 
-/// A change of [`Settings`]; what is `None` stays as it is.
+/// A change of [`Settings`]; a `None` field stays as it is.
 ///
 /// ```
 /// use emberline_profiler_core::SettingsChange;
@@ -48,7 +48,7 @@ pub struct SettingsChange {
 }
 
 impl SettingsChange {
-    /// Both changes, where `later` counts if both change the same.
+    /// Combines two changes; `later` wins where both change the same setting.
     #[must_use]
     pub fn then(self, later: SettingsChange) -> SettingsChange {
         SettingsChange {
@@ -65,19 +65,19 @@ impl SettingsChange {
     }
 }
 
-/// What one thread is doing.
+/// Current stack and state of one thread.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ThreadSnapshot {
     /// The operating system's id.
     pub thread_id: u32,
-    /// The operating system's name, at most 15 bytes; empty if the thread is gone by now.
+    /// The operating system's name, at most 15 bytes; empty if the thread has ended.
     pub name: Arc<str>,
-    /// Its innermost frame; the root if it was not seen yet.
+    /// Its innermost frame; the root if the thread has not been sampled yet.
     pub node: NodeId,
-    /// What it did there; `None` if it was not seen yet.
+    /// Its state; `None` if the thread has not been sampled yet.
     pub state: Option<State>,
-    /// Nanoseconds since it was seen so last.
+    /// Nanoseconds since this observation.
     pub age_ns: u64,
-    /// Nanoseconds for which it has been there without running, as far as it was seen.
+    /// Nanoseconds for which the thread has been blocked there, as far as it was observed.
     pub blocked_ns: u64,
 }

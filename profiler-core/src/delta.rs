@@ -1,13 +1,13 @@
-//! What one cycle adds.
+//! The weight that one cycle adds to a tree.
 
 use std::cmp::Ordering;
 
 use crate::{NodeId, State, TimeRange, Weight, WorkerId};
 
-/// Nanoseconds by node of one tree and state, each such pair once, in rising order. Adding deltas of
-/// the same tree is merging.
+/// Nanoseconds by (node, state) of one tree. Each pair appears once, in rising order. Merging
+/// deltas of the same tree is addition.
 ///
-/// Most nodes are seen in one state or two, so this takes 16 bytes where a node with its whole
+/// Most nodes are seen in one or two states, so an entry takes 16 bytes where a node with its whole
 /// [`Weight`] would take 64.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Delta {
@@ -17,7 +17,7 @@ pub struct Delta {
 const _: () = assert!(size_of::<(NodeId, State, u64)>() == 16);
 
 impl Delta {
-    /// The entries, in rising order of nodes and of states at the same node; none is of 0 ns.
+    /// The entries, in rising order of (node, state); none is 0 ns.
     #[must_use]
     pub fn entries(&self) -> &[(NodeId, State, u64)] {
         &self.entries
@@ -45,10 +45,10 @@ impl Delta {
         total
     }
 
-    /// Takes away all but the first `count` entries, and gives them.
+    /// Removes all but the first `count` entries and returns them.
     ///
     /// # Panics
-    /// If there are fewer.
+    /// If there are fewer entries.
     #[must_use]
     pub fn split_off(&mut self, count: usize) -> Delta {
         let entries = self.entries.split_off(count);
@@ -56,7 +56,7 @@ impl Delta {
         Delta { entries }
     }
 
-    /// The sum of both, which must be of the same tree.
+    /// The sum of two deltas of the same tree.
     #[must_use]
     pub fn merge(&self, other: &Delta) -> Delta {
         let (mut left, mut right) = (&self.entries[..], &other.entries[..]);
@@ -78,7 +78,8 @@ impl Delta {
 }
 
 impl Delta {
-    /// What comes in order already, each node and state once. It may keep spare room.
+    /// Builds a delta from entries that are already in order, each (node, state) once. It may keep
+    /// spare capacity.
     pub(crate) fn rising(mut entries: Vec<(NodeId, State, u64)>) -> Delta {
         debug_assert!(entries.is_sorted_by(|a, b| (a.0, a.1) < (b.0, b.1)), "{entries:?}");
         entries.retain(|(_, _, nanoseconds)| *nanoseconds > 0);
@@ -87,7 +88,7 @@ impl Delta {
 }
 
 impl FromIterator<(NodeId, State, u64)> for Delta {
-    /// Adds up what comes for the same node and state; the order does not matter.
+    /// Sums entries of the same node and state; the order does not matter.
     fn from_iter<I: IntoIterator<Item = (NodeId, State, u64)>>(entries: I) -> Self {
         let mut entries: Vec<_> = entries.into_iter().collect();
         entries.retain(|(_, _, nanoseconds)| *nanoseconds > 0);
@@ -105,7 +106,7 @@ impl FromIterator<(NodeId, State, u64)> for Delta {
 }
 
 impl FromIterator<(NodeId, Weight)> for Delta {
-    /// Adds up what comes for the same node; the order does not matter.
+    /// Sums weights of the same node; the order does not matter.
     fn from_iter<I: IntoIterator<Item = (NodeId, Weight)>>(pairs: I) -> Self {
         let entries = pairs.into_iter().flat_map(|(node, weight)| {
             State::ALL.into_iter().map(move |state| (node, state, weight.get(state)))
@@ -114,15 +115,15 @@ impl FromIterator<(NodeId, Weight)> for Delta {
     }
 }
 
-/// A sealed span of one worker's time. It belongs to the ranges that hold its start, whole, so that
-/// every split of a range sums to the range.
+/// A sealed span of one worker's time. A range contains a window if it contains its start, so any
+/// split of a range sums to the whole.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Window {
-    /// Whose time it is.
+    /// The worker that was sampled.
     pub worker: WorkerId,
-    /// From when to when, by the collector's clock.
+    /// Its time by the collector's clock.
     pub range: TimeRange,
-    /// What was counted, by nodes of the collector's tree.
+    /// Its weight, by nodes of the collector's tree.
     pub delta: Delta,
 }
 

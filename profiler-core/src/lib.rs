@@ -1,14 +1,14 @@
-//! The model of Emberline: plain values, shared by the agent, the collector and every export.
+//! The model of Emberline: plain values shared by the agent, the collector and every export.
 //!
-//! One idea carries the house: **a profile is a table of tree nodes (parent, frame, weight), every
-//! parent before its children, and merging is addition.** The same table is the agent's
+//! One idea carries the project: **a profile is a table of tree nodes (parent, frame, weight), with
+//! every parent before its children, and merging is addition.** The same table is the agent's
 //! [`CallTrie`], the flush on the wire, the answer to a query and the input of every export.
 //!
-//! Reading order: [`time`], [`weight`], [`symbol`] (what a frame is), [`trie`] (counting),
-//! [`delta`] (what one second adds), [`profile`] (merged, read-only), [`task`] (the ledger's rows),
-//! [`records`] and [`resources`] (what else a worker tells), [`bucket`] (durations),
-//! [`live`] (what is changed in and asked of a running agent), [`wire`] (bytes between agent and
-//! collector), [`limits`].
+//! Reading order: [`time`], [`weight`], [`symbol`] (frames and strings), [`trie`] (counting),
+//! [`delta`] (what one second adds), [`profile`] (merged, read-only), [`task`] (rows of the
+//! ledger), [`telemetry`] and [`resources`] (everything else a worker reports), [`bucket`]
+//! (duration histograms), [`control`] (settings and thread dumps of a running agent), [`wire`]
+//! (bytes between agent and collector), [`limits`].
 //!
 //! Nothing here reads a clock, opens a file or starts a thread.
 //!

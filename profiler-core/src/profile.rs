@@ -15,7 +15,7 @@ use crate::{
 pub(crate) use form::Frames;
 pub use shape::Shape;
 
-/// Which threads a question is about.
+/// Which threads a query covers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ThreadKind {
     /// The program's own threads, in a task or not.
@@ -27,12 +27,12 @@ pub enum ThreadKind {
     All,
 }
 
-/// What to keep. The default keeps every task, worker and state of the program's threads.
+/// What a query keeps. The default keeps every task, worker and state of the program's threads.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Filter {
-    /// Names of tasks; empty keeps all, and threads outside any task too.
+    /// Task names; empty keeps all, including threads outside any task.
     pub tasks: Vec<String>,
-    /// Ids of workers; empty keeps all.
+    /// Worker ids; empty keeps all.
     pub workers: Vec<String>,
     /// States of threads.
     pub states: StateSet,
@@ -41,7 +41,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Whether time of `worker` is kept.
+    /// Whether this worker's time is kept.
     #[must_use]
     pub fn keeps_worker(&self, worker: &WorkerId) -> bool {
         self.workers.is_empty() || self.workers.iter().any(|kept| **kept == *worker.0)
@@ -69,17 +69,16 @@ impl Filter {
 pub struct ProfileNode {
     /// The node above it, with a smaller id.
     pub parent: NodeId,
-    /// What it stands for.
+    /// Its frame.
     pub frame: FrameId,
     /// Time in this frame itself, without its children.
     pub own: Weight,
 }
 
-/// A merged tree of frames with the weight of each, whole: nothing was cut before it was summed.
+/// A merged tree of frames with their weights. Nothing is pruned before it is summed.
 ///
-/// The first level holds tasks (and `[no task]`, `[agent]`). Nodes stand in depth-first order with
-/// siblings ordered by frame, so that equal profiles are equal values whatever they were merged
-/// from.
+/// The first level holds tasks, `[no task]` and `[agent]`. Nodes are in depth-first order with
+/// siblings sorted by frame, so equal profiles are equal values whatever they were merged from.
 #[derive(Clone, Debug, Default)]
 pub struct Profile {
     symbols: SymbolTable,
@@ -88,7 +87,7 @@ pub struct Profile {
 
 impl PartialEq for Profile {
     fn eq(&self, other: &Self) -> bool {
-        // Symbols are numbered in order of first use, so equal trees use equal ids.
+        // Symbols are numbered in order of first use, so equal trees have equal ids.
         self.nodes == other.nodes
             && self.symbols.frame_count() == other.symbols.frame_count()
             && (0..self.symbols.frame_count())
@@ -99,8 +98,8 @@ impl PartialEq for Profile {
 impl Eq for Profile {}
 
 impl Profile {
-    /// Sums `deltas`, all of `trie`, and keeps the states, tasks and threads of `filter`. Whose
-    /// deltas they are is the caller's choice; [`Profile::of_windows`] filters workers too.
+    /// Sums `deltas` of `trie`, keeping the states, tasks and threads of `filter`. The caller
+    /// selects workers by its choice of deltas; [`Profile::of_windows`] filters workers too.
     ///
     /// # Panics
     /// If a delta names a node that is not in `trie`.
@@ -130,12 +129,12 @@ impl Profile {
         form::formed(symbols.frames_by_number(), &rows.collect::<Vec<_>>())
     }
 
-    /// Brings rows into a profile's form: parents before their children, so that node `NodeId(n)`
-    /// stands at `n - 1`; `frames` by number, with texts by number. With `by_function` it is what
-    /// [`Profile::by_function`] would make of it, at once.
+    /// Builds a profile from rows: parents come before their children, and node `NodeId(n)` is at
+    /// `n - 1`. Frames and texts are given by index. With `by_function`, equivalent to
+    /// [`Profile::by_function`] on the result, in one pass.
     ///
     /// # Panics
-    /// If a row names a node, a frame or a text that is not there.
+    /// If a row names a node, frame or text that does not exist.
     #[must_use]
     pub fn from_rows(
         strings: &[Arc<str>],
@@ -150,7 +149,7 @@ impl Profile {
         }
     }
 
-    /// Sums the windows that start in `range` and that `filter` keeps.
+    /// Sums the windows that start in `range` and match `filter`.
     ///
     /// # Panics
     /// If a window names a node that is not in `trie`.
@@ -169,7 +168,7 @@ impl Profile {
         Profile::collect(symbols, trie, deltas, filter)
     }
 
-    /// The sum of both.
+    /// The sum of two profiles.
     #[must_use]
     pub fn merge(&self, other: &Profile) -> Profile {
         let mut union = Union::default();
@@ -181,8 +180,7 @@ impl Profile {
         form::formed(union.symbols.frames_by_number(), &union.rows)
     }
 
-    /// The profiles below one node each, a first level above their own; those of equal names are added
-    /// up.
+    /// Puts each profile below a first-level node of its own. Profiles with equal names are summed.
     #[must_use]
     pub fn grouped<'a>(groups: impl IntoIterator<Item = (&'a str, &'a Profile)>) -> Profile {
         let mut union = Union::default();
@@ -196,7 +194,7 @@ impl Profile {
         form::formed(union.symbols.frames_by_number(), &union.rows)
     }
 
-    /// What changed from `self` to `after`, node by node.
+    /// Compares `self` with `after`, node by node.
     #[must_use]
     pub fn diff(&self, after: &Profile) -> ProfileDiff {
         let mut union = Union::default();
@@ -222,8 +220,7 @@ impl Profile {
         ProfileDiff { symbols: union.symbols, nodes }
     }
 
-    /// The same profile with only what `filter` keeps; its workers are ignored, for a profile no
-    /// longer knows them.
+    /// Keeps only what `filter` selects. Ignores its workers, which a profile no longer has.
     #[must_use]
     pub fn keep(&self, filter: &Filter) -> Profile {
         let mut kept = vec![false; self.nodes.len() + 1];
@@ -238,15 +235,15 @@ impl Profile {
         form::formed(self.symbols.frames_by_number(), &rows.collect::<Vec<_>>())
     }
 
-    /// The same profile with the lines of a function, and unresolved addresses of a module, merged,
-    /// and [without the runtime's frames](Profile::without_runtime): what a flame graph draws.
+    /// Merges the lines of a function and the unresolved addresses of a module, and [removes the
+    /// runtime's frames](Profile::without_runtime). This is what a flame graph draws.
     #[must_use]
     pub fn by_function(&self) -> Profile {
         form::formed_by_function(self.symbols.frames_by_number(), self.nodes.clone())
     }
 
-    /// The same profile without the frames by which Rust's standard library starts a thread: stacks
-    /// begin where its own backtraces do, with the program's first function.
+    /// Removes the frames by which Rust's standard library starts a thread. Stacks then begin with
+    /// the program's first function, like the standard library's own backtraces.
     #[must_use]
     pub fn without_runtime(&self) -> Profile {
         let frames = self.symbols.frames_by_number();
@@ -256,8 +253,7 @@ impl Profile {
         }
     }
 
-    /// The same profile without the level of phases below tasks: what a task called in one phase and in
-    /// another is one.
+    /// Merges the phases of each task: removes the phase level below tasks.
     #[must_use]
     pub fn without_phases(&self) -> Profile {
         let frames = self.symbols.frames_by_number();
@@ -267,7 +263,7 @@ impl Profile {
         }
     }
 
-    /// The nodes without the root: node `NodeId(n)` stands at `n - 1`.
+    /// The nodes without the root: node `NodeId(n)` is at `n - 1`.
     #[must_use]
     pub fn nodes(&self) -> &[ProfileNode] {
         &self.nodes
@@ -294,13 +290,14 @@ impl Profile {
         self.nodes.iter().map(|node| node.own).sum()
     }
 
-    /// Whether there is nothing in it.
+    /// Whether the profile has no nodes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
 
-    /// Weight of each node with its children, by [`NodeId`]; the root's is the whole profile's.
+    /// Weight of each node including its children, by [`NodeId`]; the root's is the whole
+    /// profile's.
     #[must_use]
     pub fn totals(&self) -> Vec<Weight> {
         let mut totals = vec![Weight::ZERO; self.nodes.len() + 1];
@@ -312,7 +309,7 @@ impl Profile {
         totals
     }
 
-    /// The first level, with the weight of each: tasks, `[no task]`, `[agent]`.
+    /// The first level with the weight of each node: tasks, `[no task]`, `[agent]`.
     pub fn top_level(&self) -> impl Iterator<Item = (Frame<&str>, Weight)> {
         let totals = self.totals();
         self.nodes
@@ -335,7 +332,7 @@ pub struct ProfileDiff {
 pub struct DiffNode {
     /// The node above it, with a smaller id.
     pub parent: NodeId,
-    /// What it stands for.
+    /// Its frame.
     pub frame: FrameId,
     /// Its own weight in the first profile.
     pub before: Weight,
@@ -344,7 +341,7 @@ pub struct DiffNode {
 }
 
 impl ProfileDiff {
-    /// The nodes without the root: node `NodeId(n)` stands at `n - 1`.
+    /// The nodes without the root: node `NodeId(n)` is at `n - 1`.
     #[must_use]
     pub fn nodes(&self) -> &[DiffNode] {
         &self.nodes
@@ -360,7 +357,7 @@ impl ProfileDiff {
     }
 }
 
-/// The union of the trees of several profiles, while it is built.
+/// The union of several profiles' trees, under construction.
 #[derive(Default)]
 struct Union {
     symbols: SymbolTable,
@@ -369,7 +366,7 @@ struct Union {
 }
 
 impl Union {
-    /// Adds the tree of `profile`, without its weights; gives the row of each of its nodes.
+    /// Adds the tree of `profile` without its weights; returns the row of each of its nodes.
     fn add(&mut self, profile: &Profile) -> Vec<usize> {
         self.add_below(NodeId::ROOT, profile)
     }
@@ -386,7 +383,7 @@ impl Union {
         ids[1..].iter().map(|id| id.index() - 1).collect()
     }
 
-    /// The child of `parent` for `frame`, which is added without weight if it is new.
+    /// Returns the child of `parent` for `frame`; adds it without weight if it is new.
     fn child(&mut self, parent: NodeId, frame: FrameId) -> NodeId {
         let rows = &mut self.rows;
         *self.children.entry((parent, frame)).or_insert_with(|| {

@@ -1,57 +1,57 @@
-//! What a worker and its machine use and have.
+//! Resource usage of a worker and its machine.
 
 use crate::Timestamp;
 
-/// Something that is measured. Numbers on the wire and in tables are [`Resource::number`]s.
+/// A measured quantity. The wire and the tables store its [`Resource::number`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Resource {
-    /// Processor time of the process, user and system.
+    /// CPU time of the process, user and system.
     ProcessCpu,
     /// Resident memory of the process.
     ProcessMemory,
-    /// Memory that the worker says it manages.
+    /// Memory that the worker reports as managed.
     ManagedMemory,
-    /// Bytes that the worker says it moved to disk.
+    /// Bytes that the worker reports as spilled to disk.
     SpilledMemory,
     /// Threads of the process.
     Threads,
     /// Open file descriptors of the process.
     Descriptors,
-    /// Descriptors that the process may open.
+    /// Limit on open descriptors of the process.
     DescriptorsMax,
-    /// Bytes that the process made the disks read.
+    /// Bytes that the process read from disks.
     ProcessDiskRead,
-    /// Bytes that the process made the disks write.
+    /// Bytes that the process wrote to disks.
     ProcessDiskWritten,
-    /// Time that the machine's processors worked, summed over them.
+    /// Busy time of the machine's CPU cores, summed over cores.
     HostCpu,
-    /// Processors of the machine.
+    /// CPU cores of the machine.
     HostCpus,
-    /// Memory of the machine that is in use and could not be given to another program.
+    /// Used memory of the machine that is not available to other programs.
     HostMemory,
-    /// Memory of the machine.
+    /// Total memory of the machine.
     HostMemoryMax,
-    /// Bytes that the machine's disks read.
+    /// Bytes read from the machine's disks.
     HostDiskRead,
-    /// Bytes that the machine's disks wrote.
+    /// Bytes written to the machine's disks.
     HostDiskWritten,
-    /// Bytes that came over the links of the process's network namespace, loopback left out.
+    /// Bytes received in the process's network namespace, loopback excluded.
     NetworkReceived,
-    /// Bytes that left over them.
+    /// Bytes sent in it.
     NetworkSent,
     /// Memory that the process's control group uses.
     CgroupMemory,
-    /// Memory that the group may use, where there is a limit.
+    /// Memory limit of the group, if any.
     CgroupMemoryMax,
-    /// Processors that the group may use, where there is a limit.
+    /// CPU limit of the group in cores, if any.
     CgroupCpuMax,
-    /// Time for which the group was held back by that limit.
+    /// Time for which that limit throttled the group.
     CgroupThrottled,
-    /// Time in which some thread of the machine waited for a processor.
+    /// Time in which at least one thread of the machine waited for a CPU core.
     CpuPressure,
-    /// Time in which some thread of the machine waited for memory.
+    /// Time in which at least one thread of the machine waited for memory.
     MemoryPressure,
-    /// Time in which some thread of the machine waited for a disk.
+    /// Time in which at least one thread of the machine waited for a disk.
     IoPressure,
 }
 
@@ -90,7 +90,7 @@ impl Resource {
         self as u32 + 1
     }
 
-    /// What has that number.
+    /// The resource with that number.
     #[must_use]
     pub fn of_number(number: u32) -> Option<Resource> {
         let index = usize::try_from(number.checked_sub(1)?).ok()?;
@@ -147,7 +147,7 @@ impl Resource {
         }
     }
 
-    /// Whether a value is what came up in a sample's period, as opposed to what there was at its end.
+    /// Whether a value accumulates over a sample's period, as opposed to a level at its end.
     #[must_use]
     pub const fn is_counted(self) -> bool {
         matches!(
@@ -168,19 +168,21 @@ impl Resource {
     }
 }
 
-/// What was measured at one moment.
+/// Resource usage at one moment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ResourceSample {
-    /// When.
+    /// Time of the sample.
     pub at: Timestamp,
-    /// Since the sample before; what [is counted](Resource::is_counted) is of this time.
+    /// Nanoseconds since the previous sample; [cumulative](Resource::is_counted) values cover this
+    /// period.
     pub period_ns: u64,
-    /// Values in the order of [`Resource::number`]; what the system does not tell is left out.
+    /// Values in the order of [`Resource::number`]; those that the system does not report are
+    /// missing.
     pub values: Vec<(Resource, u64)>,
 }
 
 impl ResourceSample {
-    /// The value of one, if the system told it.
+    /// The value of one resource, if the system reported it.
     #[must_use]
     pub fn get(&self, resource: Resource) -> Option<u64> {
         let found = self.values.iter().find(|(of, _)| *of == resource);

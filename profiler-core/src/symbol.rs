@@ -6,12 +6,13 @@ use rustc_hash::FxHashMap;
 
 use crate::profile::Frames;
 
-/// What a frame stands for. The first level of a tree is always one of [`FrameKind::Task`],
-/// [`FrameKind::NoTask`] and [`FrameKind::Agent`], unless a profile was grouped. The order is that of siblings in a profile.
+/// Kind of a frame. The first level of a tree always consists of [`FrameKind::Task`],
+/// [`FrameKind::NoTask`] and [`FrameKind::Agent`], unless the profile was grouped. Siblings in a
+/// profile sort in this order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum FrameKind {
-    /// Workers, hosts or whatever else a profile was [grouped](crate::Profile::grouped) by: above the
-    /// tasks, in answers only.
+    /// A group of workers, hosts or labels, above the tasks of a [grouped](crate::Profile::grouped)
+    /// profile. Only in answers, never in an agent's tree.
     Group,
     /// A task, by name.
     Task,
@@ -19,24 +20,24 @@ pub enum FrameKind {
     NoTask,
     /// A thread of the agent itself.
     Agent,
-    /// The outer part of the stack is not known.
+    /// Outer frames that could not be unwound.
     Truncated,
-    /// A limit was reached: totals stay true, detail does not.
+    /// A limit was reached: totals stay true, detail is lost.
     Overflow,
     /// A phase of the task above it, by name.
     Phase,
-    /// A thread, by name and id, where time is told by thread.
+    /// A thread, by name and id, in time by thread.
     Thread,
     /// A function.
     Function,
-    /// An address without a symbol: module and offset say where.
+    /// An address without a symbol, identified by module and offset.
     Unresolved,
 }
 
 /// One frame of a stack, or the task above it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Frame<S = Arc<str>> {
-    /// What the frame stands for.
+    /// Kind of the frame.
     pub kind: FrameKind,
     /// Function with its path, demangled; for a task, the task's name.
     pub function: S,
@@ -86,31 +87,31 @@ impl<'a> Frame<&'a str> {
         Frame::named(FrameKind::Agent, "[agent]")
     }
 
-    /// The frame in place of the outer part of a stack that is not known.
+    /// The frame that replaces outer frames that could not be unwound.
     #[must_use]
     pub const fn truncated() -> Self {
         Frame::named(FrameKind::Truncated, "[truncated]")
     }
 
-    /// The frame that takes what is past a limit.
+    /// The frame that absorbs everything past a limit.
     #[must_use]
     pub const fn overflow() -> Self {
         Frame::named(FrameKind::Overflow, "[overflow]")
     }
 
-    /// Above the tasks of a grouped profile: what they have in common.
+    /// The first-level frame of a group in a grouped profile.
     #[must_use]
     pub const fn group(name: &'a str) -> Self {
         Frame::named(FrameKind::Group, name)
     }
 
-    /// A phase of a task: the second level, where samples were taken in one.
+    /// The second-level frame of a task's phase.
     #[must_use]
     pub const fn phase(name: &'a str) -> Self {
         Frame::named(FrameKind::Phase, name)
     }
 
-    /// A thread, by its name and the operating system's id; id 0 stands for all short-lived threads
+    /// A thread, by its name and the operating system's id. Id 0 stands for all short-lived threads
     /// of that name.
     #[must_use]
     pub const fn thread(name: &'a str, id: u32) -> Self {
@@ -130,8 +131,8 @@ impl<'a> Frame<&'a str> {
 }
 
 impl<S: AsRef<str>> Frame<S> {
-    /// What a person reads: the function, or `module+0xoffset` where there is none (`module` alone
-    /// where the offsets were merged).
+    /// Returns the text to display: the function, or `module+0xoffset` if there is none (`module`
+    /// alone if offsets were merged).
     #[must_use]
     pub fn label(&self) -> String {
         match self.kind {
@@ -172,8 +173,8 @@ pub struct StringId(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FrameId(pub u32);
 
-/// Holds each distinct string and frame once. Ids are given in order of first appearance and never
-/// change, so that both ends of a wire can grow the same table.
+/// Interns strings and frames. Ids follow the order of first appearance and never change, so both
+/// ends of a wire can grow the same table.
 #[derive(Clone, Debug)]
 pub struct SymbolTable {
     strings: Vec<Arc<str>>,
@@ -201,7 +202,7 @@ impl SymbolTable {
         }
     }
 
-    /// The same, with room for so many without growing.
+    /// Creates a table with capacity for this many frames and strings.
     pub(crate) fn with_room(frames: usize, strings: usize) -> Self {
         let mut symbols = SymbolTable::new();
         symbols.strings.reserve(strings);
@@ -211,9 +212,9 @@ impl SymbolTable {
         symbols
     }
 
-    /// The id of `text`, which is added if it is new.
+    /// Returns the id of `text`; adds it if it is new.
     pub fn intern_string(&mut self, text: &str) -> StringId {
-        // Most frames have empty texts, and looking them up cost more than all the others.
+        // Most strings of frames are empty, and looking them up cost more than all others together.
         if text.is_empty() {
             return StringId(0);
         }
@@ -227,7 +228,7 @@ impl SymbolTable {
         id
     }
 
-    /// As [`SymbolTable::intern_string`], without a copy of the text.
+    /// Like [`SymbolTable::intern_string`], without copying the text.
     pub(crate) fn intern_shared(&mut self, text: &Arc<str>) -> StringId {
         if text.is_empty() {
             return StringId(0);
@@ -240,18 +241,18 @@ impl SymbolTable {
         known
     }
 
-    /// All frames and strings, by number.
+    /// All frames and strings, by id.
     pub(crate) fn frames_by_number(&self) -> Frames<'_> {
         Frames { strings: &self.strings, frames: &self.frames }
     }
 
-    /// The id of `frame`, which is added with its strings if it is new.
+    /// Returns the id of `frame`; adds it and its strings if it is new.
     pub fn intern<S: AsRef<str>>(&mut self, frame: &Frame<S>) -> FrameId {
         let frame = frame.map(|text| self.intern_string(text));
         self.intern_ids(frame)
     }
 
-    /// The id of a frame whose strings are already in this table.
+    /// Returns the id of a frame whose strings are already in this table.
     ///
     /// # Panics
     /// If a string's id is not from this table.
@@ -267,8 +268,8 @@ impl SymbolTable {
         id
     }
 
-    /// Adds a frame with the next id, even if there is one like it. For reading back a stored table
-    /// alone, whose ids must come out as they were; the first of two alike is the one that is found.
+    /// Adds a frame with the next id, even if an equal one exists. Only for reading a stored table,
+    /// whose ids must not change. Lookups find the first of two equal frames.
     ///
     /// # Panics
     /// If a string's id is not from this table.
@@ -280,7 +281,7 @@ impl SymbolTable {
         id
     }
 
-    /// The id of `frame` if the table holds it.
+    /// Returns the id of `frame` if the table holds it.
     #[must_use]
     pub fn find<S: AsRef<str>>(&self, frame: &Frame<S>) -> Option<FrameId> {
         let mut known = true;
@@ -331,7 +332,7 @@ impl SymbolTable {
         }
     }
 
-    /// Number of strings, with the empty one.
+    /// Number of strings, including the empty one.
     #[must_use]
     pub fn string_count(&self) -> u32 {
         index(self.strings.len())

@@ -1,11 +1,11 @@
-//! The ledger's rows: what ran, where, from when to when, and how it ended.
+//! Rows of the ledger: each task's thread, start, stop and outcome.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::Timestamp;
 
-/// A worker's id, as its agent was given it. Cheap to clone.
+/// A worker's id, as configured in its agent. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct WorkerId(pub Arc<str>);
 
@@ -25,7 +25,7 @@ impl fmt::Display for Epoch {
     }
 }
 
-/// A task, unique within its epoch and never 0.
+/// A task's id, unique within its epoch and never 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct TaskId(pub u64);
 
@@ -38,11 +38,11 @@ pub enum Outcome {
     Ok,
     /// It reported a failure.
     Failed,
-    /// It was called off.
+    /// It was cancelled.
     Cancelled,
     /// It ended by a panic.
     Panicked,
-    /// Its worker is gone and never said how it ended.
+    /// Its worker is gone and never reported how it ended.
     Lost,
 }
 
@@ -71,14 +71,14 @@ impl Outcome {
     }
 }
 
-/// One task of one worker. Whoever has a later record for the same id replaces the earlier one.
+/// One task of one worker. A later record for the same id replaces the earlier one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TaskRecord {
-    /// Which task.
+    /// Unique within the epoch.
     pub id: TaskId,
     /// The group that it belongs to, such as `load`.
     pub name: Arc<str>,
-    /// Which one of the group, such as `load-17`; empty if it was not given.
+    /// Distinguishes tasks of one name, such as `load-17`; empty if not set.
     pub key: Arc<str>,
     /// The operating system's id of the thread that ran it.
     pub thread_id: u32,
@@ -90,44 +90,44 @@ pub struct TaskRecord {
     pub start: Timestamp,
     /// When it ended; `None` while it runs.
     pub stop: Option<Timestamp>,
-    /// How it ended.
+    /// Outcome of the task.
     pub outcome: Outcome,
-    /// Why, for a task that failed; else empty.
+    /// Cause of a failure; empty otherwise.
     pub cause: Arc<str>,
-    /// What else was said of it; most tasks say nothing.
+    /// Optional details; most tasks have none.
     pub detail: Option<Box<TaskDetail>>,
 }
 
-/// What a program may say of its task, beside when it ran and how it ended.
+/// Optional details of a task, besides its times and outcome.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TaskDetail {
-    /// Which try it is, from 1; 0 if it was not said.
+    /// Attempt number, from 1; 0 if not set.
     pub attempt: u32,
-    /// Size of its result.
+    /// Size of its result, in bytes.
     pub result_bytes: Option<u64>,
-    /// Type of its result; empty if it was not said.
+    /// Type of its result; empty if not set.
     pub type_name: Arc<str>,
-    /// Keys and values, in the order in which they were said.
+    /// Keys and values, in the order in which they were set.
     pub labels: Vec<(Arc<str>, Arc<str>)>,
-    /// What it did when, in the order of the starts. Intervals do not overlap; what they leave of the
-    /// task's time it executed.
+    /// Phases, in the order of their starts. Intervals do not overlap; the rest of the task's time
+    /// is `execute`.
     pub phases: Vec<PhaseInterval>,
 }
 
-/// From when to when a task was in a phase.
+/// A time interval that a task spent in one phase.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PhaseInterval {
     /// One of [`PHASES`] or the user's own.
     pub name: Arc<str>,
-    /// From the task's start; negative for what was before it, such as waiting in a queue.
+    /// Nanoseconds from the task's start; negative before it, such as waiting in a queue.
     pub start_ns: i64,
-    /// How long.
+    /// Length of the interval.
     pub duration_ns: u64,
-    /// Above 1: this is the sum of so many intervals that had no room of their own, and `start_ns` is
-    /// that of the first.
+    /// Above 1: the sum of that many intervals that had no room of their own; `start_ns` is that of
+    /// the first.
     pub count: u32,
 }
 
-/// The phases that have a meaning of their own; a task is in `execute` unless it says otherwise.
+/// The predefined phases. A task is in `execute` unless it says otherwise.
 pub const PHASES: [&str; 7] =
     ["queue", "transfer", "disk-read", "deserialize", "execute", "serialize", "disk-write"];

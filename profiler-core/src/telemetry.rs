@@ -1,40 +1,40 @@
-//! What a worker tells beside samples and tasks: sums of tasks without rows, transfers, what it
-//! expects, named runs.
+//! Everything a worker reports besides samples and tasks: totals of tasks without rows, transfers,
+//! resource samples, expected task counts, run markers.
 
 use std::sync::Arc;
 
 use crate::{Outcome, PhaseInterval, ResourceSample, TaskId, Timestamp};
 
-/// All that one flush or cycle tells beside samples and tasks.
+/// Everything that one flush or cycle carries besides samples and tasks.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Telemetry {
-    /// Tasks that ended and of which no row is kept.
+    /// Tasks that ended and have no row of their own.
     pub totals: Vec<TaskTotals>,
     /// Transfers that ended.
     pub transfers: Vec<TransferEvent>,
-    /// What was used.
+    /// Resource usage.
     pub resources: Vec<ResourceSample>,
-    /// What is still to come; the latest of a name holds.
+    /// Expected task counts; the latest of a name wins.
     pub expected: Vec<ExpectedTasks>,
-    /// Named periods; the latest of an id holds.
+    /// Run markers; the latest of an id wins.
     pub runs: Vec<RunMarker>,
 }
 
 impl Telemetry {
-    /// Whether nothing is told.
+    /// Whether it carries nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count() == 0
     }
 
-    /// How many records there are, of all kinds.
+    /// Number of entries of all kinds.
     #[must_use]
     pub fn count(&self) -> usize {
         let Telemetry { totals, transfers, resources, expected, runs } = self;
         totals.len() + transfers.len() + resources.len() + expected.len() + runs.len()
     }
 
-    /// Appends what was told later.
+    /// Appends a later batch.
     pub fn append(&mut self, mut later: Telemetry) {
         self.totals.append(&mut later.totals);
         self.transfers.append(&mut later.transfers);
@@ -44,37 +44,37 @@ impl Telemetry {
     }
 }
 
-/// Tasks of one name that ended alike in one second.
+/// Tasks of one name that ended with the same outcome in the same second.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TaskTotals {
-    /// Their name.
+    /// Name of the tasks.
     pub name: Arc<str>,
-    /// How they ended.
+    /// Outcome of the tasks.
     pub outcome: Outcome,
     /// Start of the second in which they ended.
     pub second: Timestamp,
-    /// Sum of how long they took.
+    /// Sum of their durations.
     pub duration_ns: u64,
-    /// How many took how long: [buckets](crate::bucket) in rising order and the number of tasks in
-    /// each, never 0.
+    /// Histogram of their durations: [buckets](crate::bucket) in rising order with the number of
+    /// tasks in each, never 0.
     pub buckets: Vec<(u32, u64)>,
     /// Sums by phase; `start_ns` is 0.
     pub phases: Vec<PhaseInterval>,
 }
 
 impl TaskTotals {
-    /// How many tasks.
+    /// Number of tasks.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.buckets.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count))
     }
 }
 
-/// A transfer, unique within its epoch and never 0.
+/// A transfer's id, unique within its epoch and never 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct TransferId(pub u64);
 
-/// Which way a transfer went, seen from who tells of it.
+/// Direction of a transfer, as seen by the reporting worker.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Direction {
     /// To the worker.
@@ -84,7 +84,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// Both.
+    /// Both directions.
     pub const ALL: [Direction; 2] = [Direction::Incoming, Direction::Outgoing];
 
     /// The direction's name in queries and exports.
@@ -97,63 +97,64 @@ impl Direction {
     }
 }
 
-/// One transfer, as one of its ends saw it.
+/// One transfer, as reported by one of its ends.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TransferEvent {
-    /// Which transfer.
+    /// Unique within the epoch.
     pub id: TransferId,
-    /// Which way.
+    /// Seen from the reporting worker.
     pub direction: Direction,
     /// The other end: a worker's id or any other name.
     pub peer: Arc<str>,
-    /// What was transferred.
+    /// Keys of the transferred values, at most
+    /// [`TRANSFER_KEYS_MAX`](crate::limits::TRANSFER_KEYS_MAX).
     pub keys: Vec<Arc<str>>,
-    /// Keys beyond those.
+    /// Number of keys beyond those listed.
     pub more_keys: u64,
-    /// Type of what was transferred; empty if it was not said.
+    /// Type of the transferred value; empty if not reported.
     pub type_name: Arc<str>,
-    /// Bytes as the program has them.
+    /// Uncompressed size.
     pub bytes: u64,
-    /// Bytes as they went over the link, if that is known to differ.
+    /// Bytes on the wire, if known to differ from `bytes`.
     pub compressed_bytes: Option<u64>,
-    /// When it began.
+    /// Start of the transfer.
     pub start: Timestamp,
-    /// When it ended.
+    /// End of the transfer.
     pub stop: Timestamp,
-    /// The task that it was for.
+    /// The task that needed the transfer.
     pub task: Option<TaskId>,
-    /// The operating system's id of the thread that began it.
+    /// The operating system's id of the thread that started it.
     pub thread_id: u32,
-    /// How it ended; never running or lost.
+    /// Outcome; never running or lost.
     pub outcome: Outcome,
-    /// Why, if it failed; else empty.
+    /// Cause of a failure; empty otherwise.
     pub cause: Arc<str>,
 }
 
-/// How many tasks of a name a worker will have run in all.
+/// Number of tasks of one name that a worker expects to run in total.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ExpectedTasks {
-    /// Which tasks.
+    /// Name of the tasks.
     pub name: Arc<str>,
-    /// All of them, since `since`.
+    /// Their number since `since`.
     pub total: u64,
-    /// When this was first said.
+    /// When the count was first reported.
     pub since: Timestamp,
 }
 
-/// A named period, unique within its epoch and never 0.
+/// A run's id, unique within its epoch and never 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RunId(pub u64);
 
-/// A period with a name.
+/// A named time range.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RunMarker {
-    /// Which run.
+    /// Unique within the epoch.
     pub id: RunId,
     /// Its name, such as `nightly`.
     pub name: Arc<str>,
-    /// When it began.
+    /// Start of the run.
     pub start: Timestamp,
-    /// When it ended; `None` while it goes on.
+    /// End of the run; `None` while it is open.
     pub stop: Option<Timestamp>,
 }

@@ -1,4 +1,4 @@
-//! How often a sampler looked.
+//! Counts of a sampler's ticks.
 
 use std::ops::{Add, AddAssign};
 
@@ -12,16 +12,16 @@ use std::ops::{Add, AddAssign};
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Ticks {
-    /// Those that were made.
+    /// Ticks that were made.
     pub made: u64,
-    /// Those that the interval asks for.
+    /// Ticks that the interval asks for.
     pub expected: u64,
-    /// Those that the sampler left out on purpose, to stay within its budget; part of the expected.
+    /// Ticks that the sampler skipped to stay within its CPU limit; part of `expected`.
     pub saved: u64,
 }
 
 impl Ticks {
-    /// Those that were expected, and neither made nor left out on purpose.
+    /// Ticks that were expected, and neither made nor throttled.
     #[must_use]
     pub const fn missed(self) -> u64 {
         self.expected.saturating_sub(self.made).saturating_sub(self.saved)

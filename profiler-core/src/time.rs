@@ -1,4 +1,4 @@
-//! Points and spans of time. Nothing here reads a clock: a time comes from outside, and the
+//! Points and spans of time. Nothing here reads a clock: times come from outside, and the
 //! collector's clock is the fleet's.
 
 use std::fmt;
@@ -8,9 +8,9 @@ use std::fmt;
 pub struct Timestamp(i64);
 
 impl Timestamp {
-    /// The earliest point there is.
+    /// The earliest representable point.
     pub const MIN: Timestamp = Timestamp(i64::MIN);
-    /// The latest point there is.
+    /// The latest representable point.
     pub const MAX: Timestamp = Timestamp(i64::MAX);
 
     /// The point `nanoseconds` after the Unix epoch.
@@ -25,7 +25,7 @@ impl Timestamp {
         self.0
     }
 
-    /// This point moved by `nanoseconds`, kept within what can be expressed.
+    /// This point moved by `nanoseconds`, clamped to the representable range.
     #[must_use]
     pub const fn shifted(self, nanoseconds: i64) -> Self {
         Timestamp(self.0.saturating_add(nanoseconds))
@@ -51,8 +51,8 @@ impl fmt::Debug for Timestamp {
     }
 }
 
-/// A half-open span of time: `start` belongs to it, `stop` does not, so that adjoining ranges
-/// share nothing and miss nothing.
+/// A half-open span of time: it contains `start` but not `stop`, so adjoining ranges neither
+/// overlap nor leave a gap.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct TimeRange {
     start: Timestamp,
@@ -99,8 +99,7 @@ impl TimeRange {
         TimeRange { start: self.start.min(other.start), stop: self.stop.max(other.stop) }
     }
 
-    /// This range moved by `nanoseconds`; still not empty, unless it would leave what can be
-    /// expressed.
+    /// This range moved by `nanoseconds`; `None` if clamping makes it empty.
     #[must_use]
     pub fn shifted(self, nanoseconds: i64) -> Option<TimeRange> {
         TimeRange::new(self.start.shifted(nanoseconds), self.stop.shifted(nanoseconds))

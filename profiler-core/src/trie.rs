@@ -20,7 +20,7 @@ impl NodeId {
     }
 }
 
-/// A limit on nodes was reached; the tree is as it was.
+/// The limit on nodes is reached; the tree is unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the limit of {nodes_max} distinct stack nodes is reached")]
 #[non_exhaustive]
@@ -29,17 +29,18 @@ pub struct Full {
     pub nodes_max: usize,
 }
 
-/// A tree of frames that counts weight by node. Its shape only grows; its weights are taken away
-/// each cycle by [`CallTrie::take_delta`].
+/// A tree of frames that counts weight by node. Its shape only grows; [`CallTrie::take_delta`]
+/// drains its weights each cycle.
 #[derive(Clone, Debug)]
 pub struct CallTrie {
-    /// Parent and frame of node n + 1, for the root has neither.
+    /// Parent and frame of node n + 1; the root has neither.
     nodes: Vec<(NodeId, FrameId)>,
     children: FxHashMap<(NodeId, FrameId), NodeId>,
-    /// What was counted since the last delta. A weight for every node would take 56 bytes each, and
-    /// a cycle touches few.
+    /// Weight counted since the last delta. A weight for every node would take 56 bytes each, and a
+    /// cycle touches few.
     counted: Vec<(NodeId, Weight)>,
-    /// By node, as far as one was ever counted at: its place in `counted` plus 1, or 0.
+    /// By node: its index in `counted` plus 1, or 0. Shorter than `nodes` until a later node is
+    /// counted at.
     places: Vec<u32>,
     nodes_max: usize,
 }
@@ -57,17 +58,17 @@ impl CallTrie {
         }
     }
 
-    /// The child of `parent` for `frame`, which is added if it is new.
+    /// Returns the child of `parent` for `frame`; adds it if it is new.
     ///
     /// # Errors
-    /// [`Full`] if it is new and the tree holds as many nodes as it may.
+    /// [`Full`] if it is new and the tree is at its limit.
     ///
     /// # Panics
     /// If `parent` is not a node of this tree.
     #[inline]
     pub fn insert(&mut self, parent: NodeId, frame: FrameId) -> Result<NodeId, Full> {
-        // A parent is mostly followed by its first child, for a new stack adds its nodes in a row:
-        // a look at the neighbour saves the hash (0.3 × the time). Node n + 1 stands at n.
+        // A new stack adds its nodes in a row, so a parent is mostly followed by its first child.
+        // Checking that neighbor first saves the hash (0.3 × the time). Node n + 1 is at index n.
         if self.nodes.get(parent.index()) == Some(&(parent, frame)) {
             return Ok(NodeId(parent.0 + 1));
         }
@@ -80,8 +81,8 @@ impl CallTrie {
         Ok(self.push(parent, frame))
     }
 
-    /// The child of `parent` for `frame`, added even past the limit. For `[overflow]` nodes alone:
-    /// they take what the limit refuses, and there is at most one for each parent that needs one.
+    /// Returns the child of `parent` for `frame`; adds it even past the limit. Only for
+    /// `[overflow]` nodes, which absorb what the limit rejects: at most one per parent.
     ///
     /// # Panics
     /// If `parent` is not a node of this tree.
@@ -92,8 +93,9 @@ impl CallTrie {
         }
     }
 
-    /// As [`CallTrie::insert`], but past the limit the node is `[overflow]` below the first level
-    /// above `parent`. A new first-level node is always added: names of tasks have their own limit.
+    /// Like [`CallTrie::insert`], but past the limit it returns the `[overflow]` node below the
+    /// first level above `parent`. A new first-level node is always added: task names have a limit
+    /// of their own.
     ///
     /// # Panics
     /// If `parent` is not a node of this tree.
@@ -116,9 +118,8 @@ impl CallTrie {
         self.insert_past_limit(top, symbols.intern(&Frame::overflow()))
     }
 
-    /// Adds a node with the next id, past the limit and even if there is one like it. For reading back a
-    /// stored tree alone, whose ids must come out as they were; the first of two alike is the one that
-    /// is found.
+    /// Adds a node with the next id, past the limit and even if an equal one exists. Only for
+    /// reading a stored tree, whose ids must not change. Lookups find the first of two equal nodes.
     ///
     /// # Panics
     /// If `parent` is not a node of this tree.
@@ -131,10 +132,10 @@ impl CallTrie {
         id
     }
 
-    /// The node that `path` leads to, outermost frame first; new nodes are added.
+    /// Returns the node at the end of `path`, outermost frame first; adds missing nodes.
     ///
     /// # Errors
-    /// [`Full`] if the tree holds as many nodes as it may; those added on the way stay.
+    /// [`Full`] if the tree is at its limit; nodes added on the way stay.
     pub fn insert_path(&mut self, path: impl IntoIterator<Item = FrameId>) -> Result<NodeId, Full> {
         path.into_iter().try_fold(NodeId::ROOT, |node, frame| self.insert(node, frame))
     }
@@ -176,7 +177,7 @@ impl CallTrie {
         }
     }
 
-    /// Takes what was counted since the last call. Costs the nodes touched, not the tree.
+    /// Takes the weight counted since the last call. Costs the nodes touched, not the tree.
     pub fn take_delta(&mut self) -> Delta {
         for (node, _) in &self.counted {
             self.places[node.index()] = 0;
@@ -193,13 +194,13 @@ impl CallTrie {
         node.index().checked_sub(1).map(|index| self.nodes[index])
     }
 
-    /// Number of nodes, with the root.
+    /// Number of nodes, including the root.
     #[must_use]
     pub fn node_count(&self) -> u32 {
         u32::try_from(self.nodes.len() + 1).expect("nodes_max keeps ids below 2^32")
     }
 
-    /// The frames from `node` out to the first level, innermost first.
+    /// The frames from `node` up to the first level, innermost first.
     pub fn path(&self, node: NodeId) -> impl Iterator<Item = FrameId> + '_ {
         std::iter::successors(self.node(node), |(parent, _)| self.node(*parent))
             .map(|(_, frame)| frame)

@@ -1,31 +1,30 @@
-//! Weights: nanoseconds of a thread's time, by what the thread did with it.
+//! Weights: nanoseconds of a thread's time, by state.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, BitOr};
 
-/// What a thread did during a span of time. All but the first two are waits: blocked in a system
-/// call of that kind.
+/// State of a thread. All but the first two are waits: blocked in a system call of that kind.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum State {
-    /// Ran on a processor.
+    /// Ran on a CPU core.
     Cpu,
-    /// Could have run, but waited for a processor.
+    /// Ready to run, waiting for a CPU core.
     Runnable,
     /// Waited for another thread: futexes (mutexes, condition variables, parking, joins) and
     /// semaphores.
     Lock,
-    /// Slept for a time: `nanosleep` and the like.
+    /// Slept: `nanosleep` and similar calls.
     Sleep,
     /// Waited for a socket, or in `poll`, `epoll_wait` or `select`.
     Network,
     /// Waited for a file: reads, writes, `fsync`, page faults.
     Disk,
-    /// Waited for a pipe, a terminal, a child process, or in a call whose kind is not known.
+    /// Waited for a pipe, a terminal, a child process, or in a call of unknown kind.
     Other,
 }
 
 impl State {
-    /// All states, in the order in which they are written.
+    /// All states, in serialization order.
     pub const ALL: [State; 7] = [
         State::Cpu,
         State::Runnable,
@@ -36,7 +35,7 @@ impl State {
         State::Other,
     ];
 
-    /// The waits, in the order in which they are written.
+    /// The waits, in serialization order.
     pub const WAITS: [State; 5] =
         [State::Lock, State::Sleep, State::Network, State::Disk, State::Other];
 
@@ -54,7 +53,7 @@ impl State {
         }
     }
 
-    /// The state of that name, or `None` if there is none. `wait` is a [set](StateSet::from_name).
+    /// The state of that name, or `None`. `wait` is a [set](StateSet::from_name), not a state.
     #[must_use]
     pub fn from_name(name: &str) -> Option<State> {
         State::ALL.into_iter().find(|state| state.name() == name)
@@ -89,7 +88,7 @@ impl StateSet {
     /// Every [wait](State::WAITS).
     pub const WAIT: StateSet = StateSet::of(&State::WAITS);
 
-    /// The names that [`StateSet::from_name`] knows.
+    /// Names accepted by [`StateSet::from_name`].
     pub const NAMES: [&'static str; 8] =
         ["cpu", "runnable", "wait", "lock", "sleep", "network", "disk", "other"];
 
@@ -103,7 +102,7 @@ impl StateSet {
         StateSet(bits)
     }
 
-    /// The set of that name: of one state, or `wait` for all waits. `None` if there is none.
+    /// The set of that name: a single state, or `wait` for all waits. `None` for an unknown name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<StateSet> {
         match name {
@@ -112,7 +111,7 @@ impl StateSet {
         }
     }
 
-    /// Names that together make the set, in the order of [`StateSet::NAMES`]: `wait` where all
+    /// Names that together make up the set, in the order of [`StateSet::NAMES`]: `wait` if all
     /// waits are in it.
     #[must_use]
     pub fn names(self) -> Vec<&'static str> {
@@ -124,13 +123,13 @@ impl StateSet {
         StateSet::NAMES.into_iter().filter(is_shown).collect()
     }
 
-    /// The set as bits: bit n stands for the n-th of [`State::ALL`].
+    /// The set as bits: bit n is the n-th of [`State::ALL`].
     #[must_use]
     pub const fn bits(self) -> u8 {
         self.0
     }
 
-    /// The set of those bits; `None` if it is empty or a bit stands for no state.
+    /// The set of those bits; `None` if it is empty or a bit is no state's.
     #[must_use]
     pub fn from_bits(bits: u32) -> Option<StateSet> {
         let bits = u8::try_from(bits).ok()?;
@@ -143,7 +142,7 @@ impl StateSet {
         self.0 & (1 << state as u8) != 0
     }
 
-    /// The states in the set, in the order in which they are written.
+    /// The states in the set, in serialization order.
     pub fn states(self) -> impl Iterator<Item = State> {
         State::ALL.into_iter().filter(move |state| self.contains(*state))
     }
@@ -169,8 +168,8 @@ impl FromIterator<State> for StateSet {
     }
 }
 
-/// Nanoseconds of thread time by state. Adding never wraps: it stops at the largest value, which
-/// is 584 years of one thread.
+/// Nanoseconds of thread time by state. Addition saturates at `u64::MAX`, which is 584 years of one
+/// thread.
 ///
 /// ```
 /// use emberline_profiler_core::{State, Weight};
@@ -202,7 +201,7 @@ impl Weight {
         self.nanoseconds[state as usize]
     }
 
-    /// Nanoseconds in `state`, to be changed.
+    /// Mutable nanoseconds in `state`.
     pub const fn get_mut(&mut self, state: State) -> &mut u64 {
         &mut self.nanoseconds[state as usize]
     }
@@ -213,7 +212,7 @@ impl Weight {
         *sum = sum.saturating_add(nanoseconds);
     }
 
-    /// Nanoseconds blocked, in whatever kind of call.
+    /// Nanoseconds blocked, over all kinds of waits.
     #[must_use]
     pub fn wait_ns(&self) -> u64 {
         self.keep(StateSet::WAIT).total_ns()
@@ -231,7 +230,7 @@ impl Weight {
         *self == Weight::ZERO
     }
 
-    /// Only the states in `states`; the others become 0.
+    /// Keeps only `states`; the others become 0.
     #[must_use]
     pub fn keep(mut self, states: StateSet) -> Weight {
         for state in State::ALL {
@@ -282,7 +281,7 @@ impl std::iter::Sum for Weight {
 mod tests {
     use super::*;
 
-    /// 1, 2, 4, … by state, so that each sum tells what is in it.
+    /// 1, 2, 4, … by state, so that each sum identifies its parts.
     fn powers() -> Weight {
         State::ALL.into_iter().map(|state| Weight::of(state, 1 << state as u8)).sum()
     }

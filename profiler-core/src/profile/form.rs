@@ -1,9 +1,9 @@
-//! Brings the rows of a tree into a profile's form: without empty branches, depth first, siblings by
-//! frame, equal siblings as one.
+//! Normalizes the rows of a tree into a profile: no empty branches, depth-first order, siblings
+//! sorted by frame, equal siblings merged.
 //!
-//! Frames are numbers up to the last step. The first design interned the texts of each frame into a
-//! table at every step (folding lines, cutting the runtime, bringing into form): 15 ms for 20,000
-//! nodes, of which this takes a fifth.
+//! Frames stay numbers until the last step. The first design interned each frame's texts at every
+//! step (merging lines, cutting the runtime, normalizing): 15 ms for 20,000 nodes; this takes a
+//! fifth.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use rustc_hash::FxHashMap;
 use super::{Profile, ProfileNode, node_id};
 use crate::{Frame, FrameId, FrameKind, NodeId, StringId};
 
-/// The standard library calls this around a thread's first function, so that backtraces can leave
-/// out what is above it.
+/// The standard library calls this around a thread's first function, so that backtraces can omit
+/// the frames above it.
 const LAST_OF_RUNTIME: &str = "__rust_begin_short_backtrace";
 
-/// Frames and their texts, by number.
+/// Frames and their texts, by index.
 #[derive(Clone, Copy)]
 pub(crate) struct Frames<'a> {
     pub(crate) strings: &'a [Arc<str>],
@@ -29,12 +29,12 @@ impl<'a> Frames<'a> {
     }
 }
 
-/// The rows as a profile. Parents stand before their children; node `NodeId(n)` is row `n - 1`.
+/// Builds a profile from rows. Parents come before their children; node `NodeId(n)` is row `n - 1`.
 pub(super) fn formed(frames: Frames<'_>, rows: &[ProfileNode]) -> Profile {
     profile_of(frames, merged(rows, &ranks(frames, rows)))
 }
 
-/// The same with the lines of a function, and unresolved addresses of a module, merged.
+/// The same, merging the lines of a function and the unresolved addresses of a module.
 pub(super) fn formed_by_function(frames: Frames<'_>, mut rows: Vec<ProfileNode>) -> Profile {
     let (functions, of_frame) = functions(frames.frames);
     let frames = Frames { frames: &functions, ..frames };
@@ -50,15 +50,15 @@ pub(super) fn formed_by_function(frames: Frames<'_>, mut rows: Vec<ProfileNode>)
     profile_of(frames, rows)
 }
 
-/// Rows without those of the runtime.
+/// Rows without the runtime's frames.
 pub(super) struct Cut {
-    /// Not yet in form.
+    /// Not normalized yet.
     pub(super) rows: Vec<ProfileNode>,
-    /// By row before: which it is now; the root if it was taken out.
+    /// By old row: its new row; the root if it was removed.
     pub(super) of_row: Vec<NodeId>,
 }
 
-/// The rows without those between a thread's root and its first function; `None` if there are none.
+/// Removes the rows between a thread's root and its first function; `None` if there are none.
 pub(super) fn cut_runtime(frames: Frames<'_>, rows: &[ProfileNode]) -> Option<Cut> {
     let is_last = |frame: &Frame<StringId>| frames.text(frame.function).contains(LAST_OF_RUNTIME);
     let is_last: Vec<bool> = frames.frames.iter().map(is_last).collect();
@@ -67,9 +67,9 @@ pub(super) fn cut_runtime(frames: Frames<'_>, rows: &[ProfileNode]) -> Option<Cu
     }
     let mut cut = Vec::with_capacity(rows.len());
     let mut of_row = Vec::with_capacity(rows.len());
-    // By node: what is above its children in the new tree, the task or phase above it, and whether it
-    // is below such a frame, for only the outermost is the thread's: what the program itself started
-    // stays.
+    // By node: the parent of its children in the new tree, the task or phase above it, and whether
+    // it is below such a frame. Only the outermost such frame is the thread's own; threads that the
+    // program itself starts deeper keep theirs.
     let mut kept = vec![(NodeId::ROOT, NodeId::ROOT, false)];
     for row in rows {
         let (above, top, below) = kept[row.parent.index()];
@@ -89,15 +89,15 @@ pub(super) fn cut_runtime(frames: Frames<'_>, rows: &[ProfileNode]) -> Option<Cu
     Some(Cut { rows: cut, of_row })
 }
 
-/// The rows without the phases of tasks, whose own time becomes that of what is above them, not yet in
-/// form; `None` if there are none.
+/// Removes the phases of tasks and adds their own time to the parent; `None` if there are none. The
+/// result is not normalized.
 pub(super) fn cut_phases(frames: Frames<'_>, rows: &[ProfileNode]) -> Option<Vec<ProfileNode>> {
     let is_phase = |row: &ProfileNode| frames.frames[row.frame.0 as usize].kind == FrameKind::Phase;
     if !rows.iter().any(is_phase) {
         return None;
     }
     let mut cut: Vec<ProfileNode> = Vec::with_capacity(rows.len());
-    // By node: what stands for it, and whether it is at the first level, where phases are below.
+    // By node: its replacement, and whether it is at the first level, where phases are below.
     let mut kept = vec![(NodeId::ROOT, false)];
     for row in rows {
         let (above, is_below_top) = kept[row.parent.index()];
@@ -112,7 +112,7 @@ pub(super) fn cut_phases(frames: Frames<'_>, rows: &[ProfileNode]) -> Option<Vec
     Some(cut)
 }
 
-/// The functions of frames, each once, and which is each frame's.
+/// The distinct functions of frames, and the function of each frame.
 pub(super) fn functions(frames: &[Frame<StringId>]) -> (Vec<Frame<StringId>>, Vec<FrameId>) {
     let mut functions = Vec::new();
     let mut known = FxHashMap::default();
@@ -128,7 +128,7 @@ pub(super) fn functions(frames: &[Frame<StringId>]) -> (Vec<Frame<StringId>>, Ve
     (functions, of_frame)
 }
 
-/// By frame: its place in the order of the frames that rows with weight need.
+/// By frame: its rank in the order of the frames that rows use.
 pub(super) fn ranks(frames: Frames<'_>, rows: &[ProfileNode]) -> Vec<u32> {
     let mut is_used = vec![false; frames.frames.len()];
     for row in rows {
@@ -149,13 +149,13 @@ pub(super) fn ranks(frames: Frames<'_>, rows: &[ProfileNode]) -> Vec<u32> {
     ranks
 }
 
-/// Rows of equal frames below one parent as one, depth first, siblings by rank, without those that
-/// have no weight below them.
+/// Merges rows of equal frames below one parent: depth first, siblings by rank, without rows that
+/// have no weight in their subtree.
 fn merged(rows: &[ProfileNode], ranks: &[u32]) -> Vec<ProfileNode> {
     merged_noting(rows, Children::of(rows, ranks, false), |_, _| {})
 }
 
-/// The same of these children; `note` is told of each row which node it became part of.
+/// The same for these children; calls `note` with each row and the node that it became part of.
 pub(super) fn merged_noting(
     rows: &[ProfileNode],
     children: Children,
@@ -164,13 +164,13 @@ pub(super) fn merged_noting(
     let row = |id: u32| &rows[id as usize - 1];
     let rank = |id: u32| children.ranks[id as usize];
     let mut nodes = Vec::with_capacity(children.order.len());
-    // Rows that become one node stand side by side here, and each stands here once.
+    // Rows that become one node are adjacent here, and each row appears once.
     let mut members: Vec<u32> = Vec::with_capacity(children.order.len());
-    // Of a node that is to be written: its members, and the node above it.
+    // Nodes still to be written: the range of their members, and their parent.
     let mut waiting: Vec<(usize, usize, NodeId)> = Vec::new();
     let expand = |members: &[u32], waiting: &mut Vec<_>, from: usize, this: NodeId| {
         let mut stop = members.len();
-        // The last sibling first, so that a stack gives them back in order.
+        // Pushes the last sibling first, so that a stack pops them in order.
         for index in (from..members.len()).rev() {
             if index == from || rank(members[index - 1]) != rank(members[index]) {
                 waiting.push((index, stop, this));
@@ -197,17 +197,17 @@ pub(super) fn merged_noting(
     nodes
 }
 
-/// Ids of the rows with weight, in themselves or below, by parent and rank.
+/// Ids of the rows with weight in their subtree, by parent and rank.
 pub(super) struct Children {
     order: Vec<u32>,
-    /// The children of a parent stand at starts[parent]..starts[parent + 1].
+    /// The children of a parent are at starts[parent]..starts[parent + 1].
     starts: Vec<u32>,
     /// By id.
     ranks: Vec<u32>,
 }
 
 impl Children {
-    /// With `all`, also of those without.
+    /// `all` includes rows without weight.
     pub(super) fn of(rows: &[ProfileNode], ranks: &[u32], all: bool) -> Children {
         let mut needed = vec![all; rows.len() + 1];
         for (index, row) in rows.iter().enumerate().rev() {
@@ -219,7 +219,7 @@ impl Children {
         let parent = |id: u32| rows[id as usize - 1].parent.0;
         let rank = |row: &ProfileNode| ranks[row.frame.0 as usize];
         let ranks: Vec<u32> = std::iter::once(0).chain(rows.iter().map(rank)).collect();
-        // Counted into place twice: no sort of siblings is as cheap, for most have one or two.
+        // Two counting sorts: cheaper than sorting siblings, because most parents have one or two.
         let rank_count = ranks.iter().max().map_or(0, |rank| *rank as usize + 1);
         let (by_rank, _) = counted(ids.clone(), |id| ranks[id as usize], rank_count);
         let (order, starts) = counted(by_rank.iter().copied(), parent, rows.len() + 1);
@@ -232,7 +232,7 @@ impl Children {
     }
 }
 
-/// Ids by a key below `keys`, those of one key as they come, and where each key's begin.
+/// Sorts ids by a key below `keys`, stably; returns them with the start of each key.
 fn counted(
     ids: impl Iterator<Item = u32> + Clone,
     key: impl Fn(u32) -> u32,
@@ -255,9 +255,9 @@ fn counted(
     (order, starts)
 }
 
-/// Gives rows in form the table of their frames, numbered in order of first use.
+/// Gives normalized rows a symbol table of their own, numbered in order of first use.
 pub(super) fn profile_of(frames: Frames<'_>, mut nodes: Vec<ProfileNode>) -> Profile {
-    // A few nodes of a large tree need few of its frames, of which most share their file.
+    // A few nodes of a large tree need few of its frames, most of which share their file.
     let frames_max = frames.frames.len().min(nodes.len());
     let strings_max = frames.strings.len().min(2 * frames_max);
     let mut symbols = crate::SymbolTable::with_room(frames_max, strings_max);

@@ -1,4 +1,5 @@
-//! The shape of a tree: what all profiles of it share, so that each costs no more than its own nodes.
+//! The shape of a tree: the part that all its profiles share, so that each profile costs only its
+//! own nodes.
 
 use std::sync::Arc;
 
@@ -6,23 +7,24 @@ use super::form::{self, Children, Cut, Frames};
 use super::{Profile, ProfileNode};
 use crate::{Frame, FrameId, NodeId, StringId, Weight};
 
-/// A tree in a profile's form, without weights: siblings by frame, equal ones as one. Profiles of
-/// parts of it are made without comparing a text, which takes most of the time otherwise.
+/// A normalized tree without weights: siblings sorted by frame, equal ones merged. Profiles of
+/// parts of it need no text comparisons, which otherwise take most of the time.
 #[derive(Clone, Debug)]
 pub struct Shape {
     strings: Vec<Arc<str>>,
     frames: Vec<Frame<StringId>>,
-    /// Parent and frame; node `NodeId(n)` stands at `n - 1`.
+    /// Parent and frame; node `NodeId(n)` is at `n - 1`.
     nodes: Vec<(NodeId, FrameId)>,
-    /// By row that it was made from: the node that it is part of; the root if it was taken out.
+    /// By source row: the node that it is part of; the root if it was removed.
     of_row: Vec<NodeId>,
 }
 
 impl Shape {
-    /// The shape of the tree of `rows`, as [`Profile::from_rows`] has them: parent and frame.
+    /// Builds the shape of the tree of `rows` (parent and frame), as [`Profile::from_rows`] takes
+    /// them.
     ///
     /// # Panics
-    /// If a row names a node, a frame or a text that is not there.
+    /// If a row names a node, frame or text that does not exist.
     #[must_use]
     pub fn of(
         strings: Vec<Arc<str>>,
@@ -58,21 +60,21 @@ impl Shape {
         Shape { strings, frames, nodes, of_row }
     }
 
-    /// The node that a row became part of; `None` if it is one of the runtime's, which has a node only
-    /// where it has time of its own.
+    /// The node that a row became part of. `None` for a runtime frame, which has a node only where
+    /// it has time of its own.
     ///
     /// # Panics
-    /// If there is no such row.
+    /// If the row does not exist.
     #[must_use]
     pub fn node(&self, row: NodeId) -> Option<NodeId> {
         let node = self.of_row[row.index() - 1];
         (node != NodeId::ROOT).then_some(node)
     }
 
-    /// The profile of these weights, by node of this shape. A node may come several times.
+    /// Builds the profile of these weights, by node of this shape. A node may appear several times.
     ///
     /// # Panics
-    /// If there is no such node.
+    /// If a node does not exist.
     #[must_use]
     pub fn profile(&self, weights: &[(NodeId, Weight)]) -> Profile {
         let weights = || weights.iter().filter(|(_, weight)| !weight.is_zero());
@@ -96,7 +98,7 @@ impl Shape {
     }
 }
 
-/// All rows in form, and which node each became part of.
+/// All rows normalized, and the node that each became part of.
 fn merged(rows: &[ProfileNode], ranks: &[u32]) -> (Vec<ProfileNode>, Vec<NodeId>) {
     let mut of_row = vec![NodeId::ROOT; rows.len()];
     let children = Children::of(rows, ranks, true);
@@ -104,7 +106,7 @@ fn merged(rows: &[ProfileNode], ranks: &[u32]) -> (Vec<ProfileNode>, Vec<NodeId>
     (nodes, of_row)
 }
 
-/// A set of nodes, as bits.
+/// A set of nodes as a bitmap.
 struct Marks(Vec<u64>);
 
 const WORD: u32 = u64::BITS;
@@ -114,7 +116,7 @@ impl Marks {
         Marks(vec![0; nodes / WORD as usize + 1])
     }
 
-    /// Whether it was not marked before.
+    /// Marks a node; returns whether it was unmarked before.
     fn mark(&mut self, node: NodeId) -> bool {
         let word = &mut self.0[(node.0 / WORD) as usize];
         let before = std::mem::replace(word, *word | 1 << (node.0 % WORD));
@@ -131,15 +133,15 @@ impl Marks {
     }
 }
 
-/// The same, each with its place among them.
+/// The same set with each node's rank.
 struct Ranked {
     marks: Marks,
-    /// By word: how many stand before it.
+    /// By word: number of marked nodes before it.
     before: Vec<u32>,
 }
 
 impl Ranked {
-    /// From 1, in rising order; the root's is 0, for it is never marked.
+    /// Rank from 1 in rising order; the root's is 0, because it is never marked.
     fn place(&self, node: NodeId) -> NodeId {
         let (word, bit) = ((node.0 / WORD) as usize, node.0 % WORD);
         let upto = self.marks.0[word] & (u64::MAX >> (WORD - 1 - bit));

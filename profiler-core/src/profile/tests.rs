@@ -1,4 +1,4 @@
-//! Shows the laws of merging on arbitrary trees, and filters and folds on small ones. Profiles are
+//! The laws of merging on arbitrary trees, and filters and merges on small ones. Profiles are
 //! written as collapsed stacks: `task;frame;frame state=weight`.
 
 use std::collections::BTreeMap;
@@ -9,7 +9,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::State;
 
-/// Reads stacks such as `t;main;run cpu=3`, one a line; `[no task]` and `[agent]` are themselves.
+/// Parses stacks such as `t;main;run cpu=3`, one a line; `[no task]` and `[agent]` stand for
+/// themselves.
 fn profile(text: &str) -> Profile {
     let mut symbols = SymbolTable::new();
     let mut trie = CallTrie::new(10_000);
@@ -61,7 +62,7 @@ fn text(profile: &Profile) -> String {
     lines
 }
 
-/// Only the level below the first is one of phases, and only if it says so.
+/// Only the level below the first holds phases, and only if frames say so.
 #[test]
 fn without_phases_what_a_task_called_is_one() {
     let told = profile(
@@ -221,7 +222,7 @@ fn a_diff_has_both_sides_of_every_node() {
     assert_eq!(lines, [("f".into(), 0, 3), ("f".into(), 1, 0), ("g".into(), 2, 5)]);
 }
 
-/// Arbitrary stacks over few names, so that prefixes are shared often.
+/// Arbitrary stacks over few names, so that prefixes are often shared.
 fn stacks() -> impl Strategy<Value = Vec<(Vec<u8>, u8, u64)>> {
     let stack = (prop::collection::vec(0..3u8, 1..6), 0..3u8, 1..50u64);
     prop::collection::vec(stack, 0..25)
@@ -238,7 +239,7 @@ fn from_stacks(stacks: &[(Vec<u8>, u8, u64)]) -> Profile {
     profile(&lines.join("\n"))
 }
 
-/// The slow, obvious model: weight by whole stack.
+/// A slow, obvious model: weight by whole stack.
 fn model(stacks: &[(Vec<u8>, u8, u64)]) -> BTreeMap<String, u64> {
     let mut sums = BTreeMap::new();
     for (path, state, weight) in stacks {
@@ -291,7 +292,7 @@ proptest! {
     }
 }
 
-/// Trees with lines, unresolved addresses, phases, and threads' roots of the runtime, equal siblings too.
+/// Trees with lines, unresolved addresses, phases, runtime thread roots, and equal siblings.
 fn rows() -> impl Strategy<Value = Vec<(u32, u8, u64)>> {
     prop::collection::vec((any::<u32>(), 0..12u8, 0..3u64), 0..60)
 }
@@ -320,7 +321,7 @@ proptest! {
         let shape = Shape::of(table.strings.to_vec(), table.frames.to_vec(), &tree, by_function);
         let weights = (1u32..).zip(&rows).filter(|(_, row)| !row.own.is_zero());
         let weights = weights.map(|(id, row)| Some((shape.node(NodeId(id))?, row.own)));
-        // Time of the runtime itself has no place in a shape.
+        // The runtime's own time has no place in a shape.
         if let Some(weights) = weights.collect::<Option<Vec<_>>>() {
             prop_assert_eq!(shape.profile(&weights), expected);
         } else {

@@ -1,10 +1,10 @@
-//! Settings and stacks of running agents on the wire.
+//! Settings and thread dumps on the wire.
 
 use super::{WireError, check_size, v1};
 use crate::limits::{DUMP_THREADS_MAX, INTERVAL_MAX, INTERVAL_MIN, NAME_BYTES_MAX};
 use crate::{NodeId, Settings, SettingsChange, State, StateSet, ThreadSnapshot};
 
-/// Encodes a change, which `revision` names.
+/// Encodes a settings change with its revision.
 #[must_use]
 pub fn encode_settings(revision: u64, change: SettingsChange) -> v1::Settings {
     v1::Settings {
@@ -15,10 +15,10 @@ pub fn encode_settings(revision: u64, change: SettingsChange) -> v1::Settings {
     }
 }
 
-/// Decodes a change: its revision, and what it changes.
+/// Decodes a settings change with its revision.
 ///
 /// # Errors
-/// If the interval is out of bounds, or there is no or an unknown state.
+/// If the interval is out of bounds, or the set of states is empty or has unknown states.
 pub fn decode_settings(message: &v1::Settings) -> Result<(u64, SettingsChange), WireError> {
     let change = SettingsChange {
         interval_ns: message.interval_ns.map(check_interval).transpose()?,
@@ -28,18 +28,18 @@ pub fn decode_settings(message: &v1::Settings) -> Result<(u64, SettingsChange), 
     Ok((message.revision, change))
 }
 
-/// What an agent says of its settings.
+/// The settings that an agent runs with.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AppliedSettings {
-    /// Of the last change that took effect; 0 if none did.
+    /// Revision of the last applied change; 0 if none was.
     pub revision: u64,
-    /// What the sampler works by.
+    /// Settings in effect.
     pub settings: Settings,
-    /// How it works in that process, in words.
+    /// Description of the sampler's mode in that process.
     pub mode: String,
 }
 
-/// Encodes what an agent works by.
+/// Encodes an agent's current settings.
 #[must_use]
 pub fn encode_applied(applied: AppliedSettings) -> v1::AppliedSettings {
     let AppliedSettings { revision, settings, mode } = applied;
@@ -52,10 +52,11 @@ pub fn encode_applied(applied: AppliedSettings) -> v1::AppliedSettings {
     }
 }
 
-/// Decodes what an agent works by.
+/// Decodes an agent's current settings.
 ///
 /// # Errors
-/// If the interval is out of bounds, there is no or an unknown state, or the mode is too long.
+/// If the interval is out of bounds, the set of states is empty or has unknown states, or the mode
+/// is too long.
 pub fn decode_applied(message: v1::AppliedSettings) -> Result<AppliedSettings, WireError> {
     check_size("the sampler's mode, in bytes,", message.mode.len(), NAME_BYTES_MAX)?;
     let settings = Settings {
@@ -66,16 +67,16 @@ pub fn decode_applied(message: v1::AppliedSettings) -> Result<AppliedSettings, W
     Ok(AppliedSettings { revision: message.revision, settings, mode: message.mode })
 }
 
-/// What the threads of one process are doing.
+/// Stacks and states of all threads of one process at one moment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ThreadDump {
-    /// By nodes of the agent's tree.
+    /// The threads; their nodes are the agent's.
     pub threads: Vec<ThreadSnapshot>,
-    /// Threads that are not among them, for there are too many.
+    /// Number of threads over the limit.
     pub omitted: u64,
 }
 
-/// Encodes the answer to the request `id`, with at most [`DUMP_THREADS_MAX`] threads.
+/// Encodes a thread dump for the request `id`, with at most [`DUMP_THREADS_MAX`] threads.
 #[must_use]
 pub fn encode_thread_dump(id: u64, stacks: &ThreadDump) -> v1::ThreadDump {
     let threads = stacks.threads.iter().take(DUMP_THREADS_MAX);
@@ -101,12 +102,11 @@ fn encode_thread(thread: &ThreadSnapshot) -> v1::ThreadStack {
     }
 }
 
-/// Decodes what the threads of a process are doing, over a tree of `node_count` nodes (with the
-/// root).
+/// Decodes a thread dump over a tree of `node_count` nodes, including the root.
 ///
 /// # Errors
-/// If there are too many threads, a name is too long, a node is outside the tree, a state is unknown,
-/// or a thread has only one of node and state.
+/// If there are too many threads, a name is too long, a node is outside the tree, a state is
+/// unknown, or a thread has only one of node and state.
 pub fn decode_thread_dump(
     message: &v1::ThreadDump,
     node_count: u32,

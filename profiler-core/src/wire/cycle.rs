@@ -1,12 +1,12 @@
-//! Deltas on the wire: gaps between places of nodes and states, each with a weight in quanta. A steady
+//! Deltas on the wire: gaps between (node, state) positions, each with a weight in quanta. A steady
 //! second takes about two bytes a pair.
 //!
-//! A list of weights begins with a number of bits. For each (node, state), whose place is node times
-//! seven plus the state's number, follows its distance from the place before, shifted left by those
-//! bits, in which the weight less one stands; if they are all set, what is above that is the next
-//! number. Most weights of a real program are below 32 quanta, so with five bits most pairs are one
-//! number of one or two bytes. Where weights are larger than gaps, no bits take less. The sender
-//! takes what is shorter.
+//! A list of weights begins with a number of bits. The position of a (node, state) is 7 × node +
+//! state. Each pair is the distance from the previous position, shifted left by those bits; the low
+//! bits hold the weight less one. If the low bits are all ones, the rest of the weight follows as
+//! the next number. Most weights of a real program are below 32 quanta, so with five bits most
+//! pairs are one varint of one or two bytes. Where weights are larger than gaps, zero bits are
+//! shorter. The sender picks the shorter of the two.
 
 use prost::encoding::{decode_varint, encode_varint, encoded_len_varint};
 
@@ -15,18 +15,17 @@ use crate::{Delta, NodeId, State, TimeRange, Timestamp};
 
 const STATES: u64 = State::ALL.len() as u64;
 
-/// Bits that are tried. Of all numbers of bits, none takes 2 % less than the better of these, on a
-/// simulated fleet and on workers of the demo.
+/// Numbers of bits that the encoder tries. On a simulated fleet and on the demo's workers, no other
+/// number is 2 % shorter than the better of these.
 const BITS_TRIED: [u64; 2] = [0, 5];
 
-/// Most bits that are understood.
+/// Most bits that the decoder accepts.
 const BITS_MAX: u64 = 7;
 
-/// Encodes `delta`, whose weights must be multiples of `quantum_ns`, over `range` of the agent's
-/// clock. Ticks are left 0.
+/// Encodes `delta` over `range` of the agent's clock. Ticks stay 0.
 ///
 /// # Panics
-/// If a weight is not a multiple of `quantum_ns`: the rest would be lost.
+/// If a weight is not a multiple of `quantum_ns`: the remainder would be lost.
 #[must_use]
 pub fn encode_cycle(delta: &Delta, range: TimeRange, quantum_ns: u64) -> v1::Cycle {
     v1::Cycle {
@@ -38,10 +37,10 @@ pub fn encode_cycle(delta: &Delta, range: TimeRange, quantum_ns: u64) -> v1::Cyc
     }
 }
 
-/// Encodes weights as they stand in a cycle, those by thread like those of samples.
+/// Encodes a list of weights, of samples or of threads.
 ///
 /// # Panics
-/// As [`encode_cycle`].
+/// Like [`encode_cycle`].
 #[must_use]
 pub fn encode_weights(delta: &Delta, quantum_ns: u64) -> Vec<u8> {
     if delta.is_empty() {
@@ -67,15 +66,15 @@ pub fn encode_weights(delta: &Delta, quantum_ns: u64) -> Vec<u8> {
     list
 }
 
-/// What a weight adds to a list at most, in bytes, after one at the node `before` or, for the first,
-/// the root. A list whose pairs stand closer in other bits is shorter on the whole.
+/// Upper bound on the bytes that a weight adds to a list, after one at the node `before` (for the
+/// first, the root).
 #[must_use]
 pub fn weight_bytes_max(before: NodeId, node: NodeId, quanta: u64) -> usize {
     let distance = (u64::from(node.0 - before.0) + 1) * STATES;
     encoded_len_varint(distance) + encoded_len_varint(quanta)
 }
 
-/// Distances of places and weights in quanta, in the order of places, which is a delta's own.
+/// Distances and weights in quanta, in the order of positions, which is the delta's own.
 fn pairs(delta: &Delta, quantum_ns: u64) -> Vec<(u64, u64)> {
     let mut last = 0;
     let pairs = delta.entries().iter().map(|(node, state, weight)| {
@@ -88,15 +87,15 @@ fn pairs(delta: &Delta, quantum_ns: u64) -> Vec<(u64, u64)> {
     pairs.collect()
 }
 
-/// What stands for a pair, whose weight is not 0.
+/// Encodes one pair of nonzero weight.
 fn numbers_of(distance: u64, quanta: u64, bits: u64) -> (u64, Option<u64>) {
     let most = (1 << bits) - 1;
     let low = (quanta - 1).min(most);
     (distance << bits | low, (low == most).then(|| quanta - 1 - most))
 }
 
-/// Distances and weights in quanta of any list; no weight where it is missing, beyond 64 bits, or
-/// cannot be read, and a distance that leads nowhere where that cannot.
+/// Distances and weights in quanta of any list. The weight is `None` if it is missing, exceeds 64
+/// bits or cannot be read; an unreadable distance is out of range.
 fn read(mut list: &[u8]) -> impl Iterator<Item = (u64, Option<u64>)> {
     let bits = next(&mut list).unwrap_or(0).min(BITS_MAX);
     let most = (1 << bits) - 1;
@@ -111,7 +110,7 @@ fn read(mut list: &[u8]) -> impl Iterator<Item = (u64, Option<u64>)> {
     })
 }
 
-/// The next number; `None`, and the end of the list, if there is none.
+/// The next varint; `None`, and the end of the list, if there is none.
 #[inline]
 fn next(list: &mut &[u8]) -> Option<u64> {
     let number = decode_varint(list).ok();
@@ -121,14 +120,14 @@ fn next(list: &mut &[u8]) -> Option<u64> {
     number
 }
 
-/// Sum of the weights of a list, in quanta, wrapping around; of any list, so that both ends of a
-/// stream reckon alike.
+/// Sum of the weights of a list in quanta, modulo 2^64. Defined for any list, so that both ends of
+/// a stream compute the same.
 pub(super) fn sum_of_quanta(list: &[u8]) -> u64 {
     read(list).fold(0, |sum, (_, quanta)| sum.wrapping_add(quanta.unwrap_or(0)))
 }
 
-/// Decodes a cycle over a tree of `node_count` nodes (with the root): its range by the agent's
-/// clock, and its weights by the agent's nodes.
+/// Decodes a cycle over a tree of `node_count` nodes, including the root. Returns its range by the
+/// agent's clock, and its weights by the agent's nodes.
 ///
 /// # Errors
 /// If the range is empty or reversed, the quantum is 0, a node is outside the tree, or the weights
@@ -148,10 +147,10 @@ pub fn decode_cycle(cycle: &v1::Cycle, node_count: u32) -> Result<(TimeRange, De
     Ok((range, decode_weights(&cycle.samples, cycle.quantum_ns, node_count)?))
 }
 
-/// Decodes the time of threads of a cycle, over a tree of `node_count` nodes (with the root).
+/// Decodes the time by thread of a cycle, over a tree of `node_count` nodes, including the root.
 ///
 /// # Errors
-/// As [`decode_cycle`].
+/// Like [`decode_cycle`].
 pub fn decode_threads(cycle: &v1::Cycle, node_count: u32) -> Result<Delta, WireError> {
     decode_weights(&cycle.threads, cycle.quantum_ns, node_count)
 }
@@ -161,7 +160,7 @@ fn decode_weights(list: &[u8], quantum_ns: u64, node_count: u32) -> Result<Delta
         let (what, value) = ("the number of bits of a cycle's weights", i128::from(bits));
         return Err(WireError::Invalid { what, value, allowed: "at most 7" });
     }
-    // Most take two bytes.
+    // Most pairs take two bytes.
     let mut entries = Vec::with_capacity(list.len() / 2);
     let (mut place, mut total) = (0u64, 0u128);
     for (distance, quanta) in read(list) {
@@ -181,7 +180,7 @@ fn decode_weights(list: &[u8], quantum_ns: u64, node_count: u32) -> Result<Delta
         let id = NodeId(u32::try_from(node).expect("it is below node_count"));
         entries.push((id, State::ALL[state as usize], nanoseconds));
     }
-    // Sums saturate, which for more than an agent could ever count would be weight lost unseen.
+    // Sums saturate; more than an agent could ever count would lose weight silently.
     if total > u128::from(u64::MAX) {
         let what = "the sum of the cycle's weights";
         let value = i128::try_from(total).expect("a message has too few weights of 64 bits");
@@ -239,7 +238,7 @@ mod tests {
                 });
                 prop_assert_eq!(delta, expected.collect());
             }
-            // Both ends reckon with it before it is checked.
+            // Both ends compute with it before it is checked.
             let _ = sum_of_quanta(&cycle.samples);
         }
     }
@@ -250,7 +249,7 @@ mod tests {
         bytes
     }
 
-    /// What a list says, by place; `None` if it says nothing.
+    /// Content of a list by position; `None` if it is malformed.
     fn model(list: &[u64]) -> Option<Vec<(u64, u64)>> {
         let Some((bits, mut rest)) = list.split_first() else { return Some(Vec::new()) };
         let (mut entries, mut place) = (Vec::new(), 0u64);
@@ -268,7 +267,7 @@ mod tests {
         Some(entries)
     }
 
-    /// Mostly a good one.
+    /// Mostly a valid list.
     fn list() -> impl Strategy<Value = Vec<u64>> {
         let pairs = prop::collection::vec((1..60u64, 1..100u64), 0..9);
         let good = (0..=BITS_MAX, pairs).prop_map(|(bits, pairs)| {
@@ -324,7 +323,8 @@ mod tests {
             encode_cycle(&entries.collect(), range(), 10).samples
         };
         assert_eq!(encoded(&[]), bytes_of(&[]));
-        // Small weights stand with their distances; one of 32 quanta is the first that does not.
+        // Small weights share a varint with their distances; a weight of 32 quanta is the first
+        // that does not.
         let small = [
             (1, State::Cpu, 10),
             (1, State::Runnable, 10),
@@ -332,7 +332,7 @@ mod tests {
             (2, State::Cpu, 320),
         ];
         assert_eq!(encoded(&small), bytes_of(&[5, 7 << 5, 1 << 5, 1 << 5 | 30, 5 << 5 | 31, 0]));
-        // Large ones do not, and would only take bits from the distances.
+        // Large weights do not, and would only take bits from the distances.
         let large = [(10, State::Cpu, 1_000), (20, State::Cpu, 1_000)];
         assert_eq!(encoded(&large), bytes_of(&[0, 70, 99, 70, 99]));
     }

@@ -1,19 +1,19 @@
-//! The tables that both ends hold alike: strings, frames, nodes. Each entry crosses the wire once
-//! an epoch; after a reconnect the collector says how much it still holds.
+//! The tables that both ends share: strings, frames, nodes. Each entry crosses the wire once per
+//! epoch; after a reconnect the collector reports how much it still holds.
 
 use super::{WireError, check_size, v1};
 use crate::limits::{AGENT_NODES_MAX, AGENT_TASK_NAMES_MAX, DEPTH_MAX, NAME_BYTES_MAX};
 use crate::{CallTrie, Frame, FrameId, FrameKind, NodeId, StringId, SymbolTable};
 
-/// How much of an agent's tables the collector holds. The default is an empty collector's: only
-/// what no table is without (string 0, node 0).
+/// How much of an agent's tables the collector holds. The default is an empty collector's: string 0
+/// and node 0, which every table has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Marks {
-    /// Strings, with the empty one.
+    /// Strings, including the empty one.
     pub strings: u32,
     /// Frames.
     pub frames: u32,
-    /// Nodes, with the root.
+    /// Nodes, including the root.
     pub nodes: u32,
 }
 
@@ -24,7 +24,7 @@ impl Default for Marks {
 }
 
 impl Marks {
-    /// What these tables hold.
+    /// Returns the marks of these tables.
     #[must_use]
     pub fn of(symbols: &SymbolTable, trie: &CallTrie) -> Marks {
         Marks {
@@ -35,16 +35,16 @@ impl Marks {
     }
 }
 
-/// Encodes what comes after `held`, in a message of about `bytes_max` bytes at most, and advances
-/// `held` over it; `None` if there is nothing. Strings go first, then frames, then nodes, so that
-/// nothing refers to what the receiver does not hold.
+/// Encodes the entries after `held` in one message of at most about `bytes_max` bytes, and advances
+/// `held`. Returns `None` if there are none. Strings go first, then frames, then nodes, so that no
+/// entry refers to one that the receiver does not hold.
 pub fn dictionary_since(
     symbols: &SymbolTable,
     trie: &CallTrie,
     held: &mut Marks,
     bytes_max: usize,
 ) -> Option<v1::Dictionary> {
-    /// Most bytes that a frame (six varints and two flags) and a node (two) take when encoded.
+    /// Largest encoded size of a frame (six varints and two flags) and of a node (two varints).
     const FRAME_BYTES_MAX: usize = 48;
     const NODE_BYTES_MAX: usize = 10;
 
@@ -88,7 +88,7 @@ fn encode_frame(frame: &Frame<StringId>) -> v1::Frame {
         FrameKind::Agent => v1::FrameKind::Agent,
         FrameKind::Unresolved => v1::FrameKind::Unresolved,
         FrameKind::Truncated => v1::FrameKind::Truncated,
-        // Groups are made for answers and are in no agent's tree.
+        // Groups exist in answers only, never in an agent's tree.
         FrameKind::Overflow | FrameKind::Group => v1::FrameKind::Overflow,
         FrameKind::Phase => v1::FrameKind::Phase,
         FrameKind::Thread => v1::FrameKind::Thread,
@@ -124,13 +124,13 @@ fn decode_kind(kind: i32) -> Result<FrameKind, WireError> {
     })
 }
 
-/// The receiver's side: from one agent's ids to those of the receiver's own tables.
+/// The receiver's side: maps one agent's ids to those of the receiver's tables.
 #[derive(Clone, Debug)]
 pub struct Translation {
     strings: Vec<StringId>,
     frames: Vec<FrameId>,
     nodes: Vec<NodeId>,
-    /// At most [`DEPTH_MAX`]. A collector holds one for each node of each agent.
+    /// At most [`DEPTH_MAX`]. A collector holds one per node of each agent.
     depths: Vec<u16>,
 }
 
@@ -148,7 +148,7 @@ impl Default for Translation {
 }
 
 impl Translation {
-    /// How much of the agent's tables was taken in.
+    /// How much of the agent's tables was applied.
     #[must_use]
     pub fn marks(&self) -> Marks {
         let count = |length: usize| u32::try_from(length).expect("the limits keep tables small");
@@ -159,11 +159,11 @@ impl Translation {
         }
     }
 
-    /// Takes in a dictionary: its new entries go into `symbols` and `trie`. Past the limit of
-    /// `trie` a node stands for `[overflow]` below its first level.
+    /// Applies a dictionary: adds its new entries to `symbols` and `trie`. Past the limit of
+    /// `trie`, a node maps to `[overflow]` below its first level.
     ///
     /// # Errors
-    /// [`WireError`] if anything in it is wrong; then nothing of it was taken in.
+    /// [`WireError`] if any entry is invalid; then nothing was applied.
     pub fn apply(
         &mut self,
         message: &v1::Dictionary,
@@ -203,7 +203,7 @@ impl Translation {
         Ok(())
     }
 
-    /// Checks all of a message before any of it is used; gives where its new entries start.
+    /// Checks the whole message before any of it is used; returns where its new entries start.
     fn check(&self, message: &v1::Dictionary) -> Result<Fresh, WireError> {
         let held = self.marks();
         let fresh = Fresh {
@@ -279,13 +279,13 @@ impl Translation {
     }
 }
 
-/// Room for one `[overflow]` node for each task, beside what an agent may hold.
+/// Room for one `[overflow]` node per task, in addition to an agent's own nodes.
 const NODES_MAX: usize = AGENT_NODES_MAX + AGENT_TASK_NAMES_MAX + 8;
-/// A node brings at most one frame, and a frame at most four strings, mostly shared.
+/// A node adds at most one frame, and a frame at most four strings, mostly shared.
 const FRAMES_MAX: usize = NODES_MAX;
 const STRINGS_MAX: usize = 2 * NODES_MAX;
 
-/// Makes room for more entries, and little beyond that: thousands of agents have tables.
+/// Reserves room for `more` entries with little slack, because thousands of agents have tables.
 fn make_room<T>(table: &mut Vec<T>, more: usize) {
     if table.capacity() - table.len() < more {
         table.reserve_exact(more.max(table.len() / 8));
@@ -299,7 +299,7 @@ struct Fresh {
     nodes: usize,
 }
 
-/// How many of a message's entries are already held.
+/// Number of the message's entries that the receiver already holds.
 fn skip(table: &'static str, base: u32, length: usize, held: u32) -> Result<usize, WireError> {
     let overlap = held.checked_sub(base).ok_or(WireError::Gap { table, base, held })?;
     Ok((overlap as usize).min(length))
@@ -318,7 +318,7 @@ mod tests {
 
     use super::*;
 
-    /// Strings, frames and nodes over few names; each node picks a parent among those before it.
+    /// Strings, frames and nodes over few names; each node picks a parent among the earlier ones.
     fn tables() -> impl Strategy<Value = (SymbolTable, CallTrie)> {
         prop::collection::vec((any::<prop::sample::Index>(), 0..20u32), 0..80).prop_map(|rows| {
             let mut symbols = SymbolTable::new();
@@ -334,7 +334,7 @@ mod tests {
         })
     }
 
-    /// Sends everything after `held` in messages of `bytes_max`.
+    /// Sends every entry after `held` in messages of `bytes_max`.
     fn send(
         from: &(SymbolTable, CallTrie),
         held: &mut Marks,

@@ -1,4 +1,4 @@
-//! How many entries a message has, told from its bytes before any memory is taken for them.
+//! Counts the entries of an encoded message before memory is allocated for them.
 
 use super::WireError;
 use super::v1;
@@ -9,16 +9,16 @@ const FIXED_64: u64 = 1;
 const BYTES: u64 = 2;
 const FIXED_32: u64 = 5;
 
-// What the largest entries take once they are decoded, without their texts.
+// Memory of the largest entries once decoded, without their texts.
 const _: () = assert!(MESSAGE_ENTRIES_MAX * size_of::<v1::Task>() <= 64 << 20);
 const _: () = assert!(size_of::<v1::Task>() >= size_of::<v1::Frame>());
 const _: () = assert!(size_of::<v1::Task>() >= size_of::<v1::ThreadStack>());
 
-/// Refuses an encoded `AgentMessage` with more than [`MESSAGE_ENTRIES_MAX`] entries: strings, frames,
-/// tasks, threads and labels together, all that stands one level below the message's kind.
+/// Rejects an encoded `AgentMessage` with more than [`MESSAGE_ENTRIES_MAX`] entries. An entry is
+/// anything one level below the message's kind: a string, frame, task, thread or label.
 ///
 /// # Errors
-/// [`WireError::TooLarge`], and [`WireError::Unreadable`] if the bytes are no message at all.
+/// [`WireError::TooLarge`], or [`WireError::Unreadable`] if the bytes are not a message.
 pub fn check_entries(message: &[u8]) -> Result<(), WireError> {
     let mut entries = 0;
     fields(message, &mut |kind| {
@@ -29,7 +29,7 @@ pub fn check_entries(message: &[u8]) -> Result<(), WireError> {
     })
 }
 
-/// Calls `visit` with each field of bytes: a text, a message, a packed list.
+/// Calls `visit` with each length-delimited field: a string, a message or a packed list.
 fn fields(
     mut message: &[u8],
     visit: &mut dyn FnMut(&[u8]) -> Result<(), WireError>,
@@ -44,7 +44,7 @@ fn fields(
             FIXED_64 => 8,
             FIXED_32 => 4,
             BYTES => varint(&mut message)?,
-            // Groups: nothing of ours has any.
+            // Groups: none of our messages has any.
             _ => return Err(WireError::Unreadable),
         };
         let length = usize::try_from(length).map_err(|_| WireError::Unreadable)?;
@@ -111,7 +111,7 @@ mod tests {
                 "the number of a message's entries is 262145; at most 262144 is allowed"
             );
         }
-        // The same kind again adds to the first, as prost does it.
+        // A repeated kind adds to the first, as in prost.
         let half = encoded(tasks(MESSAGE_ENTRIES_MAX / 2 + 1));
         assert!(check_entries(&[&half[..], &half].concat()).is_err());
     }
@@ -126,13 +126,13 @@ mod tests {
     }
 
     proptest! {
-        /// Nothing that prost decodes to many entries passes: each is at least two bytes that
-        /// we have seen.
+        /// A message that prost decodes to many entries never passes: each entry takes at least two
+        /// bytes, which were counted.
         #[test]
         fn any_bytes_are_walked_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let checked = check_entries(&bytes);
             if let Ok(v1::AgentMessage { kind: Some(_) }) = v1::AgentMessage::decode(&bytes[..]) {
-                // A group of an unknown field is all that prost takes and we do not.
+                // Groups of unknown fields are the only input that prost accepts and we reject.
                 let has_group = bytes.iter().any(|byte| byte & 7 == 3);
                 prop_assert!(checked.is_ok() || has_group, "{:?}", checked);
             }

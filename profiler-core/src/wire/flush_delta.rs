@@ -1,15 +1,15 @@
-//! What a flush leaves unsaid, because the one before it on its stream leads to expect it: a steady
-//! second would else spend more bytes on times and sums than on a third of its pairs.
+//! Delta encoding of flushes against the previous flush on the same stream. Without it, a steady
+//! second would spend more bytes on times and sums than on a third of its pairs.
 
 use super::cycle::sum_of_quanta;
 use super::v1;
 
-/// What was said last on a stream. Its sender [shortens](FlushDeltaCodec::encode) every flush and its receiver
-/// [restores](FlushDeltaCodec::decode) it, both from the first one on and in the order of the stream, before
-/// anything is made of it. So both reckon from the same, whatever becomes of a flush: one that is
-/// refused, repeated or makes no sense counts like any other.
+/// State of the delta encoding of one stream. The sender [encodes](FlushDeltaCodec::encode) and the
+/// receiver [decodes](FlushDeltaCodec::decode) every flush, from the first one on, in stream order,
+/// before it is checked. Both states depend only on the messages, so they stay equal even if a
+/// flush is rejected, repeated or invalid.
 ///
-/// Differences wrap around, so each has exactly one way back and none is out of range.
+/// Differences wrap around, so decoding is exact and never out of range.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct FlushDeltaCodec {
     seq: u64,
@@ -21,7 +21,7 @@ pub struct FlushDeltaCodec {
 }
 
 impl FlushDeltaCodec {
-    /// Leaves out of a flush, which is said next, what its receiver expects.
+    /// Removes from the next flush whatever the receiver can predict.
     pub fn encode(&mut self, flush: &mut v1::Flush) {
         let seq = flush.seq;
         if seq == self.seq.wrapping_add(1) {
@@ -60,7 +60,7 @@ impl FlushDeltaCodec {
         cycle.ticks = cycle.ticks_expected.wrapping_sub(cycle.ticks);
     }
 
-    /// Fills in what the sender of a flush, which came next, has left out.
+    /// Restores the fields that the sender of the next flush removed.
     pub fn decode(&mut self, flush: &mut v1::Flush) {
         if flush.seq == 0 {
             flush.seq = self.seq.wrapping_add(1);
@@ -92,12 +92,12 @@ impl FlushDeltaCodec {
     }
 }
 
-/// Of samples, as far as 64 bits go: more is refused when it is decoded.
+/// Weight of the samples, modulo 2^64. Decoding the cycle rejects larger sums.
 fn weight_of(cycle: &v1::Cycle) -> u64 {
     sum_of_quanta(&cycle.samples).wrapping_mul(cycle.quantum_ns)
 }
 
-/// Each number of an account with its counterpart.
+/// Applies `of` to each pair of fields.
 fn each(a: v1::LossAccount, b: v1::LossAccount, of: impl Fn(u64, u64) -> u64) -> v1::LossAccount {
     v1::LossAccount {
         accepted_ns: of(a.accepted_ns, b.accepted_ns),
@@ -119,7 +119,7 @@ mod tests {
 
     const SECOND_NS: i64 = 1_000_000_000;
 
-    /// Few different numbers, so that some come twice, and the ends of what there is.
+    /// Few distinct numbers, so that some repeat, and the ends of the range.
     fn number() -> impl Strategy<Value = u64> {
         prop_oneof![0..3u64, Just(u64::MAX), any::<u64>()]
     }
@@ -188,7 +188,7 @@ mod tests {
             }
         }
 
-        /// What no agent says leads to numbers that are checked like any others.
+        /// Input that no agent sends decodes to numbers that are checked like any others.
         #[test]
         fn anything_is_restored_to_something(
             flushes in prop::collection::vec((flush(), 0..3u64, any::<[bool; 3]>()), 0..9),
@@ -207,7 +207,7 @@ mod tests {
         }
     }
 
-    /// A second of 40 ms on one thread; later ones follow without a gap.
+    /// A second of 40 ms on one thread; consecutive seconds leave no gap.
     fn second(seq: u64) -> v1::Flush {
         let start_ns = 1_770_000_000 * SECOND_NS + seq.cast_signed() * SECOND_NS;
         v1::Flush {
@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(next(2), steady);
         assert_eq!(next(3), steady);
         assert_eq!(steady.encoded_len(), 2 + 2 + 7 + 2 + 3 + 2);
-        // What is repeated, or left out, is said in full.
+        // Repeated or skipped sequence numbers are sent in full.
         assert_eq!((next(3).seq, next(5).seq), (3, 5));
     }
 

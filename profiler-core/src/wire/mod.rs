@@ -1,5 +1,5 @@
-//! The wire: generated messages in [`v1`], and the translation between them and the model. What a
-//! message claims is checked before anything of it is used.
+//! The wire: generated messages in [`v1`], and the conversion between them and the model. Every
+//! message is checked before any of it is used.
 
 mod control;
 mod cycle;
@@ -24,89 +24,89 @@ pub use flush_delta::FlushDeltaCodec;
 pub use task::{TextAt, decode_detail, decode_task, encode_detail, encode_task};
 pub use telemetry::{decode_telemetry, encode_telemetry};
 
-/// Version of the protocol that this crate speaks.
+/// Protocol version of this crate.
 pub const PROTOCOL: u32 = 1;
 
-/// What is wrong with a message.
+/// Why a message was rejected.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
-    /// The dictionary starts after what the receiver holds.
+    /// The dictionary starts after the end of the receiver's table.
     #[error("the dictionary's {table} start at {base}, but the receiver holds only {held}")]
     Gap {
         /// Which table.
         table: &'static str,
-        /// Where the message starts.
+        /// First index in the message.
         base: u32,
-        /// What the receiver holds.
+        /// Number of entries that the receiver holds.
         held: u32,
     },
     /// An index points past its table.
     #[error("{what} {index} is outside its table of {count}")]
     OutOfRange {
-        /// What the index stands for.
+        /// Meaning of the index.
         what: &'static str,
-        /// The index.
+        /// Value of the index.
         index: u64,
-        /// Entries in the table.
+        /// Number of entries in the table.
         count: u64,
     },
-    /// An index into the table of strings that leads nowhere.
+    /// A string index without an entry.
     #[error("{what} is string {index}, which the table of strings does not have")]
     UnknownText {
-        /// Which field.
+        /// Name of the field.
         what: &'static str,
-        /// The index.
+        /// Value of the index.
         index: u32,
     },
-    /// A number that cannot be.
+    /// An impossible number.
     #[error("{what} is {value}; it must be {allowed}")]
     Invalid {
-        /// Which field.
+        /// Name of the field.
         what: &'static str,
         /// Its value.
         value: i128,
-        /// What is allowed.
+        /// Allowed values.
         allowed: &'static str,
     },
-    /// Something is larger than its limit.
+    /// Something exceeds its limit.
     #[error("{what} is {size}; at most {limit} is allowed")]
     TooLarge {
-        /// What.
+        /// Name of the quantity.
         what: &'static str,
-        /// How large it is.
+        /// Actual size.
         size: usize,
-        /// Its limit.
+        /// Largest allowed size.
         limit: usize,
     },
     /// Two lists that belong together differ in length.
     #[error("{what}: {left} and {right} entries, which must be equally many")]
     Uneven {
-        /// Which lists.
+        /// Names of the lists.
         what: &'static str,
         /// Length of the first.
         left: usize,
         /// Length of the second.
         right: usize,
     },
-    /// The bytes are no message.
+    /// The bytes are not a message.
     #[error("the message cannot be read: it ends early, or has a field of no known form")]
     Unreadable,
-    /// A pair without a weight, or with one that cannot be.
+    /// A pair without a weight, or with an impossible one.
     #[error("the weight of node {node} is missing, or exceeds 64 bits of nanoseconds")]
     Weight {
-        /// Which.
+        /// Node of the pair.
         node: u64,
     },
-    /// A field that must be there is not.
+    /// A required field is missing.
     #[error("{what} is missing")]
     Missing {
-        /// Which field.
+        /// Name of the field.
         what: &'static str,
     },
 }
 
-/// Refuses what is larger than its limit.
+/// Rejects a size over its limit.
 fn check_size(what: &'static str, size: usize, limit: usize) -> Result<(), WireError> {
     if size > limit { Err(WireError::TooLarge { what, size, limit }) } else { Ok(()) }
 }

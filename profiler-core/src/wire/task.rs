@@ -1,4 +1,4 @@
-//! Rows of the ledger on the wire.
+//! Ledger rows on the wire.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use super::{WireError, check_size, v1};
 use crate::limits::{CAUSE_BYTES_MAX, NAME_BYTES_MAX, TASK_LABELS_MAX, TASK_PHASES_MAX};
 use crate::{Outcome, PhaseInterval, TaskDetail, TaskId, TaskRecord, Timestamp};
 
-/// What the receiver's table of strings has at an index.
+/// Looks up an index in the receiver's string table.
 pub type TextAt<'a> = &'a dyn Fn(u32) -> Option<Arc<str>>;
 
-/// Encodes a task; `index` gives the place of a text in the agent's table of strings.
+/// Encodes a task; `index` returns a string's index in the agent's table.
 #[must_use]
 pub fn encode_task(task: &TaskRecord, index: &mut dyn FnMut(&str) -> u32) -> v1::Task {
     v1::Task {
@@ -27,8 +27,7 @@ pub fn encode_task(task: &TaskRecord, index: &mut dyn FnMut(&str) -> u32) -> v1:
     }
 }
 
-/// Encodes what was said of a task beside when it ran and how it ended; the rest of the message is
-/// empty. `index` is as in [`encode_task`].
+/// Encodes a task's details alone; the other fields stay empty. `index` is as in [`encode_task`].
 #[must_use]
 pub fn encode_detail(detail: &TaskDetail, index: &mut dyn FnMut(&str) -> u32) -> v1::Task {
     let TaskDetail { attempt, result_bytes, type_name, labels, phases } = detail;
@@ -67,12 +66,11 @@ pub(super) fn encode_phase(phase: &PhaseInterval, index: &mut dyn FnMut(&str) ->
     }
 }
 
-/// Decodes a task; `text` gives what an index into the agent's table of strings stands for. Times are
-/// the agent's.
+/// Decodes a task; `text` looks up an index in the agent's string table. Times are the agent's.
 ///
 /// # Errors
-/// If its id is 0, a text, list or index is over its limit, its outcome is unknown or does not fit its
-/// stop, it stopped before it started, or a phase is longer than can be expressed.
+/// If the id is 0, a text, list or index is over its limit, the outcome is unknown or does not fit
+/// the stop time, the task stopped before it started, or a phase is too long to represent.
 pub fn decode_task(task: &v1::Task, text: TextAt<'_>) -> Result<TaskRecord, WireError> {
     let invalid = |what, value: i128, allowed| Err(WireError::Invalid { what, value, allowed });
     if task.id == 0 {
@@ -107,10 +105,10 @@ pub fn decode_task(task: &v1::Task, text: TextAt<'_>) -> Result<TaskRecord, Wire
     })
 }
 
-/// Decodes what was said of a task beside when it ran and how it ended; `None` if nothing was.
+/// Decodes a task's details; `None` if it has none.
 ///
 /// # Errors
-/// If a text, list or index is over its limit, or a phase is longer than can be expressed.
+/// If a text, list or index is over its limit, or a phase is too long to represent.
 pub fn decode_detail(
     task: &v1::Task,
     text: TextAt<'_>,
@@ -200,7 +198,7 @@ mod tests {
         }
     }
 
-    /// Every text of the record by its place.
+    /// Every text of the record by its index.
     const TEXTS: [&str; 6] = ["", "load", "Matrix", "color", "queue", "mine"];
 
     fn text(index: u32) -> Option<Arc<str>> {

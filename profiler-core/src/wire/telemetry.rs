@@ -1,4 +1,4 @@
-//! What a worker tells beside samples and tasks, on the wire.
+//! Telemetry on the wire: everything besides samples and tasks.
 
 use super::task::{TextAt, decode_outcome, decode_phase, encode_outcome, encode_phase, text_at};
 use super::{WireError, check_size, v1};
@@ -11,7 +11,7 @@ use crate::{
     TaskTotals, Telemetry, Timestamp, TransferEvent, TransferId,
 };
 
-/// Puts `records` into a flush; `index` gives the place of a text in the agent's table of strings.
+/// Adds `telemetry` to a flush; `index` returns a string's index in the agent's table.
 pub fn encode_telemetry(
     records: &Telemetry,
     flush: &mut v1::Flush,
@@ -25,12 +25,12 @@ pub fn encode_telemetry(
     flush.runs = runs.iter().map(encode_run).collect();
 }
 
-/// What a flush tells beside samples and tasks; `text` gives what an index into the agent's table of
-/// strings stands for. Times are the agent's.
+/// Decodes the telemetry of a flush; `text` looks up an index in the agent's string table. Times
+/// are the agent's.
 ///
 /// # Errors
-/// If an id is 0, a text, list or index is over its limit, an outcome or number cannot be, or
-/// something stopped before it started. What `Resource`s this version does not know is passed over.
+/// If an id is 0, a text, list or index is over its limit, an outcome or number is invalid, or
+/// something stopped before it started. Unknown `Resource`s of later versions are skipped.
 pub fn decode_telemetry(flush: &v1::Flush, text: TextAt<'_>) -> Result<Telemetry, WireError> {
     check_size("expected names of tasks", flush.expected.len(), EXPECTED_MAX)?;
     let totals = flush.totals.iter().map(|totals| decode_totals(totals, text));
