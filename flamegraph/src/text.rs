@@ -142,7 +142,7 @@ pub fn percent(part: u64, whole: u64) -> f64 {
 /// use emberline_flamegraph::text::tick_rate;
 /// use profiler_core::Ticks;
 ///
-/// let ticks = Ticks { made: 961, expected: 1_000, saved: 37 };
+/// let ticks = Ticks { made: 961, expected: 1_000, throttled: 37 };
 /// let text = "96.1 of 100 ticks/s, 3.7 saved by the agent's limit on its cost, 2 missed";
 /// assert_eq!(tick_rate(ticks, 10_000_000_000).as_deref(), Some(text));
 /// ```
@@ -156,8 +156,8 @@ pub fn tick_rate(ticks: Ticks, sampled_ns: u64) -> Option<String> {
         rate.strip_suffix(".0").map_or(rate.clone(), str::to_owned)
     };
     let mut text = format!("{} of {} ticks/s", rate(ticks.made), rate(ticks.expected));
-    if ticks.saved > 0 {
-        let _ = write!(text, ", {} saved by the agent's limit on its cost", rate(ticks.saved));
+    if ticks.throttled > 0 {
+        let _ = write!(text, ", {} saved by the agent's limit on its cost", rate(ticks.throttled));
     }
     let _ = write!(text, ", {} missed", ticks.missed());
     Some(text)
@@ -259,7 +259,7 @@ mod tests {
     fn a_rate_says_what_was_saved_only_where_something_was() {
         let second = 1_000_000_000;
         let check = |made, expected, sampled_ns, text: Option<&str>| {
-            let ticks = Ticks { made, expected, saved: 0 };
+            let ticks = Ticks { made, expected, throttled: 0 };
             assert_eq!(tick_rate(ticks, sampled_ns).as_deref(), text);
         };
         check(100, 100, second, Some("100 of 100 ticks/s, 0 missed"));

@@ -203,7 +203,7 @@ impl SymbolTable {
     }
 
     /// Creates a table with capacity for this many frames and strings.
-    pub(crate) fn with_room(frames: usize, strings: usize) -> Self {
+    pub(crate) fn with_capacity(frames: usize, strings: usize) -> Self {
         let mut symbols = SymbolTable::new();
         symbols.strings.reserve(strings);
         symbols.string_ids.reserve(strings);
@@ -355,7 +355,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_restored_frame_has_the_next_id_and_the_first_of_two_alike_is_found() {
+    fn a_restored_frame_has_the_next_id_and_lookups_find_the_first_of_two_equal() {
         let mut symbols = SymbolTable::new();
         let overflow = Frame::overflow();
         let first = symbols.intern(&overflow);
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_frames_share_an_id_and_lead_back() {
+    fn equal_frames_share_an_id() {
         let mut symbols = SymbolTable::new();
         let a = symbols.intern(&Frame::function("f", "a.rs", 1));
         let b = symbols.intern(&Frame::function("f", "a.rs", 2));
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unresolved_frame_is_labelled_by_module_and_offset() {
+    fn an_unresolved_frame_is_labeled_by_module_and_offset() {
         let mut frame = Frame::function("", "", 0);
         frame.kind = FrameKind::Unresolved;
         frame.offset = 0x1a2b;

@@ -7,7 +7,7 @@ use std::ops::{Add, AddAssign};
 /// ```
 /// use emberline_profiler_core::Ticks;
 ///
-/// let ticks = Ticks { made: 96, expected: 100, saved: 3 };
+/// let ticks = Ticks { made: 96, expected: 100, throttled: 3 };
 /// assert_eq!((ticks + ticks).missed(), 2);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -17,14 +17,14 @@ pub struct Ticks {
     /// Ticks that the interval asks for.
     pub expected: u64,
     /// Ticks that the sampler skipped to stay within its CPU limit; part of `expected`.
-    pub saved: u64,
+    pub throttled: u64,
 }
 
 impl Ticks {
     /// Ticks that were expected, and neither made nor throttled.
     #[must_use]
     pub const fn missed(self) -> u64 {
-        self.expected.saturating_sub(self.made).saturating_sub(self.saved)
+        self.expected.saturating_sub(self.made).saturating_sub(self.throttled)
     }
 }
 
@@ -41,7 +41,7 @@ impl Add for Ticks {
         Ticks {
             made: self.made.saturating_add(other.made),
             expected: self.expected.saturating_add(other.expected),
-            saved: self.saved.saturating_add(other.saved),
+            throttled: self.throttled.saturating_add(other.throttled),
         }
     }
 }
@@ -53,7 +53,7 @@ mod tests {
     /// What arrives on the wire may be anything.
     #[test]
     fn counts_stop_at_the_largest_value_and_at_nothing_missed() {
-        let most = Ticks { made: u64::MAX, expected: 5, saved: u64::MAX };
+        let most = Ticks { made: u64::MAX, expected: 5, throttled: u64::MAX };
         assert_eq!(most + most, Ticks { expected: 10, ..most });
         assert_eq!(most.missed(), 0);
     }

@@ -41,7 +41,7 @@ pub struct CallTrie {
     counted: Vec<(NodeId, Weight)>,
     /// By node: its index in `counted` plus 1, or 0. Shorter than `nodes` until a later node is
     /// counted at.
-    places: Vec<u32>,
+    slots: Vec<u32>,
     nodes_max: usize,
 }
 
@@ -53,7 +53,7 @@ impl CallTrie {
             nodes: Vec::new(),
             children: FxHashMap::default(),
             counted: Vec::new(),
-            places: Vec::new(),
+            slots: Vec::new(),
             nodes_max,
         }
     }
@@ -165,22 +165,22 @@ impl CallTrie {
         if weight.is_zero() {
             return;
         }
-        if node.index() >= self.places.len() {
-            self.places.resize(self.nodes.len() + 1, 0);
+        if node.index() >= self.slots.len() {
+            self.slots.resize(self.nodes.len() + 1, 0);
         }
-        match &mut self.places[node.index()] {
-            place @ 0 => {
+        match &mut self.slots[node.index()] {
+            slot @ 0 => {
                 self.counted.push((node, weight));
-                *place = u32::try_from(self.counted.len()).expect("fewer than nodes");
+                *slot = u32::try_from(self.counted.len()).expect("fewer than nodes");
             }
-            place => self.counted[*place as usize - 1].1 += weight,
+            slot => self.counted[*slot as usize - 1].1 += weight,
         }
     }
 
     /// Takes the weight counted since the last call. Costs the nodes touched, not the tree.
     pub fn take_delta(&mut self) -> Delta {
         for (node, _) in &self.counted {
-            self.places[node.index()] = 0;
+            self.slots[node.index()] = 0;
         }
         self.counted.drain(..).collect()
     }
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restored_node_has_the_next_id_and_the_first_of_two_alike_is_found() {
+    fn a_restored_node_has_the_next_id_and_lookups_find_the_first_of_two_equal() {
         let mut trie = CallTrie::new(1);
         for id in 1..4 {
             assert_eq!(trie.restore(NodeId::ROOT, FrameId(7)), NodeId(id));
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_tree_refuses_new_nodes_only() {
+    fn a_full_tree_rejects_new_nodes_only() {
         let mut trie = CallTrie::new(1);
         let a = trie.insert(NodeId::ROOT, FrameId(1)).unwrap();
         assert_eq!(trie.insert(a, FrameId(2)), Err(Full { nodes_max: 1 }));

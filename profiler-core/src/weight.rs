@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn names_lead_back_to_their_states() {
+    fn names_round_trip() {
         for name in StateSet::NAMES {
             assert_eq!(StateSet::from_name(name).unwrap().names(), [name]);
         }

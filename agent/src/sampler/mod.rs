@@ -223,7 +223,7 @@ impl Sampler {
         }
         let saved = self.live.saved;
         let made = u64::from(!self.look.mode().is_off());
-        self.ticks += Ticks { made, expected: passed + saved, saved };
+        self.ticks += Ticks { made, expected: passed + saved, throttled: saved };
         self.live.save(self.look.meter.save_ticks(self.options.interval_ns));
     }
 

@@ -356,7 +356,7 @@ mod tests {
             let bytes_max = 2_000;
             let at = Timestamp::from_unix_ns;
             let range = TimeRange::new(at(i64::MAX - 9), at(i64::MAX)).unwrap();
-            let ticks = Ticks { made: u64::MAX, expected: u64::MAX, saved: u64::MAX };
+            let ticks = Ticks { made: u64::MAX, expected: u64::MAX, throttled: u64::MAX };
             let span = Span { range, quantum_ns: QUANTUM_NS, ticks };
             let whole =
                 Parcel { span: Some(span), delta, threads, tasks, totals, records: Telemetry::default(), lost_queue_ns: 7 };

@@ -286,7 +286,7 @@ pub(super) fn encode(seq: u64, parcel: &Parcel, tables: &Mutex<Tables>) -> Ready
     let cycle = parcel.span.map(|span| v1::Cycle {
         ticks: span.ticks.made,
         ticks_expected: span.ticks.expected,
-        ticks_throttled: span.ticks.saved,
+        ticks_throttled: span.ticks.throttled,
         threads: encode_weights(&parcel.threads, span.quantum_ns),
         ..encode_cycle(&parcel.delta, span.range, span.quantum_ns)
     });

@@ -46,7 +46,7 @@ impl Sampling {
             ticks: answer.header("x-emberline-ticks").map(|made| Ticks {
                 made,
                 expected: count("x-emberline-ticks-expected"),
-                saved: count("x-emberline-ticks-throttled"),
+                throttled: count("x-emberline-ticks-throttled"),
             }),
             sampled_ns: count("x-emberline-sampled-ns"),
             data: span("x-emberline-data"),
@@ -109,7 +109,7 @@ mod tests {
     fn a_line_says_how_well_it_was_sampled() {
         let sampling = Sampling {
             workers: Some(4),
-            ticks: Some(Ticks { made: 11_532, expected: 12_000, saved: 444 }),
+            ticks: Some(Ticks { made: 11_532, expected: 12_000, throttled: 444 }),
             sampled_ns: 120_000_000_000,
             ..Sampling::default()
         };

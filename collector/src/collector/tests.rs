@@ -230,7 +230,7 @@ fn a_wrong_flush_is_refused_whole_and_the_stream_goes_on() {
     check_refused(|f| cycle(f).quantum_ns = 0, "the cycle's quantum_ns is 0; it must be above 0");
     check_refused(
         |f| f.tasks[0].name = 99,
-        "the name of a task is string 99, which the table of strings does not have",
+        "the name of a task is string 99, which is not in the string table",
     );
     check_refused(
         |f| cycle(f).threads = cycle(f).samples.clone(),
@@ -238,7 +238,7 @@ fn a_wrong_flush_is_refused_whole_and_the_stream_goes_on() {
     );
     check_refused(
         |f| f.tasks[0].phases = vec![v1::Phase { name: 99, ..Default::default() }],
-        "the name of a phase is string 99, which the table of strings does not have",
+        "the name of a phase is string 99, which is not in the string table",
     );
     check_refused(|f| f.tasks[0].id = 0, "a task's id is 0; it must be above 0");
     check_refused(

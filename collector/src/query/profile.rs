@@ -122,7 +122,7 @@ impl Sampling {
             Measure::SampledNs => &mut self.sampled_ns,
             Measure::Ticks => &mut self.ticks.made,
             Measure::TicksExpected => &mut self.ticks.expected,
-            Measure::TicksThrottled => &mut self.ticks.saved,
+            Measure::TicksThrottled => &mut self.ticks.throttled,
         };
         *sum = sum.saturating_add(value);
     }

@@ -229,7 +229,7 @@ fn note_sampling(headers: &mut HeaderMap, answer: &ProfileAnswer) {
     note("x-emberline-sampled-ns", sampling.sampled_ns.to_string());
     note("x-emberline-ticks", sampling.ticks.made.to_string());
     note("x-emberline-ticks-expected", sampling.ticks.expected.to_string());
-    note("x-emberline-ticks-throttled", sampling.ticks.saved.to_string());
+    note("x-emberline-ticks-throttled", sampling.ticks.throttled.to_string());
     note("x-emberline-ticks-missed", sampling.ticks.missed().to_string());
     if let Some(rate_hz) = sampling.rate_hz() {
         note("x-emberline-rate-hz", format!("{rate_hz:.3}"));

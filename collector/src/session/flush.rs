@@ -169,7 +169,7 @@ impl Checks<'_> {
             ticks: Ticks {
                 made: cycle.ticks,
                 expected: cycle.ticks_expected,
-                saved: cycle.ticks_throttled,
+                throttled: cycle.ticks_throttled,
             },
             threads: packed(&threads),
         })

@@ -358,7 +358,7 @@ fn cycle_rows(stored: &StoredWindow, worker: WorkerNumber) -> impl Iterator<Item
             Measure::SampledNs => length_ns,
             Measure::Ticks => ticks.made,
             Measure::TicksExpected => ticks.expected,
-            Measure::TicksThrottled => ticks.saved,
+            Measure::TicksThrottled => ticks.throttled,
         };
         let fields = Fields { ts, task: NodeId::ROOT, worker, kind: measure as u8, node: 0 };
         Row { key: Key::new(Tier::Second, fields), value }

@@ -152,14 +152,14 @@ pub(super) fn ranks(frames: Frames<'_>, rows: &[ProfileNode]) -> Vec<u32> {
 /// Merges rows of equal frames below one parent: depth first, siblings by rank, without rows that
 /// have no weight in their subtree.
 fn merged(rows: &[ProfileNode], ranks: &[u32]) -> Vec<ProfileNode> {
-    merged_noting(rows, Children::of(rows, ranks, false), |_, _| {})
+    merged_with(rows, Children::of(rows, ranks, false), |_, _| {})
 }
 
-/// The same for these children; calls `note` with each row and the node that it became part of.
-pub(super) fn merged_noting(
+/// The same for these children; calls `visit` with each row and the node that it became part of.
+pub(super) fn merged_with(
     rows: &[ProfileNode],
     children: Children,
-    mut note: impl FnMut(NodeId, NodeId),
+    mut visit: impl FnMut(NodeId, NodeId),
 ) -> Vec<ProfileNode> {
     let row = |id: u32| &rows[id as usize - 1];
     let rank = |id: u32| children.ranks[id as usize];
@@ -184,7 +184,7 @@ pub(super) fn merged_noting(
         let ProfileNode { frame, mut own, .. } = *row(members[start]);
         members[start + 1..stop].iter().for_each(|id| own += row(*id).own);
         nodes.push(ProfileNode { parent, frame, own });
-        members[start..stop].iter().for_each(|id| note(NodeId(*id), node_id(nodes.len())));
+        members[start..stop].iter().for_each(|id| visit(NodeId(*id), node_id(nodes.len())));
         let from = members.len();
         for index in start..stop {
             members.extend_from_slice(children.below(NodeId(members[index])));
@@ -221,8 +221,8 @@ impl Children {
         let ranks: Vec<u32> = std::iter::once(0).chain(rows.iter().map(rank)).collect();
         // Two counting sorts: cheaper than sorting siblings, because most parents have one or two.
         let rank_count = ranks.iter().max().map_or(0, |rank| *rank as usize + 1);
-        let (by_rank, _) = counted(ids.clone(), |id| ranks[id as usize], rank_count);
-        let (order, starts) = counted(by_rank.iter().copied(), parent, rows.len() + 1);
+        let (by_rank, _) = counting_sort(ids.clone(), |id| ranks[id as usize], rank_count);
+        let (order, starts) = counting_sort(by_rank.iter().copied(), parent, rows.len() + 1);
         Children { order, starts, ranks }
     }
 
@@ -233,7 +233,7 @@ impl Children {
 }
 
 /// Sorts ids by a key below `keys`, stably; returns them with the start of each key.
-fn counted(
+fn counting_sort(
     ids: impl Iterator<Item = u32> + Clone,
     key: impl Fn(u32) -> u32,
     keys: usize,
@@ -248,9 +248,9 @@ fn counted(
     let mut next = starts.clone();
     let mut order = vec![0; starts[keys] as usize];
     for id in ids {
-        let place = &mut next[key(id) as usize];
-        order[*place as usize] = id;
-        *place += 1;
+        let slot = &mut next[key(id) as usize];
+        order[*slot as usize] = id;
+        *slot += 1;
     }
     (order, starts)
 }
@@ -260,7 +260,7 @@ pub(super) fn profile_of(frames: Frames<'_>, mut nodes: Vec<ProfileNode>) -> Pro
     // A few nodes of a large tree need few of its frames, most of which share their file.
     let frames_max = frames.frames.len().min(nodes.len());
     let strings_max = frames.strings.len().min(2 * frames_max);
-    let mut symbols = crate::SymbolTable::with_room(frames_max, strings_max);
+    let mut symbols = crate::SymbolTable::with_capacity(frames_max, strings_max);
     let mut strings: Vec<Option<StringId>> = vec![None; frames.strings.len()];
     let mut ids: Vec<Option<FrameId>> = vec![None; frames.frames.len()];
     for node in &mut nodes {

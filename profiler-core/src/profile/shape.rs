@@ -51,8 +51,8 @@ impl Shape {
         {
             let (cut, of_cut) = merged(&rows, &ranks);
             for node in &mut of_row {
-                let place = of_node[node.index() - 1].index().checked_sub(1);
-                *node = place.map_or(NodeId::ROOT, |place| of_cut[place]);
+                let index = of_node[node.index() - 1].index().checked_sub(1);
+                *node = index.map_or(NodeId::ROOT, |index| of_cut[index]);
             }
             nodes = cut;
         }
@@ -78,7 +78,7 @@ impl Shape {
     #[must_use]
     pub fn profile(&self, weights: &[(NodeId, Weight)]) -> Profile {
         let weights = || weights.iter().filter(|(_, weight)| !weight.is_zero());
-        let mut needed = Marks::new(self.nodes.len());
+        let mut needed = Bitmap::new(self.nodes.len());
         for (node, _) in weights() {
             let mut at = *node;
             while at != NodeId::ROOT && needed.mark(at) {
@@ -88,11 +88,11 @@ impl Shape {
         let needed = needed.ranked();
         let node = |id: NodeId| {
             let (parent, frame) = self.nodes[id.index() - 1];
-            ProfileNode { parent: needed.place(parent), frame, own: Weight::ZERO }
+            ProfileNode { parent: needed.rank(parent), frame, own: Weight::ZERO }
         };
         let mut nodes: Vec<ProfileNode> = needed.ids().map(node).collect();
         for (node, weight) in weights() {
-            nodes[needed.place(*node).index() - 1].own += *weight;
+            nodes[needed.rank(*node).index() - 1].own += *weight;
         }
         form::profile_of(Frames { strings: &self.strings, frames: &self.frames }, nodes)
     }
@@ -102,21 +102,21 @@ impl Shape {
 fn merged(rows: &[ProfileNode], ranks: &[u32]) -> (Vec<ProfileNode>, Vec<NodeId>) {
     let mut of_row = vec![NodeId::ROOT; rows.len()];
     let children = Children::of(rows, ranks, true);
-    let nodes = form::merged_noting(rows, children, |row, node| of_row[row.index() - 1] = node);
+    let nodes = form::merged_with(rows, children, |row, node| of_row[row.index() - 1] = node);
     (nodes, of_row)
 }
 
 /// A set of nodes as a bitmap.
-struct Marks(Vec<u64>);
+struct Bitmap(Vec<u64>);
 
 const WORD: u32 = u64::BITS;
 
-impl Marks {
-    fn new(nodes: usize) -> Marks {
-        Marks(vec![0; nodes / WORD as usize + 1])
+impl Bitmap {
+    fn new(nodes: usize) -> Bitmap {
+        Bitmap(vec![0; nodes / WORD as usize + 1])
     }
 
-    /// Marks a node; returns whether it was unmarked before.
+    /// Bitmap a node; returns whether it was unmarked before.
     fn mark(&mut self, node: NodeId) -> bool {
         let word = &mut self.0[(node.0 / WORD) as usize];
         let before = std::mem::replace(word, *word | 1 << (node.0 % WORD));
@@ -129,28 +129,31 @@ impl Marks {
             count += word.count_ones();
             count - word.count_ones()
         });
-        Ranked { before: before.collect(), marks: self }
+        Ranked { before: before.collect(), bitmap: self }
     }
 }
 
 /// The same set with each node's rank.
 struct Ranked {
-    marks: Marks,
+    bitmap: Bitmap,
     /// By word: number of marked nodes before it.
     before: Vec<u32>,
 }
 
 impl Ranked {
     /// Rank from 1 in rising order; the root's is 0, because it is never marked.
-    fn place(&self, node: NodeId) -> NodeId {
-        let (word, bit) = ((node.0 / WORD) as usize, node.0 % WORD);
-        let upto = self.marks.0[word] & (u64::MAX >> (WORD - 1 - bit));
+    fn rank(&self, node: NodeId) -> NodeId {
+        let word = (node.0 / WORD) as usize;
+        let bit = node.0 % WORD;
+        let upto = self.bitmap.0[word] & (u64::MAX >> (WORD - 1 - bit));
         NodeId(if node == NodeId::ROOT { 0 } else { self.before[word] + upto.count_ones() })
     }
 
     fn ids(&self) -> impl Iterator<Item = NodeId> + '_ {
-        (0u32..).step_by(WORD as usize).zip(&self.marks.0).flat_map(|(start, word)| {
-            let rest = std::iter::successors(Some(*word), |bits| Some(bits & (bits - 1)));
+        (0u32..).step_by(WORD as usize).zip(&self.bitmap.0).flat_map(|(start, word)| {
+            let rest = std::iter::successors(Some(*word), |bits| {
+                bits.checked_sub(1).map(|below| bits & below)
+            });
             let bits = rest.take_while(|bits| *bits != 0);
             bits.map(move |bits| NodeId(start + bits.trailing_zeros()))
         })

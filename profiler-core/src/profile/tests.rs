@@ -64,7 +64,7 @@ fn text(profile: &Profile) -> String {
 
 /// Only the level below the first holds phases, and only if frames say so.
 #[test]
-fn without_phases_what_a_task_called_is_one() {
+fn phases_of_a_task_merge() {
     let told = profile(
         "t;@read;main;load cpu=2\nt;@write;main;load cpu=3\nt;main;load lock=5\nt;@read cpu=7\n\
          t cpu=1\n[no task];@read;main cpu=4\n[agent];tick cpu=1\ns;main;@load cpu=6",
@@ -101,7 +101,7 @@ fn merge_sums_shared_prefixes() {
 }
 
 #[test]
-fn merge_with_nothing_changes_nothing() {
+fn merging_with_an_empty_profile_changes_nothing() {
     check_merge(
         "t;main;load cpu=2",
         "",
@@ -187,7 +187,7 @@ fn a_stack_begins_with_the_programs_first_function_below_its_phase() {
 }
 
 #[test]
-fn groups_stand_above_what_they_group_and_equal_ones_are_one() {
+fn groups_are_above_their_profiles_and_equal_groups_merge() {
     let a = profile("load;main cpu=1\n[no task];idle lock=2");
     let b = profile("load;main cpu=4");
     let grouped = Profile::grouped([("w2", &b), ("w1", &a), ("w1", &b)]);
@@ -299,7 +299,7 @@ fn rows() -> impl Strategy<Value = Vec<(u32, u8, u64)>> {
 
 proptest! {
     #[test]
-    fn a_profile_of_a_shape_is_that_of_its_rows(rows in rows(), by_function in any::<bool>()) {
+    fn a_profile_from_a_shape_equals_one_from_rows(rows in rows(), by_function in any::<bool>()) {
         let mut symbols = SymbolTable::new();
         let frames: Vec<FrameId> = (0..12)
             .map(|frame| match frame {

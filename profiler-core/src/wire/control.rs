@@ -78,20 +78,20 @@ pub struct ThreadDump {
 
 /// Encodes a thread dump for the request `id`, with at most [`DUMP_THREADS_MAX`] threads.
 #[must_use]
-pub fn encode_thread_dump(id: u64, stacks: &ThreadDump) -> v1::ThreadDump {
-    let threads = stacks.threads.iter().take(DUMP_THREADS_MAX);
-    let excess = stacks.threads.len().saturating_sub(DUMP_THREADS_MAX) as u64;
+pub fn encode_thread_dump(id: u64, dump: &ThreadDump) -> v1::ThreadDump {
+    let threads = dump.threads.iter().take(DUMP_THREADS_MAX);
+    let excess = dump.threads.len().saturating_sub(DUMP_THREADS_MAX) as u64;
     v1::ThreadDump {
         id,
         threads: threads.map(encode_thread).collect(),
-        omitted: stacks.omitted.saturating_add(excess),
+        omitted: dump.omitted.saturating_add(excess),
         unavailable: String::new(),
     }
 }
 
 fn encode_thread(thread: &ThreadSnapshot) -> v1::ThreadStack {
-    let place = |state| State::ALL.iter().position(|known| *known == state);
-    let state = thread.state.and_then(place).map_or(0, |place| place + 1);
+    let position = |state| State::ALL.iter().position(|known| *known == state);
+    let state = thread.state.and_then(position).map_or(0, |position| position + 1);
     v1::ThreadStack {
         thread_id: thread.thread_id,
         name: thread.name.to_string(),
@@ -119,14 +119,17 @@ pub fn decode_thread_dump(
 fn decode_thread(thread: &v1::ThreadStack, node_count: u32) -> Result<ThreadSnapshot, WireError> {
     check_size("a thread's name, in bytes,", thread.name.len(), NAME_BYTES_MAX)?;
     if thread.node >= node_count {
-        let (index, count) = (thread.node.into(), node_count.into());
-        return Err(WireError::OutOfRange { what: "node", index, count });
+        return Err(WireError::OutOfRange {
+            what: "node",
+            index: thread.node.into(),
+            count: node_count.into(),
+        });
     }
     let state = match thread.state.checked_sub(1) {
         None => None,
-        Some(place) => Some(*State::ALL.get(place as usize).ok_or(WireError::OutOfRange {
+        Some(index) => Some(*State::ALL.get(index as usize).ok_or(WireError::OutOfRange {
             what: "state",
-            index: place.into(),
+            index: index.into(),
             count: State::ALL.len() as u64,
         })?),
     };
@@ -134,7 +137,7 @@ fn decode_thread(thread: &v1::ThreadStack, node_count: u32) -> Result<ThreadSnap
         return Err(WireError::Invalid {
             what: "a thread's node",
             value: thread.node.into(),
-            allowed: "0 if it was not seen yet, and only then",
+            allowed: "0 if and only if the thread has no state",
         });
     }
     Ok(ThreadSnapshot {
@@ -204,33 +207,33 @@ mod tests {
         assert_eq!(decode_applied(encode_applied(applied.clone())), Ok(applied));
         let mut threads = vec![thread("new", 0, None)];
         threads.extend(State::ALL.map(|state| thread("pool-1", 4, Some(state))));
-        let stacks = ThreadDump { threads, omitted: 2 };
-        assert_eq!(decode_thread_dump(&encode_thread_dump(9, &stacks), 5), Ok(stacks));
+        let dump = ThreadDump { threads, omitted: 2 };
+        assert_eq!(decode_thread_dump(&encode_thread_dump(9, &dump), 5), Ok(dump));
     }
 
     #[test]
     fn threads_past_the_limit_are_counted() {
         let threads = vec![thread("t", 0, None); DUMP_THREADS_MAX + 3];
         let message = encode_thread_dump(9, &ThreadDump { threads, omitted: 1 });
-        let stacks = decode_thread_dump(&message, 1).unwrap();
-        assert_eq!((stacks.threads.len(), stacks.omitted), (DUMP_THREADS_MAX, 4));
+        let dump = decode_thread_dump(&message, 1).unwrap();
+        assert_eq!((dump.threads.len(), dump.omitted), (DUMP_THREADS_MAX, 4));
     }
 
-    fn check_refused<T: std::fmt::Debug>(decoded: Result<T, WireError>, expected: &str) {
+    fn check_rejected<T: std::fmt::Debug>(decoded: Result<T, WireError>, expected: &str) {
         assert_eq!(decoded.unwrap_err().to_string(), expected);
     }
 
     #[test]
-    fn wrong_settings_are_refused() {
+    fn invalid_settings_are_rejected() {
         for interval_ns in [0, 999_999, 1_000_000_001] {
             let change = SettingsChange { interval_ns: Some(interval_ns), ..Default::default() };
             let expected = format!(
                 "the interval in nanoseconds is {interval_ns}; it must be from 1 ms to 1 s"
             );
-            check_refused(decode_settings(&encode_settings(1, change)), &expected);
+            check_rejected(decode_settings(&encode_settings(1, change)), &expected);
             let settings = settings().with(change);
             let applied = AppliedSettings { revision: 1, settings, mode: String::new() };
-            check_refused(decode_applied(encode_applied(applied)), &expected);
+            check_rejected(decode_applied(encode_applied(applied)), &expected);
         }
         for bits in [0, 1 << 9] {
             let expected = format!(
@@ -238,37 +241,37 @@ mod tests {
                  else"
             );
             let message = v1::Settings { states: Some(bits), ..Default::default() };
-            check_refused(decode_settings(&message), &expected);
+            check_rejected(decode_settings(&message), &expected);
         }
         let mode = "x".repeat(4097);
         let applied = AppliedSettings { revision: 1, settings: settings(), mode };
         let expected = "the sampler's mode, in bytes, is 4097; at most 4096 is allowed";
-        check_refused(decode_applied(encode_applied(applied)), expected);
+        check_rejected(decode_applied(encode_applied(applied)), expected);
     }
 
     #[test]
-    fn wrong_stacks_are_refused_whole() {
+    fn invalid_thread_dumps_are_rejected_whole() {
         let good = || thread("t", 4, Some(State::Cpu));
         let check = |change: &dyn Fn(&mut v1::ThreadStack), expected: &str| {
-            let stacks = ThreadDump { threads: vec![good(), good()], omitted: 0 };
-            let mut message = encode_thread_dump(1, &stacks);
+            let dump = ThreadDump { threads: vec![good(), good()], omitted: 0 };
+            let mut message = encode_thread_dump(1, &dump);
             change(&mut message.threads[1]);
-            check_refused(decode_thread_dump(&message, 5), expected);
+            check_rejected(decode_thread_dump(&message, 5), expected);
         };
         check(&|t| t.node = 5, "node 5 is outside its table of 5");
         let states = State::ALL.len();
         let expected = format!("state {states} is outside its table of {states}");
         check(&|t| t.state = u32::try_from(states + 1).unwrap(), &expected);
-        let expected = "a thread's node is 4; it must be 0 if it was not seen yet, and only then";
+        let expected = "a thread's node is 4; it must be 0 if and only if the thread has no state";
         check(&|t| t.state = 0, expected);
-        let expected = "a thread's node is 0; it must be 0 if it was not seen yet, and only then";
+        let expected = "a thread's node is 0; it must be 0 if and only if the thread has no state";
         check(&|t| t.node = 0, expected);
         let expected = "a thread's name, in bytes, is 4097; at most 4096 is allowed";
         check(&|t| t.name = "x".repeat(4097), expected);
         let threads = vec![v1::ThreadStack::default(); DUMP_THREADS_MAX + 1];
         let message = v1::ThreadDump { threads, ..Default::default() };
         let expected = "the number of threads is 20001; at most 20000 is allowed";
-        check_refused(decode_thread_dump(&message, 5), expected);
+        check_rejected(decode_thread_dump(&message, 5), expected);
     }
 
     proptest! {

@@ -79,9 +79,9 @@ fn pairs(delta: &Delta, quantum_ns: u64) -> Vec<(u64, u64)> {
     let mut last = 0;
     let pairs = delta.entries().iter().map(|(node, state, weight)| {
         assert!(weight.is_multiple_of(quantum_ns), "{weight} is not in quanta of {quantum_ns}");
-        let place = u64::from(node.0) * STATES + *state as u64;
-        let distance = place - last;
-        last = place;
+        let position = u64::from(node.0) * STATES + *state as u64;
+        let distance = position - last;
+        last = position;
         (distance, weight / quantum_ns)
     });
     pairs.collect()
@@ -162,10 +162,12 @@ fn decode_weights(list: &[u8], quantum_ns: u64, node_count: u32) -> Result<Delta
     }
     // Most pairs take two bytes.
     let mut entries = Vec::with_capacity(list.len() / 2);
-    let (mut place, mut total) = (0u64, 0u128);
+    let mut position = 0u64;
+    let mut total = 0u128;
     for (distance, quanta) in read(list) {
-        place = place.saturating_add(distance);
-        let (node, state) = (place / STATES, place % STATES);
+        position = position.saturating_add(distance);
+        let node = position / STATES;
+        let state = position % STATES;
         if node == 0 || node >= u64::from(node_count) {
             let count = u64::from(node_count);
             return Err(WireError::OutOfRange { what: "node", index: node, count });
@@ -217,7 +219,7 @@ mod tests {
         }
 
         #[test]
-        fn arbitrary_lists_are_read_whole_or_refused(
+        fn arbitrary_lists_are_decoded_whole_or_rejected(
             list in list(),
             quantum_ns in prop_oneof![0..3u64, any::<u64>()],
             start_ns in any::<i64>(), stop_ns in any::<i64>(),
@@ -232,8 +234,8 @@ mod tests {
                 let entries = model.unwrap();
                 let sum: u64 = entries.iter().map(|(_, quanta)| quanta).sum();
                 prop_assert_eq!(sum_of_quanta(&cycle.samples), sum);
-                let expected = entries.into_iter().map(|(place, quanta)| {
-                    let (node, state) = (u32::try_from(place / 7).unwrap(), place % 7);
+                let expected = entries.into_iter().map(|(position, quanta)| {
+                    let (node, state) = (u32::try_from(position / 7).unwrap(), position % 7);
                     (NodeId(node), State::ALL[state as usize], quanta * quantum_ns)
                 });
                 prop_assert_eq!(delta, expected.collect());
@@ -252,17 +254,17 @@ mod tests {
     /// Content of a list by position; `None` if it is malformed.
     fn model(list: &[u64]) -> Option<Vec<(u64, u64)>> {
         let Some((bits, mut rest)) = list.split_first() else { return Some(Vec::new()) };
-        let (mut entries, mut place) = (Vec::new(), 0u64);
+        let (mut entries, mut position) = (Vec::new(), 0u64);
         let shift = 1u64.checked_shl(u32::try_from(*bits).ok()?)?;
         while let [first, after @ ..] = rest {
-            place = place.checked_add(first / shift)?;
+            position = position.checked_add(first / shift)?;
             rest = after;
             let mut quanta = first % shift + 1;
             if quanta == shift {
                 quanta += *rest.first()?;
                 rest = &rest[1..];
             }
-            entries.push((place, quanta));
+            entries.push((position, quanta));
         }
         Some(entries)
     }
@@ -282,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_list_is_refused() {
+    fn a_broken_list_is_rejected() {
         let check_bytes = |list: &[u8], expected: &str| {
             let quantum_ns = 1 << 40;
             for of_threads in [false, true] {
@@ -317,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shorter_is_taken() {
+    fn the_shorter_encoding_is_chosen() {
         let encoded = |entries: &[(u32, State, u64)]| {
             let entries = entries.iter().map(|(node, state, time)| (NodeId(*node), *state, *time));
             encode_cycle(&entries.collect(), range(), 10).samples
@@ -338,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reversed_cycle_is_refused_with_its_length() {
+    fn a_reversed_cycle_is_rejected_with_its_length() {
         let cycle = v1::Cycle { start_ns: 9, stop_ns: 2, quantum_ns: 1, ..Default::default() };
         let error = decode_cycle(&cycle, 1).unwrap_err();
         assert_eq!(error.to_string(), "the cycle's stop - start is -7; it must be above 0");

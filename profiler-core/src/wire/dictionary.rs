@@ -171,10 +171,10 @@ impl Translation {
         trie: &mut CallTrie,
     ) -> Result<(), WireError> {
         let fresh = self.check(message)?;
-        make_room(&mut self.strings, message.strings.len() - fresh.strings);
-        make_room(&mut self.frames, message.frames.len() - fresh.frames);
-        make_room(&mut self.nodes, message.node_frames.len() - fresh.nodes);
-        make_room(&mut self.depths, message.node_frames.len() - fresh.nodes);
+        reserve_exactly(&mut self.strings, message.strings.len() - fresh.strings);
+        reserve_exactly(&mut self.frames, message.frames.len() - fresh.frames);
+        reserve_exactly(&mut self.nodes, message.node_frames.len() - fresh.nodes);
+        reserve_exactly(&mut self.depths, message.node_frames.len() - fresh.nodes);
         for text in &message.strings[fresh.strings..] {
             self.strings.push(symbols.intern_string(text));
         }
@@ -211,7 +211,8 @@ impl Translation {
             frames: skip("frames", message.frame_base, message.frames.len(), held.frames)?,
             nodes: skip("nodes", message.node_base, message.node_frames.len(), held.nodes)?,
         };
-        let (left, right) = (message.node_parent_gaps.len(), message.node_frames.len());
+        let left = message.node_parent_gaps.len();
+        let right = message.node_frames.len();
         if left != right {
             return Err(WireError::Uneven {
                 what: "node_parent_gaps and node_frames",
@@ -286,7 +287,7 @@ const FRAMES_MAX: usize = NODES_MAX;
 const STRINGS_MAX: usize = 2 * NODES_MAX;
 
 /// Reserves room for `more` entries with little slack, because thousands of agents have tables.
-fn make_room<T>(table: &mut Vec<T>, more: usize) {
+fn reserve_exactly<T>(table: &mut Vec<T>, more: usize) {
     if table.capacity() - table.len() < more {
         table.reserve_exact(more.max(table.len() / 8));
     }
@@ -388,7 +389,7 @@ mod tests {
         }
     }
 
-    fn check_refused(change: impl FnOnce(&mut v1::Dictionary), expected: &str) {
+    fn check_rejected(change: impl FnOnce(&mut v1::Dictionary), expected: &str) {
         let mut symbols = SymbolTable::new();
         let frame = symbols.intern(&Frame::task("t"));
         let mut trie = CallTrie::new(10);
@@ -398,39 +399,39 @@ mod tests {
         let mut to = receiver(10);
         let error = to.0.apply(&message, &mut to.1, &mut to.2).unwrap_err();
         assert_eq!(error.to_string(), expected);
-        assert_eq!(to.0.marks(), Marks::default(), "nothing of a refused message is used");
+        assert_eq!(to.0.marks(), Marks::default(), "no part of a rejected message is applied");
         assert_eq!((to.1.string_count(), to.2.node_count()), (1, 1));
     }
 
     #[test]
-    fn wrong_dictionaries_are_refused_whole() {
-        check_refused(
+    fn invalid_dictionaries_are_rejected_whole() {
+        check_rejected(
             |m| m.node_base = 2,
             "the dictionary's nodes start at 2, but the receiver holds only 1",
         );
-        check_refused(|m| m.frames[0].file = 9, "string 9 is outside its table of 2");
-        check_refused(|m| m.node_frames[1] = 7, "frame 7 is outside its table of 1");
-        check_refused(
+        check_rejected(|m| m.frames[0].file = 9, "string 9 is outside its table of 2");
+        check_rejected(|m| m.node_frames[1] = 7, "frame 7 is outside its table of 1");
+        check_rejected(
             |m| m.node_parent_gaps[0] = 0,
             "a node's distance to its parent is 0; it must be at least 1 and at most the node's id",
         );
-        check_refused(
+        check_rejected(
             |m| m.node_parent_gaps[1] = 3,
             "a node's distance to its parent is 3; it must be at least 1 and at most the node's id",
         );
-        check_refused(
+        check_rejected(
             |m| m.strings[0] = "x".repeat(5000),
             "a name, in bytes, is 5000; at most 4096 is allowed",
         );
-        check_refused(
+        check_rejected(
             |m| m.node_frames.push(0),
-            "node_parent_gaps and node_frames: 2 and 3 entries, which must be equally many",
+            "node_parent_gaps and node_frames: 2 and 3 entries; the lengths must match",
         );
-        check_refused(
+        check_rejected(
             |m| m.frames[0].kind = 99,
             "a frame's kind is 99; it must be a FrameKind of this protocol version",
         );
-        check_refused(
+        check_rejected(
             |m| {
                 m.node_parent_gaps = vec![1; 1_001];
                 m.node_frames = vec![0; 1_001];

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_refused() {
+    fn bytes_that_are_not_a_message_are_rejected() {
         for bytes in
             [&[0x0a][..], &[0x0a, 5, 0], &[0x0b], &[0x80; 11], &[0x09, 1], &[0x1a, 1, 0x80]]
         {
@@ -129,7 +129,7 @@ mod tests {
         /// A message that prost decodes to many entries never passes: each entry takes at least two
         /// bytes, which were counted.
         #[test]
-        fn any_bytes_are_walked_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let checked = check_entries(&bytes);
             if let Ok(v1::AgentMessage { kind: Some(_) }) = v1::AgentMessage::decode(&bytes[..]) {
                 // Groups of unknown fields are the only input that prost accepts and we reject.

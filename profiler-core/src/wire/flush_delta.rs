@@ -35,7 +35,7 @@ impl FlushDeltaCodec {
         let mut weight_ns = 0;
         if let Some(cycle) = &mut flush.cycle {
             weight_ns = weight_of(cycle);
-            self.shorten_cycle(cycle);
+            self.encode_cycle(cycle);
         }
         flush.sent_at_ns = flush.sent_at_ns.wrapping_sub(self.stop_ns);
         self.account.accepted_ns = self.account.accepted_ns.wrapping_add(weight_ns);
@@ -46,12 +46,14 @@ impl FlushDeltaCodec {
         }
     }
 
-    fn shorten_cycle(&mut self, cycle: &mut v1::Cycle) {
-        let (start_ns, stop_ns) = (cycle.start_ns, cycle.stop_ns);
+    fn encode_cycle(&mut self, cycle: &mut v1::Cycle) {
+        let start_ns = cycle.start_ns;
+        let stop_ns = cycle.stop_ns;
         let length_ns = stop_ns.wrapping_sub(start_ns);
         cycle.start_ns = start_ns.wrapping_sub(self.stop_ns);
         cycle.stop_ns = length_ns.wrapping_sub(self.length_ns);
-        (self.stop_ns, self.length_ns) = (stop_ns, length_ns);
+        self.stop_ns = stop_ns;
+        self.length_ns = length_ns;
         if cycle.quantum_ns == self.quantum_ns {
             cycle.quantum_ns = 0;
         } else {
@@ -70,7 +72,7 @@ impl FlushDeltaCodec {
         self.clock = flush.clock;
         let mut weight_ns = 0;
         if let Some(cycle) = &mut flush.cycle {
-            self.restore_cycle(cycle);
+            self.decode_cycle(cycle);
             weight_ns = weight_of(cycle);
         }
         flush.sent_at_ns = flush.sent_at_ns.wrapping_add(self.stop_ns);
@@ -79,7 +81,7 @@ impl FlushDeltaCodec {
         flush.account = Some(self.account);
     }
 
-    fn restore_cycle(&mut self, cycle: &mut v1::Cycle) {
+    fn decode_cycle(&mut self, cycle: &mut v1::Cycle) {
         cycle.start_ns = cycle.start_ns.wrapping_add(self.stop_ns);
         self.length_ns = cycle.stop_ns.wrapping_add(self.length_ns);
         cycle.stop_ns = cycle.start_ns.wrapping_add(self.length_ns);
@@ -177,8 +179,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn restoring_gives_back_what_was_shortened(flushes in prop::collection::vec(flush(), 0..9)) {
-            let (mut sender, mut receiver) = (FlushDeltaCodec::default(), FlushDeltaCodec::default());
+        fn decoding_inverts_encoding(flushes in prop::collection::vec(flush(), 0..9)) {
+            let mut sender = FlushDeltaCodec::default();
+            let mut receiver = FlushDeltaCodec::default();
             for whole in flushes {
                 let mut flush = whole.clone();
                 sender.encode(&mut flush);
@@ -190,10 +193,10 @@ mod tests {
 
         /// Input that no agent sends decodes to numbers that are checked like any others.
         #[test]
-        fn anything_is_restored_to_something(
+        fn arbitrary_flushes_decode(
             flushes in prop::collection::vec((flush(), 0..3u64, any::<[bool; 3]>()), 0..9),
         ) {
-            let mut said = FlushDeltaCodec::default();
+            let mut codec = FlushDeltaCodec::default();
             for (mut flush, small, [clock, account, quantum]) in flushes {
                 flush.seq = if small == 0 { u64::MAX } else { small - 1 };
                 flush.clock = flush.clock.filter(|_| clock);
@@ -201,8 +204,8 @@ mod tests {
                 if let Some(cycle) = &mut flush.cycle && quantum {
                     cycle.quantum_ns = 0;
                 }
-                said.decode(&mut flush);
-                prop_assert_eq!(flush.account, Some(said.account));
+                codec.decode(&mut flush);
+                prop_assert_eq!(flush.account, Some(codec.account));
             }
         }
     }
@@ -230,11 +233,11 @@ mod tests {
     }
 
     #[test]
-    fn a_steady_second_says_its_pairs_and_little_else() {
-        let mut said = FlushDeltaCodec::default();
+    fn a_steady_second_sends_little_but_its_pairs() {
+        let mut codec = FlushDeltaCodec::default();
         let mut next = |seq| {
             let mut flush = second(seq);
-            said.encode(&mut flush);
+            codec.encode(&mut flush);
             flush
         };
         next(1);
@@ -253,14 +256,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_lost_is_what_differs_from_the_account_before() {
-        let mut said = FlushDeltaCodec::default();
-        said.encode(&mut second(1));
+    fn the_account_is_sent_as_its_difference() {
+        let mut codec = FlushDeltaCodec::default();
+        codec.encode(&mut second(1));
         let mut flush = second(2);
         let account = flush.account.as_mut().unwrap();
         account.accepted_ns += 5;
         account.lost_queue_ns = 5;
-        said.encode(&mut flush);
+        codec.encode(&mut flush);
         let differs = v1::LossAccount { accepted_ns: 5, lost_queue_ns: 5, ..Default::default() };
         assert_eq!(flush.account, Some(differs));
     }

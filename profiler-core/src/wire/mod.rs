@@ -52,7 +52,7 @@ pub enum WireError {
         count: u64,
     },
     /// A string index without an entry.
-    #[error("{what} is string {index}, which the table of strings does not have")]
+    #[error("{what} is string {index}, which is not in the string table")]
     UnknownText {
         /// Name of the field.
         what: &'static str,
@@ -80,7 +80,7 @@ pub enum WireError {
         limit: usize,
     },
     /// Two lists that belong together differ in length.
-    #[error("{what}: {left} and {right} entries, which must be equally many")]
+    #[error("{what}: {left} and {right} entries; the lengths must match")]
     Uneven {
         /// Names of the lists.
         what: &'static str,
@@ -90,7 +90,7 @@ pub enum WireError {
         right: usize,
     },
     /// The bytes are not a message.
-    #[error("the message cannot be read: it ends early, or has a field of no known form")]
+    #[error("the message cannot be read: it is truncated, or a field has an unknown wire type")]
     Unreadable,
     /// A pair without a weight, or with an impossible one.
     #[error("the weight of node {node} is missing, or exceeds 64 bits of nanoseconds")]

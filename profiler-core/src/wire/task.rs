@@ -220,37 +220,37 @@ mod tests {
         }
     }
 
-    fn check_refused(change: impl FnOnce(&mut v1::Task), expected: &str) {
+    fn check_rejected(change: impl FnOnce(&mut v1::Task), expected: &str) {
         let mut message = encoded(&record());
         change(&mut message);
         assert_eq!(decode_task(&message, &text).unwrap_err().to_string(), expected);
     }
 
     #[test]
-    fn wrong_tasks_are_refused() {
-        check_refused(|t| t.id = 0, "a task's id is 0; it must be above 0");
-        check_refused(|t| t.stop_ns = 90, "a task's stop - start is -10; it must be at least 0");
-        check_refused(
+    fn invalid_tasks_are_rejected() {
+        check_rejected(|t| t.id = 0, "a task's id is 0; it must be above 0");
+        check_rejected(|t| t.stop_ns = 90, "a task's stop - start is -10; it must be at least 0");
+        check_rejected(
             |t| t.stop_ns = 0,
             "a task's stop is 0; it must be 0 while it runs, and only then",
         );
-        check_refused(
+        check_rejected(
             |t| t.outcome = v1::Outcome::Lost.into(),
             "a task's outcome is 5; it must be an outcome that a worker can know",
         );
-        check_refused(
+        check_rejected(
             |t| t.phases[0].name = 6,
-            "the name of a phase is string 6, which the table of strings does not have",
+            "the name of a phase is string 6, which is not in the string table",
         );
-        check_refused(
+        check_rejected(
             |t| t.phases[0].duration_ns = u64::MAX,
             "a phase's end is 18446744073709551610; it must be within 292 years of the task's start",
         );
-        check_refused(
+        check_rejected(
             |t| t.labels = vec![v1::Label::default(); 17],
             "labels of a task is 17; at most 16 is allowed",
         );
-        check_refused(
+        check_rejected(
             |t| t.cause = "x".repeat(1025),
             "a task's cause, in bytes, is 1025; at most 1024 is allowed",
         );

@@ -13,11 +13,11 @@ use crate::{
 
 /// Adds `telemetry` to a flush; `index` returns a string's index in the agent's table.
 pub fn encode_telemetry(
-    records: &Telemetry,
+    telemetry: &Telemetry,
     flush: &mut v1::Flush,
     index: &mut dyn FnMut(&str) -> u32,
 ) {
-    let Telemetry { totals, transfers, resources, expected, runs } = records;
+    let Telemetry { totals, transfers, resources, expected, runs } = telemetry;
     flush.totals = totals.iter().map(|totals| encode_totals(totals, index)).collect();
     flush.transfers = transfers.iter().map(|transfer| encode_transfer(transfer, index)).collect();
     flush.resources = resources.iter().map(encode_sample).collect();
@@ -67,10 +67,10 @@ fn decode_totals(totals: &v1::TaskTotals, text: TextAt<'_>) -> Result<TaskTotals
     check_size("phases of tasks", totals.phases.len(), TASK_PHASES_MAX)?;
     let mut last = 0u64;
     let mut buckets = Vec::with_capacity(left);
-    for (place, (gap, count)) in totals.bucket_gaps.iter().zip(&totals.counts).enumerate() {
+    for (index, (gap, count)) in totals.bucket_gaps.iter().zip(&totals.counts).enumerate() {
         last += u64::from(*gap);
         let bucket = u32::try_from(last).ok().filter(|bucket| *bucket < BUCKETS);
-        let bucket = bucket.filter(|_| (place == 0 || *gap > 0) && *count > 0);
+        let bucket = bucket.filter(|_| (index == 0 || *gap > 0) && *count > 0);
         let what = "a bucket of durations";
         let range = WireError::OutOfRange { what, index: last, count: BUCKETS.into() };
         buckets.push((bucket.ok_or(range)?, *count));
@@ -233,7 +233,7 @@ fn check_order(what: &'static str, start_ns: i64, stop_ns: i64) -> Result<(), Wi
 fn decode_ended(what: &'static str, outcome: i32) -> Result<Outcome, WireError> {
     match decode_outcome(what, outcome)? {
         Outcome::Running => {
-            let allowed = "one of what has ended";
+            let allowed = "an outcome of something that ended";
             Err(WireError::Invalid { what, value: outcome.into(), allowed })
         }
         outcome => Ok(outcome),
@@ -247,7 +247,7 @@ mod tests {
     use super::*;
     use crate::PhaseInterval;
 
-    fn records() -> Telemetry {
+    fn telemetry() -> Telemetry {
         let at = Timestamp::from_unix_ns;
         Telemetry {
             totals: vec![TaskTotals {
@@ -298,84 +298,84 @@ mod tests {
         TEXTS.get(index as usize).map(|text| (*text).into())
     }
 
-    fn encoded(records: &Telemetry) -> v1::Flush {
+    fn encoded(telemetry: &Telemetry) -> v1::Flush {
         let mut flush = v1::Flush::default();
         let mut index = |text: &str| TEXTS.iter().position(|it| *it == text).unwrap() as u32;
-        encode_telemetry(records, &mut flush, &mut index);
+        encode_telemetry(telemetry, &mut flush, &mut index);
         flush
     }
 
     #[test]
     fn decoding_gives_back_what_was_encoded() {
-        for records in [records(), Telemetry::default()] {
-            assert_eq!(decode_telemetry(&encoded(&records), &text), Ok(records));
+        for telemetry in [telemetry(), Telemetry::default()] {
+            assert_eq!(decode_telemetry(&encoded(&telemetry), &text), Ok(telemetry));
         }
-        assert_eq!((records().count(), Telemetry::default().is_empty()), (6, true));
-        assert_eq!(records().totals[0].count(), 6);
+        assert_eq!((telemetry().count(), Telemetry::default().is_empty()), (6, true));
+        assert_eq!(telemetry().totals[0].count(), 6);
     }
 
     #[test]
-    fn what_a_later_version_measures_is_passed_over() {
-        let mut flush = encoded(&records());
+    fn unknown_resources_are_skipped() {
+        let mut flush = encoded(&telemetry());
         flush.resources[0].measures[1] = 9_999;
         let sample = decode_telemetry(&flush, &text).unwrap().resources.remove(0);
         assert_eq!(sample.values, [(Resource::ProcessCpu, 7)]);
     }
 
-    fn check_refused(change: impl FnOnce(&mut v1::Flush), expected: &str) {
-        let mut flush = encoded(&records());
+    fn check_rejected(change: impl FnOnce(&mut v1::Flush), expected: &str) {
+        let mut flush = encoded(&telemetry());
         change(&mut flush);
         assert_eq!(decode_telemetry(&flush, &text).unwrap_err().to_string(), expected);
     }
 
     #[test]
-    fn wrong_records_are_refused() {
-        check_refused(
+    fn invalid_telemetry_is_rejected() {
+        check_rejected(
             |f| f.totals[0].name = 5,
-            "the name of tasks is string 5, which the table of strings does not have",
+            "the name of tasks is string 5, which is not in the string table",
         );
-        check_refused(
+        check_rejected(
             |f| f.totals[0].outcome = 0,
-            "the outcome of tasks is 0; it must be one of what has ended",
+            "the outcome of tasks is 0; it must be an outcome of something that ended",
         );
-        check_refused(
+        check_rejected(
             |f| f.totals[0].bucket_gaps[2] += 1,
             "a bucket of durations 56320 is outside its table of 56320",
         );
-        check_refused(
+        check_rejected(
             |f| f.totals[0].bucket_gaps[1] = 0,
             "a bucket of durations 0 is outside its table of 56320",
         );
-        check_refused(
+        check_rejected(
             |f| f.totals[0].counts.truncate(2),
-            "bucket_gaps and counts: 3 and 2 entries, which must be equally many",
+            "bucket_gaps and counts: 3 and 2 entries; the lengths must match",
         );
-        check_refused(|f| f.transfers[0].id = 0, "a transfer's id is 0; it must be above 0");
-        check_refused(
+        check_rejected(|f| f.transfers[0].id = 0, "a transfer's id is 0; it must be above 0");
+        check_rejected(
             |f| f.transfers[0].direction = 2,
             "a transfer's direction is 2; it must be 0 or 1",
         );
-        check_refused(
+        check_rejected(
             |f| f.transfers[0].stop_ns = 9,
             "a transfer's stop - start is -1; it must be at least 0",
         );
-        check_refused(
+        check_rejected(
             |f| f.transfers[0].keys = vec![String::new(); 65],
             "keys of a transfer is 65; at most 64 is allowed",
         );
-        check_refused(
+        check_rejected(
             |f| f.resources[0].measures[1] = 1,
             "the order of measures is 0; it must be rising",
         );
-        check_refused(
+        check_rejected(
             |f| f.resources[0].values.clear(),
-            "measures and values: 2 and 0 entries, which must be equally many",
+            "measures and values: 2 and 0 entries; the lengths must match",
         );
-        check_refused(
+        check_rejected(
             |f| f.expected = vec![v1::ExpectedTasks::default(); 1_001],
             "expected names of tasks is 1001; at most 1000 is allowed",
         );
-        check_refused(
+        check_rejected(
             |f| f.runs[1].stop_ns = 4,
             "a run's stop - start is -1; it must be at least 0",
         );

@@ -48,7 +48,7 @@ fn cycle(second: i64, pairs: &[(u32, u64)], tasks: Vec<TaskRecord>) -> SealedCyc
         range: range(second, second + 1),
         delta: pairs.iter().map(entry).collect(),
         quantum_ns: QUANTUM_NS,
-        ticks: Ticks { made: 90, expected: 100, saved: 9 },
+        ticks: Ticks { made: 90, expected: 100, throttled: 9 },
         tasks,
         records: Telemetry::default(),
         threads: Delta::default(),
@@ -91,7 +91,7 @@ fn a_full_outbox_merges_neighbours_and_keeps_weight_ticks_and_latest_rows() {
     let span = Span {
         range: range(0, 2),
         quantum_ns: 2,
-        ticks: Ticks { made: 180, expected: 200, saved: 18 },
+        ticks: Ticks { made: 180, expected: 200, throttled: 18 },
     };
     assert_eq!(parcels[0].span, Some(span));
     assert_eq!(parcels[0].delta, cycle(0, &[(1, 5), (2, 3)], vec![]).delta);

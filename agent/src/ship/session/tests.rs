@@ -187,7 +187,7 @@ impl Agent {
             range,
             delta,
             quantum_ns,
-            ticks: Ticks { made: 7, expected: 10, saved: 2 },
+            ticks: Ticks { made: 7, expected: 10, throttled: 2 },
             tasks,
             records: Telemetry::default(),
             threads: Delta::default(),

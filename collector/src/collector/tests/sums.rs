@@ -290,7 +290,7 @@ fn a_cycle_is_stored_by_the_collectors_clock_with_the_raw_time_beside() {
     let view = read(&collector.hot).view(store::Second(0)..store::Second(u32::MAX));
     let stored = &view.windows[0];
     assert_eq!((stored.range, stored.raw_start), (range(10, 11), at(13)));
-    let ticks = Ticks { made: 95, expected: 100, saved: 4 };
+    let ticks = Ticks { made: 95, expected: 100, throttled: 4 };
     assert_eq!((stored.clock_error_ns, stored.ticks), (5, ticks));
     assert_eq!(rows(&collector), ["w/1/1 ok 12"]);
     let snapshot = read(&collector.ledger).snapshot(TimeRange::ALL);

@@ -135,7 +135,7 @@ impl EpochBody {
                 .map(|clock| ClockBody { offset_ns: clock.offset_ns, error_ns: clock.error_ns }),
             ticks: view.ticks.made,
             ticks_expected: view.ticks.expected,
-            ticks_throttled: view.ticks.saved,
+            ticks_throttled: view.ticks.throttled,
             acked_seq: view.acked_seq,
             account: AccountBody::new(view),
             refused: view.refused,

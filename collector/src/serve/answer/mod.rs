@@ -136,7 +136,7 @@ impl From<&Sampling> for SamplingBody {
             sampled_ns: sampling.sampled_ns,
             ticks: sampling.ticks.made,
             ticks_expected: sampling.ticks.expected,
-            ticks_throttled: sampling.ticks.saved,
+            ticks_throttled: sampling.ticks.throttled,
             ticks_missed: sampling.ticks.missed(),
             achieved_rate_hz: sampling.rate_hz(),
             achieved_share: sampling.share(),

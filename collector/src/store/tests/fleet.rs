@@ -109,7 +109,7 @@ impl Fleet {
                 epoch: Epoch(9),
                 raw_start: start,
                 clock_error_ns: 3,
-                ticks: Ticks { made: 95, expected: 100, saved: 4 },
+                ticks: Ticks { made: 95, expected: 100, throttled: 4 },
                 threads: of(&self.threads),
             })
         };
@@ -167,7 +167,7 @@ impl Fleet {
             },
             acked_seq: self.sealings,
             stored_ns: u64::MAX,
-            ticks: Ticks { made: 1, expected: 2, saved: 3 },
+            ticks: Ticks { made: 1, expected: 2, throttled: 3 },
             account: (self.sealings % 2 == 1).then_some(profiler_core::wire::v1::LossAccount {
                 accepted_ns: 1,
                 lost_refused_ns: 2,

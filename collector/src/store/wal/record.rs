@@ -452,7 +452,7 @@ mod tests {
                     epoch: Epoch(made),
                     raw_start,
                     clock_error_ns: saved,
-                    ticks: Ticks { made, expected, saved },
+                    ticks: Ticks { made, expected, throttled: saved },
                     threads: samples,
                 }
             },

@@ -39,7 +39,7 @@ impl LoggedWindow {
             raw_start_ns: stored.raw_start.unix_ns(),
             ticks: stored.ticks.made,
             ticks_expected: stored.ticks.expected,
-            ticks_throttled: stored.ticks.saved,
+            ticks_throttled: stored.ticks.throttled,
             quantum_ns: stored.samples.quantum_ns(),
             samples: stored.samples.bytes().to_vec(),
             threads: stored.threads.bytes().to_vec(),
@@ -78,7 +78,7 @@ impl LoggedWindow {
             ticks: Ticks {
                 made: self.ticks,
                 expected: self.ticks_expected,
-                saved: self.ticks_throttled,
+                throttled: self.ticks_throttled,
             },
             threads,
         })
