@@ -79,8 +79,8 @@ pub mod ingest_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// The agent speaks first, with Hello. The collector answers Welcome, then one Ack or Refusal a
-        /// flush, in the order of their sequence numbers.
+        /// The agent sends Hello first. The collector answers with Welcome, then with one Ack or Refusal
+        /// per flush, in the order of their sequence numbers.
         pub async fn attach(
             &mut self,
             request: impl tonic::IntoStreamingRequest<

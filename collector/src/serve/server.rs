@@ -21,8 +21,8 @@ pub mod ingest_server {
             >
             + std::marker::Send
             + 'static;
-        /// The agent speaks first, with Hello. The collector answers Welcome, then one Ack or Refusal a
-        /// flush, in the order of their sequence numbers.
+        /// The agent sends Hello first. The collector answers with Welcome, then with one Ack or Refusal
+        /// per flush, in the order of their sequence numbers.
         async fn attach(
             &self,
             request: tonic::Request<

@@ -14,7 +14,7 @@ pub mod agent_message {
         Dictionary(super::Dictionary),
         #[prost(message, tag = "3")]
         Flush(super::Flush),
-        /// The worker ends in good order and nobody will say more: its open tasks end as lost at once.
+        /// Clean shutdown: tasks that are still open end as lost at once.
         #[prost(message, tag = "4")]
         Goodbye(super::Goodbye),
         #[prost(message, tag = "5")]
@@ -51,7 +51,7 @@ pub struct Hello {
     pub protocol: u32,
     #[prost(string, tag = "2")]
     pub worker: ::prost::alloc::string::String,
-    /// Drawn at random when the agent starts, so that two lives of one worker are never mixed up.
+    /// Drawn at random when the agent starts, so that restarts of a worker are never mixed up.
     #[prost(fixed64, tag = "3")]
     pub epoch: u64,
     #[prost(map = "string, string", tag = "4")]
@@ -65,7 +65,7 @@ pub struct Hello {
     pub pid: u32,
     #[prost(string, tag = "7")]
     pub agent_version: ::prost::alloc::string::String,
-    /// How the sampler works in this process, in words; says why when it is degraded.
+    /// Description of the sampler's mode in this process, with the reason if it is degraded.
     #[prost(string, tag = "8")]
     pub sampler_mode: ::prost::alloc::string::String,
     #[prost(uint64, tag = "9")]
@@ -77,11 +77,11 @@ pub struct Hello {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Goodbye {}
-/// What the sampler works by from now on. Said once after Welcome, then after each change, and now
-/// and then as a sign of life where there is nothing to flush.
+/// Settings in effect from now on. Sent once after Welcome, after each change, and as a keep-alive
+/// when there is nothing to flush.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct AppliedSettings {
-    /// Of the last Settings that took effect; 0: none did, these are the agent's own.
+    /// Revision of the last applied Settings; 0: none, these are the agent's own.
     #[prost(uint64, tag = "1")]
     pub revision: u64,
     #[prost(uint64, tag = "2")]
@@ -95,17 +95,17 @@ pub struct AppliedSettings {
     #[prost(string, tag = "5")]
     pub mode: ::prost::alloc::string::String,
 }
-/// What every thread was doing at one moment: the answer to ThreadDumpRequest.
+/// Stack and state of every thread at one moment: the answer to ThreadDumpRequest.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ThreadDump {
     #[prost(uint64, tag = "1")]
     pub id: u64,
     #[prost(message, repeated, tag = "2")]
     pub threads: ::prost::alloc::vec::Vec<ThreadStack>,
-    /// Threads past the limit on one answer.
+    /// Number of threads over the limit.
     #[prost(uint64, tag = "3")]
     pub omitted: u64,
-    /// Why there is no answer; empty if there is one.
+    /// Why there is no dump; empty if there is one.
     #[prost(string, tag = "4")]
     pub unavailable: ::prost::alloc::string::String,
 }
@@ -115,21 +115,21 @@ pub struct ThreadStack {
     pub thread_id: u32,
     #[prost(string, tag = "2")]
     pub name: ::prost::alloc::string::String,
-    /// Where it was last seen; 0 if it was not seen yet.
+    /// Innermost frame when last sampled; 0 if never sampled.
     #[prost(uint32, tag = "3")]
     pub node: u32,
-    /// One more than the state's place in the order of Cycle; 0 if it was not seen yet.
+    /// Index of the state in the order of Cycle, plus 1; 0 if never sampled.
     #[prost(uint32, tag = "4")]
     pub state: u32,
-    /// How long before the answer it was seen so last.
+    /// Nanoseconds between that sample and the dump.
     #[prost(uint64, tag = "5")]
     pub age_ns: u64,
-    /// How long, without running in between, it has been there.
+    /// Nanoseconds for which it has been blocked there.
     #[prost(uint64, tag = "6")]
     pub blocked_ns: u64,
 }
-/// Appends to the three tables that the agent and the collector hold alike. A base says how many
-/// entries the sender believes the receiver has; entries below it may be repeated and must agree.
+/// Appends to the three tables that agent and collector share. A base is the number of entries that
+/// the sender believes the receiver has; entries below it may be repeated and must be equal.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Dictionary {
     #[prost(uint32, tag = "1")]
@@ -169,26 +169,27 @@ pub struct Frame {
     #[prost(bool, tag = "8")]
     pub inlined: bool,
 }
-/// What a worker did since its flush before. Each number is told whole in the log; on a stream, those
-/// marked "differs from" are told as their difference (which wraps around) from what the flush before
-/// on the same stream leads to expect, where all is 0 before the first. `wire::Said` does both ways.
+/// Everything a worker did since its previous flush. The log stores every number in full. On a
+/// stream, numbers marked "delta to" are sent as a wrapping difference from the value predicted by
+/// the previous flush on the same stream; before the first flush all values are 0.
+/// `wire::FlushDeltaCodec` implements both directions.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Flush {
-    /// 1, 2, 3, … within an epoch. A flush at or below the collector's mark is acked again, not
-    /// applied again. On a stream, 0: one more than in the flush before.
+    /// 1, 2, 3, … within an epoch. A flush at or below the collector's acked seq is acked again, but
+    /// not applied again. On a stream, 0: the previous seq plus 1.
     #[prost(uint64, tag = "1")]
     pub seq: u64,
-    /// Differs from the stop of the cycle told last.
+    /// Delta to the stop of the last cycle.
     #[prost(sint64, tag = "2")]
     pub sent_at_ns: i64,
-    /// On a stream, absent: as in the flush before.
+    /// On a stream, absent: unchanged.
     #[prost(message, optional, tag = "3")]
     pub clock: ::core::option::Option<Clock>,
     #[prost(message, optional, tag = "4")]
     pub cycle: ::core::option::Option<Cycle>,
     #[prost(message, repeated, tag = "5")]
     pub tasks: ::prost::alloc::vec::Vec<Task>,
-    /// On a stream, absent: no number of it differs.
+    /// On a stream, absent: all deltas are 0.
     #[prost(message, optional, tag = "6")]
     pub account: ::core::option::Option<LossAccount>,
     #[prost(message, repeated, tag = "7")]
@@ -212,29 +213,29 @@ pub struct Clock {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Cycle {
-    /// \[start, stop) by the agent's clock. The start differs from the stop of the cycle before, the stop
-    /// from the start and the length of the cycle before.
+    /// \[start, stop) by the agent's clock. start: delta to the previous stop. stop: delta to this start
+    /// plus the previous length.
     #[prost(sint64, tag = "1")]
     pub start_ns: i64,
     #[prost(sint64, tag = "2")]
     pub stop_ns: i64,
-    /// Every weight below is a multiple of this; remainders were carried to the next sample. On a
-    /// stream, 0: as in the cycle before.
+    /// Every weight below is a multiple of this; remainders carry over to the next sample. On a
+    /// stream, 0: unchanged.
     #[prost(uint64, tag = "3")]
     pub quantum_ns: u64,
-    /// Weights by node and state, in varints: first a number of bits, at most 7. Then for each pair, in rising order
-    /// of its place, which is 7 × node + state (cpu 0, runnable 1, and by the kind of system call waits:
-    /// lock 2, sleep 3, network 4, disk 5, other 6): the distance of its place from the one before (of
-    /// the first from 0), shifted left by the bits; in these stands its weight in quanta less 1, or, if
-    /// that is not below the largest number of so many bits, that number, and the rest comes next.
+    /// Weights by node and state, as varints. The first varint is a number of bits b, at most 7. Then,
+    /// for each pair in rising order of its position, which is 7 × node + state (cpu 0, runnable 1, and
+    /// by the kind of blocking system call lock 2, sleep 3, network 4, disk 5, other 6): the distance
+    /// from the previous position (initially 0), shifted left by b. The low b bits hold the weight in
+    /// quanta less 1; if that does not fit below 2^b - 1, they hold 2^b - 1 and the rest of the weight
+    /// follows as the next varint.
     #[prost(bytes = "vec", tag = "4")]
     pub samples: ::prost::alloc::vec::Vec<u8>,
-    /// The same time once more, by thread: nodes are paths of task, phase (if any) and thread.
+    /// The same time by thread: nodes are paths of task, phase (if any) and thread.
     #[prost(bytes = "vec", tag = "5")]
     pub threads: ::prost::alloc::vec::Vec<u8>,
-    /// Ticks that the sampler made; those that the interval asks for; and of these, those that it left
-    /// out on purpose, to stay within its budget. Those that were made differ from those asked for, and
-    /// are taken from them.
+    /// Ticks that the sampler made, ticks that the interval asks for, and of these the ticks that it
+    /// skipped to stay within its CPU limit. On a stream, `ticks` holds expected minus made.
     #[prost(uint64, tag = "11")]
     pub ticks: u64,
     #[prost(uint64, tag = "12")]
@@ -242,7 +243,7 @@ pub struct Cycle {
     #[prost(uint64, tag = "13")]
     pub ticks_throttled: u64,
 }
-/// One task, whole each time: a later message for the same id replaces the earlier one.
+/// One task, always in full: a later message for the same id replaces the earlier one.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Task {
     /// Unique within the epoch, never 0.
@@ -267,21 +268,21 @@ pub struct Task {
     pub stop_ns: i64,
     #[prost(enumeration = "Outcome", tag = "9")]
     pub outcome: i32,
-    /// Why, for a task that failed.
+    /// Cause of a failure.
     #[prost(string, tag = "10")]
     pub cause: ::prost::alloc::string::String,
-    /// Which try it is, from 1; 0: not said.
+    /// Attempt number, from 1; 0: not set.
     #[prost(uint32, tag = "11")]
     pub attempt: u32,
-    /// Of its result.
+    /// Size of its result.
     #[prost(uint64, optional, tag = "12")]
     pub result_bytes: ::core::option::Option<u64>,
-    /// Of its result; index into the table of strings, 0: not said.
+    /// Type of its result; index into the table of strings, 0: not set.
     #[prost(uint32, tag = "13")]
     pub type_name: u32,
     #[prost(message, repeated, tag = "14")]
     pub labels: ::prost::alloc::vec::Vec<Label>,
-    /// In the order of their starts. They do not overlap; what they leave of the task it executed.
+    /// In the order of their starts, not overlapping. The rest of the task's time is `execute`.
     #[prost(message, repeated, tag = "15")]
     pub phases: ::prost::alloc::vec::Vec<Phase>,
 }
@@ -299,17 +300,17 @@ pub struct Phase {
     /// disk-write or the user's own.
     #[prost(uint32, tag = "1")]
     pub name: u32,
-    /// From the task's start; negative for what was before it, such as waiting in a queue.
+    /// Relative to the task's start; negative before it, such as waiting in a queue.
     #[prost(sint64, tag = "2")]
     pub start_ns: i64,
     #[prost(uint64, tag = "3")]
     pub duration_ns: u64,
-    /// Above 1: this is the sum of so many intervals that had no room of their own, and start_ns is
-    /// that of the first.
+    /// Above 1: the sum of that many intervals that had no room of their own; start_ns is that of the
+    /// first.
     #[prost(uint32, tag = "4")]
     pub count: u32,
 }
-/// Tasks that ended and of which no row is sent.
+/// Tasks that ended and have no row of their own.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct TaskTotals {
     /// Index into the table of strings.
@@ -322,7 +323,7 @@ pub struct TaskTotals {
     pub second_ns: i64,
     #[prost(uint64, tag = "4")]
     pub duration_ns: u64,
-    /// How many took how long: buckets in rising order, each as the distance from the one before.
+    /// Histogram of durations: buckets in rising order, each as the distance from the previous one.
     #[prost(uint32, repeated, tag = "5")]
     pub bucket_gaps: ::prost::alloc::vec::Vec<u32>,
     #[prost(uint64, repeated, tag = "6")]
@@ -331,7 +332,7 @@ pub struct TaskTotals {
     #[prost(message, repeated, tag = "7")]
     pub phases: ::prost::alloc::vec::Vec<Phase>,
 }
-/// One transfer that ended, as one of its ends saw it.
+/// One transfer that ended, as reported by one of its ends.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TransferEvent {
     /// Unique within the epoch, never 0.
@@ -342,15 +343,15 @@ pub struct TransferEvent {
     /// The other end: a worker's id, or any other name. Index into the table of strings.
     #[prost(uint32, tag = "3")]
     pub peer: u32,
-    /// What was transferred: the first 64 keys, and how many more there were.
+    /// The first 64 keys of the transferred values, and the number of further keys.
     #[prost(string, repeated, tag = "4")]
     pub keys: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(uint64, tag = "5")]
     pub more_keys: u64,
-    /// Index into the table of strings; 0: not said.
+    /// Index into the table of strings; 0: not set.
     #[prost(uint32, tag = "6")]
     pub type_name: u32,
-    /// As the program has them, and as they went over the link if that is known to differ.
+    /// Uncompressed size, and bytes on the wire if known to differ.
     #[prost(uint64, tag = "7")]
     pub bytes: u64,
     #[prost(uint64, optional, tag = "8")]
@@ -359,32 +360,32 @@ pub struct TransferEvent {
     pub start_ns: i64,
     #[prost(sint64, tag = "10")]
     pub stop_ns: i64,
-    /// The task that it was for; 0: none.
+    /// The task that needed the transfer; 0: none.
     #[prost(uint64, tag = "11")]
     pub task_id: u64,
     #[prost(uint32, tag = "12")]
     pub thread_id: u32,
-    /// How it ended: ok, failed, cancelled or panicked.
+    /// ok, failed, cancelled or panicked.
     #[prost(enumeration = "Outcome", tag = "13")]
     pub outcome: i32,
     #[prost(string, tag = "14")]
     pub cause: ::prost::alloc::string::String,
 }
-/// What the worker and its machine used and had at one moment.
+/// Resource usage of the worker and its machine at one moment.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ResourceSample {
     #[prost(sint64, tag = "1")]
     pub at_ns: i64,
-    /// Since the sample before; counts are of this time.
+    /// Since the previous sample; cumulative values cover this period.
     #[prost(uint64, tag = "2")]
     pub period_ns: u64,
-    /// Numbers of measures in rising order, and the value of each. Unknown numbers are passed over.
+    /// Numbers of measures in rising order, and their values. Unknown numbers are skipped.
     #[prost(uint32, repeated, tag = "3")]
     pub measures: ::prost::alloc::vec::Vec<u32>,
     #[prost(uint64, repeated, tag = "4")]
     pub values: ::prost::alloc::vec::Vec<u64>,
 }
-/// How many tasks of a name this epoch will have run in all, since when it was first said.
+/// Number of tasks of one name that this epoch expects to run in total, from when it was first reported.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ExpectedTasks {
     /// Index into the table of strings.
@@ -395,7 +396,7 @@ pub struct ExpectedTasks {
     #[prost(sint64, tag = "3")]
     pub since_ns: i64,
 }
-/// A period with a name. A later message for the same id replaces the earlier one.
+/// A named time range. A later message for the same id replaces the earlier one.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RunMarker {
     /// Unique within the epoch, never 0.
@@ -405,46 +406,45 @@ pub struct RunMarker {
     pub name: ::prost::alloc::string::String,
     #[prost(sint64, tag = "3")]
     pub start_ns: i64,
-    /// 0 while it goes on.
+    /// 0 while it is open.
     #[prost(sint64, tag = "4")]
     pub stop_ns: i64,
 }
-/// Sums over this epoch up to and with this flush, so that anybody can check
-/// accepted = stored + lost. Each differs from that of the flush before.
+/// Sums over this epoch up to and including this flush, so that anyone can check
+/// accepted = stored + lost. Each is a delta to the previous flush.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LossAccount {
-    /// Weight of all samples taken. Differs from that of the flush before and the weight of this one's
-    /// samples.
+    /// Weight of all samples taken. Delta to the previous value plus the weight of this flush's samples.
     #[prost(uint64, tag = "1")]
     pub accepted_ns: u64,
-    /// Refused by the collector.
+    /// Rejected by the collector.
     #[prost(uint64, tag = "2")]
     pub lost_refused_ns: u64,
-    /// Acked by a collector that lost its memory.
+    /// Acknowledged by a collector that has since lost it (a collector without a data directory).
     #[prost(uint64, tag = "3")]
     pub lost_by_collector_ns: u64,
-    /// Rows of tasks that had no room in a queue, by any cause.
+    /// Task rows dropped from a full queue.
     #[prost(uint64, tag = "4")]
     pub lost_tasks: u64,
-    /// Weight that had no room in a queue of the agent.
+    /// Weight dropped from a full queue of the agent.
     #[prost(uint64, tag = "5")]
     pub lost_queue_ns: u64,
-    /// Transfers and samples of resources that had no room in a queue.
+    /// Transfers and resource samples dropped from a full queue.
     #[prost(uint64, tag = "6")]
     pub lost_telemetry: u64,
-    /// Tasks that ended and are in totals only, beyond the setting for rows a second.
+    /// Tasks that ended and are in totals only, over the limit on rows per second.
     #[prost(uint64, tag = "7")]
     pub aggregated_tasks: u64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Welcome {
-    /// Highest sequence number that the collector holds of this epoch; 0: none.
+    /// Highest sequence number of this epoch that the collector has acknowledged; 0: none.
     #[prost(uint64, tag = "1")]
     pub acked_seq: u64,
-    /// Weight that the collector has stored of this epoch.
+    /// Weight of this epoch that the collector has stored.
     #[prost(uint64, tag = "2")]
     pub stored_ns: u64,
-    /// How much of the dictionary it holds.
+    /// Sizes of the dictionary tables that it holds.
     #[prost(uint32, tag = "3")]
     pub strings: u32,
     #[prost(uint32, tag = "4")]
@@ -461,7 +461,7 @@ pub struct Ack {
     #[prost(message, optional, tag = "2")]
     pub receipt: ::core::option::Option<Receipt>,
 }
-/// A flush that was not stored, or a dictionary that could not be used. The stream goes on.
+/// Rejects a flush or a dictionary. The stream continues.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Refusal {
     /// 0: a dictionary.
@@ -469,7 +469,7 @@ pub struct Refusal {
     pub seq: u64,
     #[prost(string, tag = "2")]
     pub reason: ::prost::alloc::string::String,
-    /// How much of the dictionary the collector holds; the agent goes on from there.
+    /// Sizes of the dictionary tables that the collector holds; the agent resumes from there.
     #[prost(uint32, tag = "3")]
     pub strings: u32,
     #[prost(uint32, tag = "4")]
@@ -479,10 +479,10 @@ pub struct Refusal {
     #[prost(message, optional, tag = "6")]
     pub receipt: ::core::option::Option<Receipt>,
 }
-/// The four times of an exchange, for the clock offset: the agent adds when the answer came.
+/// Three of the four times of an exchange, for the clock offset; the agent adds its receive time.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Receipt {
-    /// When the agent sent what is answered, by the agent's clock.
+    /// Send time of the answered message, by the agent's clock.
     #[prost(sint64, tag = "1")]
     pub agent_sent_at_ns: i64,
     /// By the collector's clock.
@@ -491,19 +491,19 @@ pub struct Receipt {
     #[prost(sint64, tag = "3")]
     pub sent_at_ns: i64,
 }
-/// Changes the settings of the running agent, which answers AppliedSettings once they took effect. What is
-/// absent stays as it is.
+/// Changes the settings of the running agent, which answers with AppliedSettings once they are in
+/// effect. Absent fields stay unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Settings {
-    /// Names the change; never 0.
+    /// Identifies the change; never 0.
     #[prost(uint64, tag = "1")]
     pub revision: u64,
     #[prost(uint64, optional, tag = "2")]
     pub interval_ns: ::core::option::Option<u64>,
-    /// Whether the sampler looks at all.
+    /// Whether threads are sampled at all.
     #[prost(bool, optional, tag = "3")]
     pub enabled: ::core::option::Option<bool>,
-    /// States whose weight is kept: bit n stands for the n-th state of Cycle.
+    /// States whose weight is kept: bit n is the n-th state of Cycle.
     #[prost(uint32, optional, tag = "4")]
     pub states: ::core::option::Option<u32>,
 }
@@ -522,11 +522,11 @@ pub enum FrameKind {
     NoTask = 2,
     /// First level: a thread of the agent itself.
     Agent = 3,
-    /// An address without a symbol: module and offset say where.
+    /// An address without a symbol, identified by module and offset.
     Unresolved = 4,
-    /// The outer part of the stack is not known.
+    /// Outer frames that could not be unwound.
     Truncated = 5,
-    /// A limit on distinct stacks or names was reached: totals stay true, detail does not.
+    /// A limit on distinct stacks or names was reached: totals stay true, detail is lost.
     Overflow = 6,
     /// Second level: a phase of the task above it, by name.
     Phase = 7,
@@ -575,7 +575,7 @@ pub enum Outcome {
     Failed = 2,
     Cancelled = 3,
     Panicked = 4,
-    /// The worker is gone and never said how the task ended.
+    /// The worker is gone and never reported how the task ended.
     Lost = 5,
 }
 impl Outcome {
