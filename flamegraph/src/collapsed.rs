@@ -1,4 +1,4 @@
-//! Collapsed stacks, the text form that flame graph tools share.
+//! Collapsed stacks, the text format shared by flame graph tools.
 
 use std::fmt::Write as _;
 
@@ -7,25 +7,26 @@ use profiler_core::{FrameId, Profile};
 use crate::prune::{bounded, own_ns};
 use crate::text::printable;
 
-/// Largest output, up to the weights' digits; beyond it small subtrees become `[pruned]`.
+/// Largest output in bytes, not counting the weights' digits; beyond it, small subtrees become
+/// `[pruned]`.
 const BYTES_MAX: u64 = 256 << 20;
 
-/// One line a stack, `task;frame;frame weight`, sorted by stack, each stack once, weight in
-/// **nanoseconds** of thread time over all states. The weights add up to the profile's total.
+/// Writes one line per stack, `task;frame;frame weight`, sorted by stack, each stack once. Weights
+/// are **nanoseconds** of thread time over all states and add up to the profile's total.
 ///
-/// Lines of a function are folded. Tools split stacks at `;` and weights at the last space, so
-/// names are changed where they would be misread: `;` becomes `:`, what
-/// [`printable`] escapes is escaped, an empty name becomes `[unnamed]`.
+/// Lines of a function are merged. Tools split stacks at `;` and weights at the last space, so
+/// names are changed where they would be misread: `;` becomes `:`, characters that [`printable`]
+/// escapes are escaped, and an empty name becomes `[unnamed]`.
 #[must_use]
 pub fn collapsed(profile: &Profile) -> String {
     let folded = profile.by_function();
-    // A name's separator is a byte too.
+    // The separator after a name takes a byte too.
     let name_bytes = |frame: &profiler_core::Frame<&str>| stack_name(&frame.label()).len() + 1;
     let folded = bounded(&folded, usize::MAX, BYTES_MAX, name_bytes);
 
     let mut stacks = stacks(&folded);
     stacks.sort_unstable();
-    // Frames that differ only in their file or module read alike.
+    // Frames that differ only in file or module have equal text.
     stacks.dedup_by(|(next, weight), (stack, sum)| {
         let same = next == stack;
         if same {
@@ -40,13 +41,13 @@ pub fn collapsed(profile: &Profile) -> String {
     text
 }
 
-/// Each node with weight of its own: its path and that weight.
+/// Visits each node with weight of its own: its path and that weight.
 fn stacks(profile: &Profile) -> Vec<(String, u64)> {
     let names: Vec<String> = (0..profile.symbols().frame_count())
         .map(|id| stack_name(&profile.frame(FrameId(id)).label()))
         .collect();
     let mut path = String::new();
-    // Where the path of each node of the current stack ends, by depth: nodes come depth first.
+    // End of each node's path in the current stack, by depth: nodes come in depth-first order.
     let mut ends = vec![0];
     let mut stacks = Vec::new();
     for (node, depth) in profile.nodes().iter().zip(&crate::prune::depths(profile)[1..]) {
@@ -64,7 +65,7 @@ fn stacks(profile: &Profile) -> Vec<(String, u64)> {
     stacks
 }
 
-/// `name` as one frame of a line.
+/// Formats `name` as one frame of a line.
 fn stack_name(name: &str) -> String {
     let spaced = |character: char| {
         if character.is_whitespace() { ' ' } else { character }
@@ -77,11 +78,11 @@ fn stack_name(name: &str) -> String {
     if name.is_empty() {
         return "[unnamed]".to_owned();
     }
-    // Some tools take a line that starts with `# ` for a comment.
+    // Some tools take a line that starts with `# ` as a comment.
     if name.starts_with('#') {
         name.insert(0, '\\');
     }
-    // They would also take `step 3 500` for a stack with two weights.
+    // They would also read `step 3 500` as a stack with two weights.
     if let Some((_, last)) = name.rsplit_once(' ')
         && last.chars().all(|c| c.is_ascii_digit() || c == '.')
     {
@@ -135,7 +136,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lines_sum_to_the_total_and_every_line_reads_back(all in hostile_profiles()) {
+        fn lines_sum_to_the_total_and_every_line_parses(all in hostile_profiles()) {
             let text = collapsed(&all);
             let mut sum = 0;
             let mut last = "";

@@ -7,11 +7,11 @@ use serde::{Serialize, Serializer};
 use crate::json::kind_name;
 use crate::prune::{NODES_MAX, prune};
 
-/// Of more than [`NODES_MAX`] nodes, those with less than this part of the time are summed: a
-/// fraction of a pixel on any screen.
+/// In profiles of more than [`NODES_MAX`] nodes, subtrees below this share of the time are merged:
+/// a fraction of a pixel on any screen.
 const SHARE_LEAST: u64 = 100_000;
 
-/// A profile in columns, to be embedded in a larger answer:
+/// A profile in columns, embedded in a larger answer:
 ///
 /// ```json
 /// {"unit": "ns", "pruned": 0,
@@ -21,11 +21,11 @@ const SHARE_LEAST: u64 = 100_000;
 ///  "self": {"cpu": {"nodes": [2], "ns": [5]}}}
 /// ```
 ///
-/// Node `i` (the root is 0 and is not listed) has the parent `i - parents[i - 1]` and is the function
-/// `numbers[i - 1]`. For each state that any node was in, `nodes` says by how much each node with a
-/// weight is further than the one before, and `ns` the weights. Of a profile of more than 100,000
-/// nodes, subtrees with less than 1/100,000 of the time are leaves called `[pruned]`, and `pruned` says
-/// how many nodes that saves; sums stay true.
+/// The parent of node `i` is `i - parents[i - 1]` (the root is 0 and not listed), and its function
+/// is `numbers[i - 1]`. For each state with any weight, `nodes` has the distance of each weighted
+/// node from the previous one, and `ns` the weights. In a profile of more than 100,000 nodes,
+/// subtrees below 1/100,000 of the time become leaves named `[pruned]`, and `pruned` is the number
+/// of nodes removed; sums stay true.
 #[derive(Clone, Debug)]
 pub struct ProfileColumns {
     profile: Profile,
@@ -33,7 +33,7 @@ pub struct ProfileColumns {
 }
 
 impl ProfileColumns {
-    /// Prunes what is too large to be sent.
+    /// Prunes a profile that is too large to send.
     #[must_use]
     pub fn new(profile: &Profile) -> ProfileColumns {
         ProfileColumns::bounded(profile, NODES_MAX)
@@ -52,7 +52,7 @@ impl ProfileColumns {
 impl Serialize for ProfileColumns {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let nodes = self.profile.nodes();
-        // Only frames that nodes have: a filtered profile shares the symbols of all.
+        // Only frames in use: a filtered profile shares the symbols of the whole.
         let mut numbers = vec![u32::MAX; self.profile.symbols().frame_count() as usize];
         let mut frames = Vec::new();
         for node in nodes {
@@ -98,7 +98,7 @@ impl Serialize for Functions<'_> {
     }
 }
 
-/// Which nodes were in a state themselves, and for how long.
+/// The nodes with own weight in a state, and those weights.
 struct States<'a>(&'a Profile);
 
 #[derive(Serialize)]
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn each_function_stands_once_and_nodes_are_numbers() {
+    fn each_function_is_listed_once() {
         let columns = ProfileColumns::new(&profile("t;f cpu=1\nt;f;g lock=2\nt;g cpu=4"));
         let text = serde_json::to_string(&columns).unwrap();
         expect![[r#"{"unit":"ns","pruned":0,"functions":{"names":["t","f","g"],"kinds":["task","function","function"],"files":["","app/src/a.rs","app/src/a.rs"],"lines":[0,0,0],"modules":["","",""]},"parents":[1,1,1,3],"numbers":[0,1,2,2],"self":{"cpu":{"nodes":[2,2],"ns":[1,4]},"lock":{"nodes":[3],"ns":[2]}}}"#]]
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_narrow_is_one_leaf_and_told() {
+    fn narrow_subtrees_become_one_leaf_and_are_counted() {
         let all = profile("t;big cpu=1000000\nt;a cpu=2\nt;b cpu=3");
         let columns = written(&ProfileColumns::bounded(&all, 3));
         assert_eq!(columns["pruned"], 1);
@@ -166,7 +166,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn columns_say_what_the_table_of_nodes_says(all in hostile_profiles()) {
+        fn columns_equal_the_table_of_nodes(all in hostile_profiles()) {
             let columns = written(&ProfileColumns::new(&all));
             let number = |value: &Value| value.as_u64().unwrap();
             let list = |value: &Value| value.as_array().cloned().unwrap_or_default();

@@ -5,7 +5,7 @@ use std::ops::Range;
 use profiler_core::{Frame, FrameId, FrameKind, NodeId, Profile, State, Weight};
 use serde::Serialize;
 
-/// `{"unit":"ns","nodes":[…]}`, lines not folded; see [`ProfileJson`].
+/// Writes `{"unit":"ns","nodes":[…]}` without merging lines; see [`ProfileJson`].
 #[must_use]
 pub fn json(profile: &Profile) -> String {
     let mut text = Vec::new();
@@ -13,7 +13,7 @@ pub fn json(profile: &Profile) -> String {
     String::from_utf8(text).expect("frames were serialised as texts")
 }
 
-/// A profile as it is written, to be embedded in a larger answer:
+/// A serialized profile, embedded in a larger answer:
 ///
 /// ```json
 /// {"unit": "ns", "nodes": [
@@ -24,17 +24,18 @@ pub fn json(profile: &Profile) -> String {
 /// ]}
 /// ```
 ///
-/// `wait` is the sum of `lock`, `sleep`, `network`, `disk` and `other`, which are there if they are
-/// not 0.
+/// `wait` is the sum of `lock`, `sleep`, `network`, `disk` and `other`; of these only nonzero ones
+/// are present.
 ///
-/// The root is node 0 and is not listed; the first listed node is node 1, and `parent` is always
-/// smaller than the node's own number. Nodes stand depth first.
+/// The root is node 0 and not listed; the first listed node is node 1, and `parent` is always
+/// smaller than the node's own number. Nodes are in depth-first order.
 #[derive(Clone, Copy, Debug)]
 pub struct ProfileJson<'a>(pub &'a Profile);
 
 impl ProfileJson<'_> {
-    /// Adds it to a text. What is told of a frame is made once, and copied for each of its nodes: most
-    /// of a large answer is names, and to escape them for each node took half of all the time.
+    /// Appends the profile to a text. The text of a frame is made once and copied for each of its
+    /// nodes: names are most of a large answer, and escaping them for each node took half of the
+    /// time.
     pub fn write_to(&self, text: &mut Vec<u8>) {
         let profile = self.0;
         let frames = FrameTexts::of(profile);
@@ -56,10 +57,10 @@ impl ProfileJson<'_> {
     }
 }
 
-/// What is told of each frame of a profile.
+/// Serialized frames of a profile.
 struct FrameTexts {
     all: Vec<u8>,
-    /// By the frame's number.
+    /// By frame number.
     ranges: Vec<Range<usize>>,
 }
 
@@ -86,7 +87,7 @@ impl FrameTexts {
             let told = FrameText { name, kind, file, line, module, build_id, offset, inlined };
             let start = all.len();
             serde_json::to_writer(&mut all, &told).expect("memory takes texts and numbers");
-            // They are members of the node's own object.
+            // These are members of the node's own object.
             all[start] = b',';
             all.pop();
             start..all.len()
@@ -108,7 +109,7 @@ fn states(text: &mut Vec<u8>, weight: &Weight) {
     number(text, weight.get(State::Runnable));
     text.extend_from_slice(b",\"wait\":");
     number(text, weight.wait_ns());
-    // Most nodes wait in one kind of call or in none: five zeros each would be half the text.
+    // Most nodes wait in at most one kind of call: five zeros each would be half of the text.
     for state in State::WAITS.into_iter().filter(|state| weight.get(*state) > 0) {
         text.extend_from_slice(b",\"");
         text.extend_from_slice(state.name().as_bytes());
@@ -122,7 +123,7 @@ fn number(text: &mut Vec<u8>, number: u64) {
     text.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
-/// The name of a frame's kind in exports.
+/// Name of a frame's kind in exports.
 pub(crate) fn kind_name(kind: FrameKind) -> &'static str {
     match kind {
         FrameKind::Group => "group",
@@ -170,7 +171,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn names_read_back_as_they_were_and_selves_sum_to_the_total(all in hostile_profiles()) {
+        fn names_round_trip_and_selves_sum_to_the_total(all in hostile_profiles()) {
             let value: serde_json::Value = serde_json::from_str(&json(&all)).unwrap();
             let nodes = value["nodes"].as_array().unwrap();
             let mut sum = 0;

@@ -1,5 +1,5 @@
 //! Pure functions from a [`Profile`](profiler_core::Profile) to text: the same input gives the same
-//! bytes, on every machine and in every release of the same version.
+//! bytes on every machine and in every build of the same version.
 //!
 //! | function | for |
 //! |---|---|
@@ -10,7 +10,7 @@
 //! | [`ParsedProfile`] | programs that read that table back |
 //! | [`table()`] | the terminal: functions by time |
 //!
-//! Names come from other people's programs, so no output trusts them: see [`text::printable`].
+//! Names come from foreign programs and are never trusted: see [`text::printable`].
 //!
 //! ```
 //! use emberline_flamegraph::{SvgOptions, collapsed, svg};
@@ -34,7 +34,7 @@ mod collapsed;
 mod columns;
 mod json;
 mod nested;
-mod origin;
+mod owner;
 mod palette;
 mod parse;
 mod prune;

@@ -1,4 +1,4 @@
-//! A profile as nested objects, the form of the profilers that Emberline descends from.
+//! A profile as nested objects, in the format of Dask's profiler.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -8,13 +8,13 @@ use serde_json::json;
 
 use crate::prune::depths;
 
-/// The tree as nested objects; each has `name`, `count` (nanoseconds with its children),
+/// Writes the tree as nested objects. Each has `name`, `count` (nanoseconds including children),
 /// `identifier` (`name;file;line`, unique among its siblings), `description` (`filename`, `name`,
-/// `line_number`, and `line`, which is empty: a profile holds no source text) and `children` by
-/// identifier.
+/// `line_number`, and `line`, which is empty because a profile holds no source text) and `children`
+/// by identifier.
 ///
-/// It nests as deeply as the stacks, up to [`DEPTH_MAX`](profiler_core::limits::DEPTH_MAX) times
-/// two; readers that limit nesting are better served by [`json()`](crate::json()).
+/// Nesting is up to twice [`DEPTH_MAX`](profiler_core::limits::DEPTH_MAX); readers that limit
+/// nesting should use [`json()`](crate::json()).
 #[must_use]
 pub fn nested_json(profile: &Profile) -> String {
     let totals = profile.totals();
@@ -26,7 +26,7 @@ pub fn nested_json(profile: &Profile) -> String {
     let mut last_depth = 0;
     for (id, node) in (1..).zip(profile.nodes()) {
         let depth = depths[id];
-        // One closing pair for each node that ends here: the last one, and those above it.
+        // Closes each node that ends here: the last one, and its finished ancestors.
         (depth..=last_depth).for_each(|_| text.push_str("}}"));
         if depth <= last_depth {
             text.push(',');
@@ -41,7 +41,7 @@ pub fn nested_json(profile: &Profile) -> String {
     text
 }
 
-/// What stands for the whole.
+/// Writes the root.
 fn root() -> Frame<&'static str> {
     Frame::function("root", "", 0)
 }
@@ -63,13 +63,13 @@ fn open(text: &mut String, identifier: &str, count: u64, frame: &Frame<&str>) {
     );
 }
 
-/// The identifiers given so far, by parent.
+/// Identifiers in use, by parent.
 #[derive(Default)]
 struct Identifiers(HashSet<(NodeId, String)>);
 
 impl Identifiers {
-    /// `name;file;line`, and the node's number behind it if a sibling has that already: siblings
-    /// may differ by module alone, and a repeated key would lose one of them.
+    /// `name;file;line`, followed by the node's number if a sibling already has that identifier.
+    /// Siblings may differ by module alone, and a repeated key would lose one of them.
     fn unique(&mut self, parent: NodeId, id: usize, frame: &Frame<&str>) -> String {
         let mut identifier = format!("{};{};{}", frame.label(), frame.file, frame.line);
         while !self.0.insert((parent, identifier.clone())) {

@@ -1,35 +1,36 @@
-//! Stable colours: the same name has the same colour in every graph. Text on them is black, so all
-//! are light.
+//! Stable colors: the same name has the same color in every graph. Text on them is black, so all of
+//! them are light.
 
 use profiler_core::{Frame, FrameKind, Weight};
 
-use crate::origin::origin;
+use crate::owner::owner;
 
-/// A colour as red, green and blue.
+/// A color as red, green and blue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Rgb(pub(crate) u8, pub(crate) u8, pub(crate) u8);
 
-/// What stands for the whole.
+/// Color of the root.
 pub(crate) const ROOT: Rgb = Rgb(222, 222, 226);
 
-/// What is no function: `[no task]`, `[truncated]` and the like.
+/// Color of frames that are not functions: `[no task]`, `[truncated]` and similar.
 const MARKER: Rgb = Rgb(201, 203, 209);
 
-/// Least brightness: black text on it has a contrast of 7, the most that WCAG asks for.
+/// Minimum luminance: black text on it has a contrast of 7, the highest level of WCAG.
 const LUMINANCE_MIN: f64 = 0.31;
 
-/// Hue of Rust's own libraries: a calm blue-grey, for they are everywhere and rarely the point.
+/// Hue of Rust's standard libraries: a calm blue-gray, because they are everywhere and rarely the
+/// point.
 const LIBRARY_HUE: f64 = 215.0;
 
-/// The colour of a frame whose subtree weighs `total`: the hue tells the crate (or library, or
-/// task), lightness the function; the more of the time is waiting, the paler.
+/// Color of a frame whose subtree weighs `total`. The hue identifies the crate, library or task,
+/// the lightness the function; the larger the share of waiting, the paler.
 pub(crate) fn color(frame: &Frame<&str>, total: Weight) -> Rgb {
     let label = frame.label();
     let (hue, saturation, lightness) = match frame.kind {
         FrameKind::Group | FrameKind::Task | FrameKind::Phase => (hue(&label), 0.78, 0.64),
         FrameKind::Agent | FrameKind::Thread => (265.0, 0.30, 0.74),
         FrameKind::Function => function(&label, frame),
-        FrameKind::Unresolved => (hue(&origin(frame)), 0.25, 0.76),
+        FrameKind::Unresolved => (hue(&owner(frame)), 0.25, 0.76),
         FrameKind::NoTask | FrameKind::Truncated | FrameKind::Overflow => return MARKER,
     };
     let waiting = total.wait_ns() as f64 / total.total_ns().max(1) as f64;
@@ -37,7 +38,7 @@ pub(crate) fn color(frame: &Frame<&str>, total: Weight) -> Rgb {
     let fade = if frame.kind == FrameKind::Task { 0.15 } else { 0.55 };
     let saturation = saturation * (1.0 - fade * waiting);
     let lightness = lightness + (0.93 - lightness) * fade * waiting;
-    // Blue and violet are darker to the eye than yellow of the same lightness.
+    // Blue and violet look darker than yellow of the same lightness.
     (0..12)
         .map(|step| from_hsl(hue, saturation, lightness + 0.02 * f64::from(step)))
         .find(|color| luminance(*color) >= LUMINANCE_MIN)
@@ -45,22 +46,22 @@ pub(crate) fn color(frame: &Frame<&str>, total: Weight) -> Rgb {
 }
 
 fn function(label: &str, frame: &Frame<&str>) -> (f64, f64, f64) {
-    // Siblings of one crate must be told apart where they touch.
+    // Adjacent siblings of one crate must differ.
     let lightness = 0.68 + (hash(label) % 9) as f64 * 0.012;
-    match &*origin(frame) {
+    match &*owner(frame) {
         "std" | "core" | "alloc" => (LIBRARY_HUE, 0.28, lightness),
         name if frame.file.is_empty() && !label.contains("::") => (hue(name), 0.35, lightness),
         name => (hue(name), 0.62, lightness),
     }
 }
 
-/// A hue in degrees that only `name` decides.
+/// A hue in degrees that depends only on `name`.
 fn hue(name: &str) -> f64 {
     (hash(name) % 360) as f64
 }
 
-/// FNV-1a with a final mix, for short names differ in their last bits only. Our own, because the
-/// standard library's hashes may change from release to release.
+/// FNV-1a with a final mix, because short names differ in their last bits only. Implemented here,
+/// because the standard library's hashes may change between releases.
 fn hash(name: &str) -> u64 {
     let sum = name.bytes().fold(0xcbf2_9ce4_8422_2325u64, |sum, byte| {
         (sum ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -68,13 +69,13 @@ fn hash(name: &str) -> u64 {
     (sum ^ (sum >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 24
 }
 
-/// How bright a colour is to the eye, from 0 to 1, as WCAG defines it but for its linear toe.
+/// Relative luminance from 0 to 1, as WCAG defines it except for its linear toe.
 fn luminance(Rgb(red, green, blue): Rgb) -> f64 {
     let linear = |byte: u8| (f64::from(byte) / 255.0).powf(2.2);
     0.2126 * linear(red) + 0.7152 * linear(green) + 0.0722 * linear(blue)
 }
 
-/// From hue in degrees, saturation and lightness from 0 to 1.
+/// Converts from hue in degrees, and saturation and lightness from 0 to 1.
 fn from_hsl(hue: f64, saturation: f64, lightness: f64) -> Rgb {
     let chroma = (1.0 - (2.0 * lightness - 1.0).abs()) * saturation;
     let sector = hue / 60.0;
@@ -99,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colours_never_change_and_waiting_is_paler() {
+    fn colors_never_change_and_waiting_is_paler() {
         let frame = Frame::function("faer::mul", "", 0);
         let busy = color(&frame, Weight::of(State::Cpu, 1));
         let idle = color(&frame, Weight::of(State::Sleep, 1));
@@ -108,7 +109,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn black_text_is_readable_on_every_colour(name: String, task: bool, wait in 0..2u64) {
+        fn black_text_is_readable_on_every_color(name: String, task: bool, wait in 0..2u64) {
             let frame = if task { Frame::task(&name) } else { Frame::function(&name, "", 0) };
             let color = color(&frame, Weight::of(State::Cpu, 1) + Weight::of(State::Lock, wait));
             prop_assert!((luminance(color) + 0.05) / 0.05 >= 7.0);

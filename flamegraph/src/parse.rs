@@ -1,4 +1,4 @@
-//! A profile from the JSON that [`json()`](crate::json()) writes, for those who ask over HTTP.
+//! Reads a profile from the JSON that [`json()`](crate::json()) writes, for HTTP clients.
 
 use std::borrow::Cow;
 
@@ -8,8 +8,8 @@ use profiler_core::{
 };
 use serde::Deserialize;
 
-/// A profile as it is deserialised from the form of [`ProfileJson`](crate::ProfileJson): what was
-/// written reads back as an equal profile. Fields that are not known are passed over.
+/// A profile deserialized from the format of [`ProfileJson`](crate::ProfileJson). A written profile
+/// reads back equal. Unknown fields are ignored.
 ///
 /// ```
 /// let text = r#"{"unit":"ns","nodes":[{"parent":0,"name":"load","kind":"task","self":{"cpu":5}}]}"#;
@@ -21,17 +21,17 @@ use serde::Deserialize;
 #[serde(try_from = "Table")]
 pub struct ParsedProfile(pub Profile);
 
-/// Why JSON of the right form is no profile.
+/// Why well-formed JSON is not a profile.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 enum ParseError {
-    #[error("weights are in {0:?}; only \"ns\" is known")]
+    #[error("unknown unit {0:?}; expected \"ns\"")]
     Unit(String),
-    #[error("node {node} has the parent {parent}; a parent's number is smaller")]
+    #[error("invalid parent {parent} of node {node}; expected a smaller number")]
     Order { node: u32, parent: u32 },
-    #[error("node {0} is of a kind that is not known; a newer Emberline may know it")]
+    #[error("unknown kind of node {0}; a newer version of Emberline may have written it")]
     Kind(u32),
-    #[error("{0} nodes are more than a profile may have")]
+    #[error("too many nodes: {0}; a profile has fewer than 2^32")]
     Size(usize),
 }
 
@@ -80,7 +80,7 @@ struct States {
 }
 
 impl States {
-    /// As a weight. Waiting of no named kind is [`State::Other`].
+    /// Converts to a weight. Waiting of no named kind is [`State::Other`].
     fn weight(&self) -> Weight {
         let named = [
             (State::Cpu, self.cpu),
@@ -100,7 +100,7 @@ impl Node<'_> {
     fn frame(&self, kind: FrameKind) -> Frame<&str> {
         Frame {
             kind,
-            // The name of an unresolved address is made from its module and offset.
+            // The name of an unresolved address follows from its module and offset.
             function: match kind {
                 FrameKind::Unresolved => "",
                 _ => &self.name,
@@ -143,7 +143,7 @@ impl TryFrom<Table<'_>> for ParsedProfile {
     }
 }
 
-/// The kind of a name that [`kind_name`](crate::json::kind_name) gives.
+/// Inverse of [`kind_name`](crate::json::kind_name).
 fn kind_of(name: &str) -> Option<FrameKind> {
     const KINDS: [FrameKind; 10] = [
         FrameKind::Group,
@@ -168,24 +168,24 @@ mod tests {
     use crate::json;
     use crate::testing::hostile_profiles;
 
-    fn check_refused(nodes: &str, why: &str) {
+    fn check_rejected(nodes: &str, why: &str) {
         let text = format!(r#"{{"unit":"ns","nodes":[{nodes}]}}"#);
         let error = serde_json::from_str::<ParsedProfile>(&text).unwrap_err();
         assert!(error.to_string().contains(why), "{error}");
     }
 
     #[test]
-    fn what_is_no_tree_is_refused() {
-        check_refused(r#"{"parent":1,"name":"a","kind":"task"}"#, "node 1 has the parent 1");
-        check_refused(r#"{"parent":9,"name":"a","kind":"task"}"#, "node 1 has the parent 9");
-        check_refused(r#"{"parent":0,"name":"a","kind":"colour"}"#, "kind that is not known");
-        check_refused(r#"{"parent":-1,"name":"a","kind":"task"}"#, "invalid value");
+    fn nodes_that_are_not_a_tree_are_rejected() {
+        check_rejected(r#"{"parent":1,"name":"a","kind":"task"}"#, "invalid parent 1 of node 1");
+        check_rejected(r#"{"parent":9,"name":"a","kind":"task"}"#, "invalid parent 9 of node 1");
+        check_rejected(r#"{"parent":0,"name":"a","kind":"color"}"#, "unknown kind");
+        check_rejected(r#"{"parent":-1,"name":"a","kind":"task"}"#, "invalid value");
         let error = serde_json::from_str::<ParsedProfile>(r#"{"unit":"s","nodes":[]}"#);
-        assert!(error.unwrap_err().to_string().contains("only \"ns\" is known"));
+        assert!(error.unwrap_err().to_string().contains("expected \"ns\""));
     }
 
     #[test]
-    fn waiting_of_no_kind_is_other() {
+    fn waiting_of_no_kind_counts_as_other() {
         let text = r#"{"unit":"ns","nodes":[{"parent":0,"name":"t","kind":"task",
             "self":{"cpu":1,"wait":9,"lock":2,"disk":3}}]}"#;
         let parsed: ParsedProfile = serde_json::from_str(text).unwrap();
@@ -196,7 +196,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_written_reads_back_equal(profile in hostile_profiles()) {
+        fn written_profiles_read_back_equal(profile in hostile_profiles()) {
             let parsed: ParsedProfile = serde_json::from_str(&json(&profile)).unwrap();
             prop_assert_eq!(parsed.0, profile);
         }

@@ -1,22 +1,22 @@
-//! Keeps outputs within bounds without losing weight: what is too small to matter becomes one
-//! `[pruned]` leaf beside its larger siblings.
+//! Bounds the size of outputs without losing weight: subtrees that are too small to matter become
+//! one `[pruned]` leaf next to their larger siblings.
 
 use std::borrow::Cow;
 
 use profiler_core::profile::ProfileNode;
 use profiler_core::{CallTrie, Filter, Frame, FrameId, NodeId, Profile, ThreadKind, Weight};
 
-/// Name of the leaf that takes what was pruned.
+/// Name of the leaf that holds pruned weight.
 pub(crate) const PRUNED: &str = "[pruned]";
 
-/// Up to so many nodes nothing is pruned, if the stacks' bytes fit too.
+/// Nothing is pruned up to this many nodes, if the stacks' bytes fit too.
 pub(crate) const NODES_MAX: usize = 100_000;
 
-/// Subtrees below `1 / share` of the total are pruned; the first share whose result fits is used.
-/// With the last one, only what holds the whole weight remains: one path, which always fits.
+/// Subtrees below `1 / share` of the total are pruned, with the first share whose result fits. The
+/// last share keeps only nodes that hold the whole weight: one path, which always fits.
 const SHARES: [u64; 6] = [100_000, 10_000, 1_000, 100, 10, 1];
 
-/// Depth of each node, 1 for the first level; the root's 0 comes first.
+/// Depth of each node, starting with the root's 0; the first level is 1.
 pub(crate) fn depths(profile: &Profile) -> Vec<u32> {
     let mut depths = vec![0u32];
     for node in profile.nodes() {
@@ -25,8 +25,8 @@ pub(crate) fn depths(profile: &Profile) -> Vec<u32> {
     depths
 }
 
-/// `profile`, pruned if it has more than `nodes_max` nodes or if its stacks, written out one a
-/// line, would take more than `bytes_max` bytes at `name_bytes` a frame.
+/// Prunes `profile` if it has more than `nodes_max` nodes, or if its stacks, written one a line
+/// with `name_bytes` per frame, would take more than `bytes_max` bytes.
 pub(crate) fn bounded(
     profile: &Profile,
     nodes_max: usize,
@@ -47,7 +47,7 @@ pub(crate) fn bounded(
     Cow::Owned(pruned)
 }
 
-/// Bytes of all stacks that have weight of their own.
+/// Bytes of all stacks with weight of their own.
 fn stacks_bytes(profile: &Profile, name_bytes: impl Fn(&Frame<&str>) -> usize) -> u64 {
     let names: Vec<u64> = (0..profile.symbols().frame_count())
         .map(|id| name_bytes(&profile.frame(FrameId(id))) as u64)
@@ -64,13 +64,13 @@ fn stacks_bytes(profile: &Profile, name_bytes: impl Fn(&Frame<&str>) -> usize) -
     sum
 }
 
-/// Puts every subtree of less than `least_ns` into a `[pruned]` leaf of its parent.
+/// Moves every subtree below `least_ns` into a `[pruned]` leaf of its parent.
 pub(crate) fn prune(profile: &Profile, least_ns: u64) -> Profile {
     let totals = profile.totals();
     let mut symbols = profile.symbols().clone();
     let leaf = symbols.intern(&Frame { function: PRUNED, ..Frame::overflow() });
     let mut trie = CallTrie::new(profile.nodes().len() * 2);
-    // Where each node's weight goes, and whether that is a leaf for what was pruned.
+    // Target of each node's weight, and whether the target is a `[pruned]` leaf.
     let mut places: Vec<(NodeId, bool)> = vec![(NodeId::ROOT, false)];
     for (node, total) in profile.nodes().iter().zip(&totals[1..]) {
         let (parent, gone) = places[node.parent.index()];
@@ -91,7 +91,7 @@ pub(crate) fn prune(profile: &Profile, least_ns: u64) -> Profile {
     pruned
 }
 
-/// Nanoseconds of a node by itself, over all states.
+/// Nanoseconds of the node itself, over all states.
 pub(crate) fn own_ns(node: &ProfileNode) -> u64 {
     Weight::total_ns(&node.own)
 }
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_within_bounds_is_left_alone() {
+    fn a_profile_within_bounds_is_unchanged() {
         let small = profile("t;f cpu=1");
         assert!(matches!(bounded(&small, 2, 20, |_| 10), Cow::Borrowed(_)));
         assert!(matches!(bounded(&small, 1, 20, |_| 10), Cow::Owned(_)));

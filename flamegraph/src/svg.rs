@@ -1,7 +1,7 @@
 //! Flame graphs, laid out by inferno.
 //!
-//! inferno is given each node's number for its name, so that no name can be mistaken for its syntax
-//! and deep stacks stay small; [`label`] then writes names and figures into its output.
+//! inferno sees each node's number instead of its name, so that no name can be mistaken for its
+//! syntax and deep stacks stay small; [`label`] then inserts names and figures into its output.
 
 mod label;
 
@@ -15,34 +15,34 @@ use crate::palette::{ROOT, Rgb, color};
 use crate::prune::{NODES_MAX, bounded, depths, own_ns};
 use crate::text::{cell, push_xml};
 
-/// Narrower frames are not drawn, in per cent of the width: a tenth of a pixel of 1,180.
+/// Narrower frames are not drawn, in percent of the width: a tenth of a pixel of 1,180.
 const WIDTH_MIN_PERCENT: f64 = 100.0 * 0.1 / 1_180.0;
 
-/// Width where no script makes it that of the window, in pixels; inferno's own.
+/// Width in pixels where no script adapts it to the window; inferno's default.
 const IMAGE_WIDTH: usize = 1_200;
 
-/// Size of text in pixels, and a character's width as a share of it.
+/// Font size in pixels, and a character's width as a share of it.
 const FONT_SIZE: usize = 12;
 const FONT_WIDTH: f64 = 0.59;
 
-/// Most bytes handed to inferno; beyond it small subtrees become `[pruned]`.
+/// Most bytes passed to inferno; beyond it, small subtrees become `[pruned]`.
 const LINES_BYTES_MAX: u64 = 64 << 20;
 
-/// Most characters of a title and a subtitle, which have one line; a title's are larger.
+/// Most characters of a title and of a subtitle, which take one line each; a title's are larger.
 const TITLE_CHARS_MAX: usize = 115;
 const SUBTITLE_CHARS_MAX: usize = 160;
 
-/// How a flame graph looks.
+/// Options of a flame graph.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SvgOptions {
     /// First line.
     pub title: String,
-    /// Second line, such as the range, the workers and the achieved rate; none if `None`.
+    /// Second line, such as the range, the workers and the achieved rate; omitted if `None`.
     pub subtitle: Option<String>,
-    /// Whether tasks are at the top and stacks hang down (an icicle graph): the default, for a page
-    /// opens at its top, and stacks of 80 frames are common.
+    /// Whether tasks are at the top and stacks grow downward (an icicle graph). The default,
+    /// because a page opens at its top and stacks of 80 frames are common.
     pub inverted: bool,
-    /// Whether each line of a function has its own frame; else they are folded.
+    /// Whether each line of a function has its own frame; otherwise lines are merged.
     pub by_line: bool,
 }
 
@@ -52,32 +52,31 @@ impl Default for SvgOptions {
     }
 }
 
-/// Why a flame graph could not be drawn. No profile causes it; it tells of a defect.
+/// Why a flame graph could not be drawn. No profile causes it; it indicates a bug.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SvgError {
-    /// inferno refused the stacks.
+    /// inferno rejected the stacks.
     #[error("the flame graph could not be laid out")]
     Layout(#[source] io::Error),
-    /// inferno's output is not of the form that this version of Emberline knows.
+    /// inferno's output does not have the form that this version expects.
     #[error("the flame graph's layout lacks {missing} where it is expected")]
     Form {
-        /// What is missing.
+        /// The missing part.
         missing: &'static str,
     },
 }
 
-/// A flame graph that zooms and searches in a browser; needs no other file. The first level is the
-/// tasks. Width is thread time over all states; colour tells the crate, and the paler a frame, the
-/// more of its time is waiting. A frame's tooltip has its name, time, share of the whole, time of
-/// its own, states and file; a name with long generic arguments is shortened, and stands in full
-/// behind the file.
+/// Draws a flame graph that zooms and searches in a browser, as a single file. The first level is
+/// the tasks. Width is thread time over all states; the color identifies the crate, and a paler
+/// frame waits more. A frame's tooltip has its name, time, share of the whole, own time, states and
+/// file. A name with long generic arguments is shortened; the full name follows the file.
 ///
-/// An empty profile gives a picture that says so. A profile of more than 100,000 nodes has subtrees
-/// below 1/100,000 of the whole drawn as `[pruned]`. Names are cut at 1,024 bytes.
+/// An empty profile gives a picture that says so. In a profile of more than 100,000 nodes, subtrees
+/// below 1/100,000 of the whole are drawn as `[pruned]`. Names are cut at 1,024 bytes.
 ///
 /// # Errors
-/// [`SvgError`] if inferno does not do what this crate was tested with; never because of `profile`.
+/// [`SvgError`] if inferno behaves differently from the tested version; never because of `profile`.
 pub fn svg(profile: &Profile, options: &SvgOptions) -> Result<String, SvgError> {
     if profile.total().is_zero() {
         return Ok(empty(options));
@@ -90,8 +89,8 @@ pub fn svg(profile: &Profile, options: &SvgOptions) -> Result<String, SvgError> 
     label::write(&layout, &drawn, &totals)
 }
 
-/// Numbers of nodes, all of one width: then the order of nodes is the order of their stacks' text,
-/// which inferno insists on.
+/// Node numbers of equal width: node order is then the text order of their stacks, which inferno
+/// requires.
 #[derive(Clone, Copy)]
 struct Keys {
     width: usize,
@@ -128,7 +127,7 @@ fn lay_out(profile: &Profile, totals: &[Weight], options: &SvgOptions) -> Result
     look.min_width = WIDTH_MIN_PERCENT;
     look.font_size = FONT_SIZE;
     look.font_width = FONT_WIDTH;
-    // The first level are tasks, so "Function:" before each name would be wrong.
+    // The first level is tasks, so "Function:" before each name would be wrong.
     look.name_type = String::new();
 
     let lines = lines(profile, keys);
@@ -138,17 +137,18 @@ fn lay_out(profile: &Profile, totals: &[Weight], options: &SvgOptions) -> Result
         .map_err(|error| SvgError::Layout(io::Error::new(io::ErrorKind::InvalidData, error)))
 }
 
-/// Stacks of numbers with their weights, in the order of nodes.
+/// Stacks of node numbers with their weights, in node order.
 fn lines(profile: &Profile, keys: Keys) -> Vec<String> {
-    // A browser counts exactly up to 2^53: 104 days of thread time in nanoseconds. Beyond, low bits
-    // go; figures are written from the exact weights all the same.
+    // A browser counts exactly up to 2^53: 104 days of thread time in nanoseconds. Larger weights
+    // lose low bits; figures are written from the exact weights.
     let exact: u128 = profile.nodes().iter().map(|node| u128::from(own_ns(node))).sum();
     let shift = (128 - exact.leading_zeros()).saturating_sub(53);
     let mut path = String::new();
     let mut lines = Vec::new();
     let depths = depths(profile);
     for (id, node) in (1..).zip(profile.nodes()) {
-        // Nodes come depth first and keys have one width, so the parent's path is a prefix.
+        // Nodes come in depth-first order and keys have equal width, so the parent's path is a
+        // prefix.
         path.truncate((depths[id] as usize - 1) * (keys.width + 1));
         path.push_str(&keys.key(id));
         let weight = own_ns(node) >> shift;
@@ -164,7 +164,7 @@ fn rgb(Rgb(r, g, b): Rgb) -> Color {
     Color { r, g, b }
 }
 
-/// The picture of no samples.
+/// The picture of an empty profile.
 fn empty(options: &SvgOptions) -> String {
     let mut svg = String::from(concat!(
         r#"<?xml version="1.0" encoding="UTF-8"?>"#,

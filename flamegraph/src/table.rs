@@ -4,18 +4,18 @@ use std::fmt::Write as _;
 
 use profiler_core::{FrameId, FrameKind, Profile, State, Weight};
 
-use crate::origin::origin;
+use crate::owner::owner;
 use crate::prune::depths;
 use crate::text::{cell, duration, percent, short_name};
 
-/// Columns that a crate's and a function's name may take.
+/// Columns for the names of a crate and a function.
 const CRATE_COLUMNS: usize = 18;
 const NAME_COLUMNS: usize = 56;
 
-/// The `rows` functions with most time of their own: self and total with their shares of the whole,
-/// and how much of self was on a processor. Above them stands the whole by state and kind of
-/// waiting. A function that calls itself counts once in its total. Long generic arguments are
-/// elided. Tasks have rows too, for their total, marked `(task)`. Says how many rows it leaves out.
+/// Lists the `rows` functions with the most own time: self and total time with their shares of the
+/// whole, and how much of self was on CPU. The header sums the whole by state and kind of waiting.
+/// A recursive function counts once in its total. Long generic arguments are elided. Tasks have
+/// rows for their total, marked `(task)`. The last line counts the omitted rows.
 ///
 /// ```text
 /// 12.4 s of thread time: cpu 3.10 s (25.0 %), runnable 120 ms (1.0 %), wait 9.18 s (74.0 %)
@@ -47,7 +47,7 @@ pub fn table(profile: &Profile, rows: usize) -> String {
             duration(function.total_ns),
             percent(function.total_ns, whole.total_ns()),
             cpu_share(function.own),
-            cell(&function.origin, CRATE_COLUMNS),
+            cell(&function.owner, CRATE_COLUMNS),
             cell(&function.name, NAME_COLUMNS),
         );
     }
@@ -59,7 +59,7 @@ pub fn table(profile: &Profile, rows: usize) -> String {
     text
 }
 
-/// A line about the whole, and one about its waiting if there is any.
+/// One line about the whole, and one about its waiting if there is any.
 fn headline(whole: Weight) -> String {
     let all = whole.total_ns();
     let part = |name, part| format!("{name} {} ({:.1} %)", duration(part), percent(part, all));
@@ -74,7 +74,7 @@ fn headline(whole: Weight) -> String {
     text
 }
 
-/// Share of the time on a processor, in whole per cent; a dash where there is no time.
+/// Share of the time on CPU, in whole percent; a dash where there is no time.
 fn cpu_share(weight: Weight) -> String {
     if weight.is_zero() {
         return "-".to_owned();
@@ -85,7 +85,7 @@ fn cpu_share(weight: Weight) -> String {
 /// One row.
 struct Function {
     name: String,
-    origin: String,
+    owner: String,
     own: Weight,
     total_ns: u64,
 }
@@ -97,7 +97,7 @@ fn functions(profile: &Profile) -> Vec<Function> {
     let mut functions: Vec<Function> = (0..frames)
         .map(|id| Function {
             name: name(&profile, FrameId(id)),
-            origin: origin(&profile.frame(FrameId(id))).into_owned(),
+            owner: owner(&profile.frame(FrameId(id))).into_owned(),
             own: Weight::ZERO,
             total_ns: 0,
         })
@@ -106,7 +106,7 @@ fn functions(profile: &Profile) -> Vec<Function> {
     let totals = profile.totals();
     let depths = depths(&profile);
     let mut path: Vec<FrameId> = Vec::new();
-    // How often each frame is on the path: only its outermost call adds to its total.
+    // Number of times each frame is on the path: only its outermost call adds to its total.
     let mut active = vec![0u32; frames as usize];
     for (id, node) in (1..).zip(profile.nodes()) {
         for frame in path.drain(depths[id] as usize - 1..) {
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_said() {
+    fn omitted_rows_are_counted() {
         check(
             "t;a cpu=70\nt;b cpu=20\nt;c cpu=10",
             1,

@@ -3,7 +3,8 @@
 use profiler_core::{CallTrie, Filter, Frame, FrameKind, Profile, State, SymbolTable, ThreadKind};
 use proptest::prelude::*;
 
-/// Reads stacks such as `t;main:7;run cpu=3`, one a line; `[no task]` and `[agent]` are themselves.
+/// Parses stacks such as `t;main:7;run cpu=3`, one a line; `[no task]` and `[agent]` stand for
+/// themselves.
 pub(crate) fn profile(text: &str) -> Profile {
     let rows = text.lines().map(|line| {
         let (stack, weight) = line.rsplit_once(' ').unwrap();
@@ -24,7 +25,7 @@ pub(crate) fn profile(text: &str) -> Profile {
     from_rows(rows)
 }
 
-/// The profile of whole stacks, each with a weight.
+/// Builds a profile from whole stacks, each with a weight.
 pub(crate) fn from_rows<'a>(
     rows: impl IntoIterator<Item = (Vec<Frame<&'a str>>, State, u64)>,
 ) -> Profile {
@@ -72,7 +73,7 @@ const NAMES: [&str; 18] = [
     "--><!-- x (1 ns)",
 ];
 
-/// Profiles of up to 24 stacks with hostile names, of every kind of frame, names up to 4 KiB.
+/// Profiles of up to 24 stacks with hostile names, every kind of frame, and names up to 4 KiB.
 pub(crate) fn hostile_profiles() -> impl Strategy<Value = Profile> {
     let name = prop_oneof![
         8 => prop::sample::select(NAMES.to_vec()).prop_map(str::to_owned),

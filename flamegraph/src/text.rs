@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 
 use profiler_core::Ticks;
 
-/// `name` with everything escaped that could act on a terminal, reorder a line or be illegal in
-/// XML: control characters, marks of writing direction, invisible separators. Escaped as in Rust,
-/// such as `\n` and `\u{202e}`; letters of every script stay.
+/// Escapes every character of `name` that could act on a terminal, reorder a line or be illegal in
+/// XML: control characters, bidirectional marks, invisible separators. Escapes are Rust's, such as
+/// `\n` and `\u{202e}`; letters of every script stay.
 ///
 /// ```
 /// assert_eq!(emberline_flamegraph::text::printable("a\u{1b}[31mb"), "a\\u{1b}[31mb");
@@ -29,7 +29,7 @@ pub fn printable(name: &str) -> Cow<'_, str> {
     escaped.into()
 }
 
-/// Whether a character shows nothing of its own or changes how others are shown.
+/// Whether a character is invisible or changes how others are displayed.
 fn misbehaves(character: char) -> bool {
     character.is_control()
         || matches!(
@@ -46,8 +46,9 @@ fn misbehaves(character: char) -> bool {
         )
 }
 
-/// A function's name without long generic arguments: they tell apart for compilers what people know
-/// as one function, and hide its name. Inside a name they become `…`. What is unbalanced stays.
+/// Elides long generic arguments from a function's name. They distinguish instances for the
+/// compiler but hide the name that people know. Inside a name they become `…`. Unbalanced brackets
+/// stay.
 ///
 /// ```
 /// use emberline_flamegraph::text::short_name;
@@ -59,7 +60,7 @@ pub fn short_name(name: &str) -> Cow<'_, str> {
     /// Longest argument list that stays, in bytes.
     const ARGUMENTS_BYTES_MAX: usize = 16;
     let mut short = String::new();
-    // Where lists started in `short`, innermost last; and whether each is `<Type as Trait>`.
+    // Starts of open lists in `short`, innermost last, and whether each is `<Type as Trait>`.
     let mut open: Vec<(usize, bool)> = Vec::new();
     let mut last = ' ';
     for character in name.chars() {
@@ -89,7 +90,7 @@ pub fn short_name(name: &str) -> Cow<'_, str> {
     short.trim_end_matches("::").to_owned().into()
 }
 
-/// `nanoseconds` in three significant digits, or in whole seconds from a minute on.
+/// Formats `nanoseconds` with three significant digits, or in whole seconds from a minute on.
 ///
 /// ```
 /// use emberline_flamegraph::text::duration;
@@ -99,7 +100,7 @@ pub fn short_name(name: &str) -> Cow<'_, str> {
 #[must_use]
 pub fn duration(nanoseconds: u64) -> String {
     const SECOND: u64 = 1_000_000_000;
-    // Saturating keeps the largest weight there is from wrapping to nothing.
+    // Saturates so that the largest weight does not wrap to zero.
     let seconds = nanoseconds.saturating_add(SECOND / 2) / SECOND;
     match seconds {
         0..60 => short_duration(nanoseconds),
@@ -125,7 +126,7 @@ fn short_duration(nanoseconds: u64) -> String {
     format!("{value:.decimals$} {name}")
 }
 
-/// The share of `part` in `whole` in per cent; 0 if there is no whole.
+/// Percentage of `part` in `whole`; 0 if the whole is 0.
 #[must_use]
 pub fn percent(part: u64, whole: u64) -> f64 {
     if whole == 0 {
@@ -134,16 +135,16 @@ pub fn percent(part: u64, whole: u64) -> f64 {
     100.0 * part as f64 / whole as f64
 }
 
-/// How often samplers looked over `sampled_ns`, the sum of their times: per second and sampler, what
-/// was asked for, what was left out on purpose; and how many ticks were missed. `None` without any
-/// time or if none was asked for.
+/// Formats the achieved sampling rate over `sampled_ns`, the sum of the samplers' times: ticks per
+/// second and sampler, expected, throttled and missed. `None` if no time was sampled or no ticks
+/// were expected.
 ///
 /// ```
 /// use emberline_flamegraph::text::tick_rate;
 /// use profiler_core::Ticks;
 ///
 /// let ticks = Ticks { made: 961, expected: 1_000, throttled: 37 };
-/// let text = "96.1 of 100 ticks/s, 3.7 saved by the agent's limit on its cost, 2 missed";
+/// let text = "96.1 of 100 ticks/s, 3.7 skipped (agent CPU limit), 2 missed";
 /// assert_eq!(tick_rate(ticks, 10_000_000_000).as_deref(), Some(text));
 /// ```
 #[must_use]
@@ -157,13 +158,13 @@ pub fn tick_rate(ticks: Ticks, sampled_ns: u64) -> Option<String> {
     };
     let mut text = format!("{} of {} ticks/s", rate(ticks.made), rate(ticks.expected));
     if ticks.throttled > 0 {
-        let _ = write!(text, ", {} saved by the agent's limit on its cost", rate(ticks.throttled));
+        let _ = write!(text, ", {} skipped (agent CPU limit)", rate(ticks.throttled));
     }
     let _ = write!(text, ", {} missed", ticks.missed());
     Some(text)
 }
 
-/// Appends `text` with the characters escaped that XML gives a meaning to.
+/// Appends `text` with XML's special characters escaped.
 pub(crate) fn push_xml(out: &mut String, text: &str) {
     for character in text.chars() {
         match character {
@@ -176,9 +177,8 @@ pub(crate) fn push_xml(out: &mut String, text: &str) {
     }
 }
 
-/// `text` in a table's cell: printable, and cut in its middle to `columns` characters, for the
-/// start says whose code it is and the end what it does.
-///
+/// Formats `text` for a table cell: printable, and cut in the middle to `columns` characters,
+/// because the start of a name identifies the crate and the end the function.
 /// ```
 /// assert_eq!(emberline_flamegraph::text::cell("faer::linalg::qr::solve", 15), "faer::l…::solve");
 /// ```
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_says_what_was_saved_only_where_something_was() {
+    fn a_rate_mentions_throttled_ticks_only_if_there_are_any() {
         let second = 1_000_000_000;
         let check = |made, expected, sampled_ns, text: Option<&str>| {
             let ticks = Ticks { made, expected, throttled: 0 };
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_are_as_wide_as_asked() {
+    fn cells_have_the_requested_width() {
         assert_eq!(cell("short", 5), "short");
         assert_eq!(cell("sixsix", 5), "si…ix");
         assert_eq!(cell("abc", 1), "…");

@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(
             sampling.line("-30s to now"),
             "4 workers, -30s to now, 11,532 ticks, 96.1 of 100 ticks/s, \
-             3.7 saved by the agent's limit on its cost, 24 missed"
+             3.7 skipped (agent CPU limit), 24 missed"
         );
         let about =
             About { range: span("00", "05").unwrap(), totals: Totals { total_ns: 83_000_000_000 } };

@@ -1,4 +1,4 @@
-//! Names and figures of frames, written into a layout whose frames are named by number.
+//! Replaces frame numbers in a layout by names and figures.
 
 use profiler_core::limits::bounded;
 use profiler_core::{Profile, State, Weight};
@@ -9,11 +9,11 @@ use crate::text::{duration, percent, printable, push_xml, short_name};
 /// Longest name drawn, in bytes.
 const NAME_BYTES_MAX: usize = 1_024;
 
-/// Where a frame starts in the layout. Nothing of ours but titles precedes the frames, and those
-/// are escaped, so no name can forge it.
+/// Start of a frame in the layout. Of our own text only titles precede the frames, and those are
+/// escaped, so no name can forge it.
 const FRAME: &str = "<g><title>";
 
-/// Copies `layout` with each frame's number replaced by the name of that node.
+/// Copies `layout`, replacing each frame's number by the name of that node.
 pub(super) fn write(
     layout: &str,
     profile: &Profile,
@@ -23,7 +23,7 @@ pub(super) fn write(
     let mut pieces = frames.split(FRAME);
     let mut svg = String::with_capacity(layout.len() * 2);
     svg.push_str(head);
-    // inferno's button for the search can hardly be seen.
+    // inferno's search button is hardly visible.
     svg.push_str("<style>#search { opacity:0.7; }</style>");
     svg.push_str(r#"<svg id="frames""#);
     svg.push_str(pieces.next().unwrap_or_default());
@@ -48,7 +48,7 @@ pub(super) fn write(
     Ok(svg)
 }
 
-/// What stands before and after `mark`.
+/// The text before and after `mark`.
 fn cut<'a>(
     text: &'a str,
     mark: &str,
@@ -57,14 +57,14 @@ fn cut<'a>(
     text.split_once(mark).ok_or(SvgError::Form { missing })
 }
 
-/// What a frame shows.
+/// Displayed data of a frame.
 struct Title {
     name: String,
     title: String,
 }
 
 impl Title {
-    /// From a layout's title, `0017 (1,234 samples, 5.00%)` or `all (…)`.
+    /// Parses a layout's title, `0017 (1,234 samples, 5.00%)` or `all (…)`.
     fn new(layout: &str, profile: &Profile, totals: &[Weight]) -> Result<Title, SvgError> {
         let missing = "a frame's number";
         let (key, _) = cut(layout, " (", missing)?;
@@ -94,15 +94,15 @@ impl Title {
     }
 }
 
-/// `text` for the last parentheses of a title. inferno's script takes the last opening one for the
-/// end of the name, so there may be none inside.
+/// Formats text for the last parentheses of a title. inferno's script takes the last opening one as
+/// the end of the name, so there may be none inside.
 fn inner(text: &str) -> String {
     bounded(&printable(text), NAME_BYTES_MAX).replace('(', "❨").replace(')', "❩")
 }
 
-/// Time, share of the whole, time of its own, states, and the kinds of waiting. In capitals, for the
-/// search looks at these words too: a search for `lock` finds functions, not all that waited for
-/// one.
+/// Time, share of the whole, own time, states, and kinds of waiting. In capitals, because the
+/// search covers these words too: a search for `lock` should find functions, not everything that
+/// waited for a lock.
 fn figures(total: Weight, whole: Weight, own: Option<Weight>) -> String {
     let all = total.total_ns();
     let share = percent(all, whole.total_ns());
@@ -127,7 +127,7 @@ fn figures(total: Weight, whole: Weight, own: Option<Weight>) -> String {
     figures
 }
 
-/// The name of a kind of waiting in a title.
+/// Name of a kind of waiting in a title.
 const fn wait_name(state: State) -> &'static str {
     match state {
         State::Lock => "Lock",
@@ -138,7 +138,7 @@ const fn wait_name(state: State) -> &'static str {
     }
 }
 
-/// The width of a frame's rectangle, in per cent of the picture's.
+/// Width of a frame's rectangle, in percent of the picture.
 fn width_percent(rectangle: &str) -> Result<f64, SvgError> {
     let missing = "a frame's width";
     let (_, width) = cut(rectangle, r#" width=""#, missing)?;
@@ -146,7 +146,7 @@ fn width_percent(rectangle: &str) -> Result<f64, SvgError> {
     width.parse().map_err(|_| SvgError::Form { missing })
 }
 
-/// `name` as far as it fits, its start cut off as inferno's script does: this is what is seen where
+/// Cuts `name` to the width, from its start, as inferno's script does: this is visible where
 /// scripts do not run.
 fn fitted(name: &str, width_percent: f64) -> String {
     let width = width_percent / 100.0 * IMAGE_WIDTH as f64;

@@ -1,5 +1,5 @@
-//! Shows that pictures are well-formed XML whatever the names, that they say what the profile says,
-//! and that they never change: a small one is kept as a golden file, without inferno's script.
+//! Pictures are well-formed XML whatever the names, show what the profile holds, and never change:
+//! a small one is kept as a golden file, without inferno's script.
 
 use expect_test::expect_file;
 use proptest::prelude::*;
@@ -25,7 +25,7 @@ fn texts<'a>(svg: &'a str, name: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn a_small_picture_is_as_it_was() {
+fn a_small_picture_matches_the_golden_file() {
     let profile = profile(
         "load;app::main:3;faer::qr cpu=600000000\nload;app::main:4;read network=300000000\n\
          count;app::main:3;std::io::read runnable=50000000\n[no task];[truncated];poll other=50000000",
@@ -45,7 +45,7 @@ fn a_small_picture_is_as_it_was() {
 }
 
 #[test]
-fn titles_tell_name_time_share_self_states_and_file() {
+fn titles_have_name_time_share_self_states_and_file() {
     let picture = draw(&profile("load;f:3 cpu=1000000\nload;f:3;g:9 lock=3000000"));
     assert_eq!(
         texts(&picture, "title"),
@@ -59,7 +59,7 @@ fn titles_tell_name_time_share_self_states_and_file() {
 }
 
 #[test]
-fn lines_of_a_function_are_folded_unless_asked_for() {
+fn lines_of_a_function_are_merged_by_default() {
     let profile = profile("t;f:3 cpu=1\nt;f:4 cpu=1");
     let frames = |by_line| {
         let options = SvgOptions { by_line, ..SvgOptions::default() };
@@ -71,7 +71,7 @@ fn lines_of_a_function_are_folded_unless_asked_for() {
 }
 
 #[test]
-fn long_arguments_stand_in_full_behind_the_file() {
+fn long_arguments_follow_the_file_in_full() {
     let name = "call<fn(u64) -> alloc::string::String>";
     let picture = draw(&profile(&format!("t;{name} cpu=1")));
     assert_eq!(
@@ -83,7 +83,7 @@ fn long_arguments_stand_in_full_behind_the_file() {
 }
 
 #[test]
-fn siblings_that_read_alike_stay_apart() {
+fn siblings_with_equal_names_stay_apart() {
     let frames = ["a.rs", "b.rs"].map(|file| profiler_core::Frame::function("f", file, 0));
     let task = profiler_core::Frame::task("t");
     let rows = frames.map(|frame| (vec![task.clone(), frame], profiler_core::State::Cpu, 1));
@@ -92,7 +92,7 @@ fn siblings_that_read_alike_stay_apart() {
 }
 
 #[test]
-fn no_samples_is_said() {
+fn an_empty_profile_says_so() {
     let options = SvgOptions { title: "<b>".to_owned(), ..SvgOptions::default() };
     let picture = svg(&Profile::default(), &options).unwrap();
     xml::check(&picture).unwrap();
@@ -100,7 +100,7 @@ fn no_samples_is_said() {
 }
 
 #[test]
-fn what_no_pixel_shows_is_not_drawn() {
+fn frames_below_a_pixel_are_not_drawn() {
     let picture = draw(&profile("t;big cpu=1000000\nt;tiny cpu=50"));
     assert!(picture.contains("<title>big (") && !picture.contains("<title>tiny ("));
     assert!(picture.contains(r#"total_samples="1000050""#));

@@ -53,8 +53,7 @@ async fn a_profile_is_written_in_each_form_with_its_headers() {
     assert_eq!(collapsed.header("content-security-policy"), Some("default-src 'none'"));
     let svg = get(running.address, &format!("/api/v1/profile?{ALL}&format=svg")).await;
     assert!(svg.body.contains("<svg") && svg.body.contains("parse"), "{}", svg.body);
-    let rate =
-        "1 workers, 95 of 100 ticks/s, 4 saved by the agent&apos;s limit on its cost, 1 missed<";
+    let rate = "1 workers, 95 of 100 ticks/s, 4 skipped (agent CPU limit), 1 missed<";
     assert!(svg.body.contains(rate), "{}", svg.body);
     assert_eq!(svg.header("content-type"), Some("image/svg+xml"));
     assert_eq!(svg.header("x-content-type-options"), Some("nosniff"));

@@ -1,20 +1,20 @@
-//! Whose code a frame is.
+//! The crate or library that a frame belongs to.
 
 use std::borrow::Cow;
 
 use profiler_core::Frame;
 
-/// The crate of a function, else the file name of its library; empty if neither is known. The source
-/// file decides first, for names of inlined functions come without their path.
-pub(crate) fn origin<'a>(frame: &Frame<&'a str>) -> Cow<'a, str> {
+/// The crate of a function, else the file name of its library; empty if neither is known. The
+/// source file takes precedence, because names of inlined functions have no path.
+pub(crate) fn owner<'a>(frame: &Frame<&'a str>) -> Cow<'a, str> {
     let of_file = crate_of_file(frame.file);
     of_file
         .or_else(|| crate_of_path(frame.function).map(Cow::Borrowed))
         .unwrap_or_else(|| file_name(frame.module).into())
 }
 
-/// The package that a source file belongs to: the registry's, such as `faer`, or the folder that
-/// holds `src`, such as `core` of the standard library.
+/// The package of a source file: the registry package, such as `faer`, or the directory that
+/// contains `src`, such as `core` of the standard library.
 fn crate_of_file(file: &str) -> Option<Cow<'_, str>> {
     // …/registry/src/index.crates.io-1949cf8c6b5b557f/zstd-sys-2.0.16+zstd.1.5.7/zstd/lib/….c
     let name = match file.split_once("/registry/src/") {
@@ -39,7 +39,7 @@ fn is_version(text: &str) -> bool {
 }
 
 /// The crate of a Rust path, such as `faer` of `<&faer::Mat<f64> as core::ops::Mul>::mul`; `None`
-/// for a name that is no path, such as a function in C.
+/// for a name that is not a path, such as a C function.
 fn crate_of_path(function: &str) -> Option<&str> {
     let start = function.find(|c: char| c.is_alphanumeric() || c == '_')?;
     let mut path = &function[start..];
@@ -63,7 +63,7 @@ mod tests {
     fn check(function: &str, file: &str, expected: &str) {
         let mut frame = Frame::function(function, file, 0);
         frame.module = "/usr/lib/libc.so.6";
-        assert_eq!(origin(&frame), expected, "{function} in {file}");
+        assert_eq!(owner(&frame), expected, "{function} in {file}");
     }
 
     #[test]
