@@ -1,10 +1,11 @@
 //! `cargo xtask tidy`: the rules of the house that no compiler checks.
 //!
 //! [`edges`] reads cargo's own account of our crates; [`source`] reads every file of ours, Rust as
-//! [`tokens`]; [`markdown`] reads the documentation. What must stand in spite of a rule is on the
+//! [`tokens`]; [`markdown`] and [`features`] read the documentation. What must stand in spite of a rule is on the
 //! list [`ALLOWED`], with its reason.
 
 mod edges;
+mod features;
 mod markdown;
 mod source;
 mod tokens;
@@ -104,12 +105,14 @@ fn check_files(root: &Path) -> Result<Vec<Finding>> {
     list(root, "", &mut paths)?;
     paths.sort();
     let mut findings = Vec::new();
+    let mut tests = features::FeatureTests::default();
     for path in paths {
         // Golden data of tests may be anything, not only text.
         let Ok(text) = fs::read_to_string(root.join(&path)) else {
             continue;
         };
         findings.extend(source::check(&path, &text));
+        tests.read(&path, &text);
         if path.ends_with(".md") {
             findings
                 .extend(markdown::check_links(&path, &text, |target| root.join(target).exists()));
@@ -118,6 +121,7 @@ fn check_files(root: &Path) -> Result<Vec<Finding>> {
             findings.extend(markdown::check_readme(&text));
         }
     }
+    findings.extend(tests.check());
     Ok(findings)
 }
 

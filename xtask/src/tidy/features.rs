@@ -1,0 +1,112 @@
+//! A rule on `docs/FEATURES.md`: each test that it names exists.
+
+use std::collections::HashMap;
+
+use super::Finding;
+
+/// The document whose tables name tests in their last column.
+const FEATURES: &str = "docs/FEATURES.md";
+
+/// Functions of the workspace and the tests that [`FEATURES`] names.
+#[derive(Default)]
+pub(super) struct FeatureTests {
+    /// Paths of the files that define a function, by its name.
+    defined: HashMap<String, Vec<String>>,
+    /// Named tests, such as `truth::ticks_are_counted`, with their lines.
+    named: Vec<(usize, String)>,
+}
+
+impl FeatureTests {
+    /// Collects what the file at `path` contributes.
+    pub(super) fn read(&mut self, path: &str, text: &str) {
+        if path == FEATURES {
+            self.named = named_tests(text);
+        } else if path.ends_with(".rs") || path.ends_with(".mjs") {
+            for name in functions(text) {
+                self.defined.entry(name.to_owned()).or_default().push(path.to_owned());
+            }
+        }
+    }
+
+    /// Returns a finding for each named test that no file defines.
+    pub(super) fn check(&self) -> Vec<Finding> {
+        let missing = self.named.iter().filter(|(_, test)| !self.exists(test));
+        missing
+            .map(|(line, test)| Finding {
+                rule: "features",
+                path: FEATURES.into(),
+                line: *line,
+                text: format!("names the test `{test}`, which does not exist"),
+            })
+            .collect()
+    }
+
+    /// Whether a file below all of the test's modules defines it.
+    fn exists(&self, test: &str) -> bool {
+        let (modules, name) = test.rsplit_once("::").unwrap_or(("", test));
+        let is_in = |path: &str, module: &str| {
+            path.split('/').any(|part| part.split('.').next() == Some(module))
+        };
+        let paths = self.defined.get(name).map_or(&[][..], Vec::as_slice);
+        paths.iter().any(|path| {
+            modules
+                .split("::")
+                .filter(|module| !module.is_empty())
+                .all(|module| is_in(path, module))
+        })
+    }
+}
+
+/// Code in the last column of each table row that is a path of identifiers, with its line.
+fn named_tests(text: &str) -> Vec<(usize, String)> {
+    let rows = text.lines().zip(1..).filter(|(line, _)| line.starts_with('|'));
+    rows.flat_map(|(row, line)| {
+        let tests = row.trim_end().trim_end_matches('|').rsplit('|').next().unwrap_or_default();
+        let code = tests.split('`').skip(1).step_by(2);
+        code.filter(|code| is_path(code)).map(move |code| (line, code.to_owned()))
+    })
+    .collect()
+}
+
+fn is_path(code: &str) -> bool {
+    code.split("::").all(|part| !part.is_empty() && part.chars().all(is_identifier))
+}
+
+fn is_identifier(character: char) -> bool {
+    character.is_ascii_alphanumeric() || character == '_'
+}
+
+/// Names that follow `fn` or `function`.
+fn functions(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter_map(|line| {
+        let mut words = line.split(|c| !is_identifier(c)).filter(|word| !word.is_empty());
+        words.find(|word| ["fn", "function"].contains(word))?;
+        words.next()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+    use crate::tidy::printed;
+
+    #[test]
+    fn named_tests_must_exist_below_their_modules() {
+        let mut tests = FeatureTests::default();
+        tests
+            .read("tests/src/system/truth.rs", "#[test]\nfn time_is_true() {}\n    fn a(x: u8) {}");
+        tests.read("collector/ui/check/run.mjs", "async function flameGraph() {}");
+        tests.read(
+            "docs/FEATURES.md",
+            "# `gone`\n| # | tests |\n|---|---|\n| A1 | system: `truth::time_is_true`, `a`; page: \
+             `flameGraph` |\n| `no_test` | `order::time_is_true`, `gone`, `cargo xtask x` |",
+        );
+        expect![[r#"
+            docs/FEATURES.md:5: names the test `order::time_is_true`, which does not exist [features]
+            docs/FEATURES.md:5: names the test `gone`, which does not exist [features]
+        "#]]
+        .assert_eq(&printed(&tests.check()));
+    }
+}
