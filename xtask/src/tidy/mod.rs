@@ -1,8 +1,8 @@
 //! `cargo xtask tidy`: the rules of the house that no compiler checks.
 //!
 //! [`edges`] reads cargo's own account of our crates; [`source`] reads every file of ours, Rust as
-//! [`tokens`]; [`markdown`] and [`features`] read the documentation. What must stand in spite of a rule is on the
-//! list [`ALLOWED`], with its reason.
+//! [`tokens`]; [`markdown`] and [`features`] read the documentation. What must stand in spite of a
+//! rule is on the list [`ALLOWED`], with its reason.
 
 mod edges;
 mod features;
