@@ -1,18 +1,14 @@
 //! Developer commands: `cargo xtask --help`.
 
-mod bench;
-mod crash;
-mod proto;
 mod readers;
 mod soak;
 mod test;
 mod tidy;
 
-use std::env;
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::ffi::OsString;
+use std::process::ExitCode;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, Result, bail};
 use clap::{Parser, Subcommand};
 
 /// Developer commands of Emberline.
@@ -25,36 +21,38 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Runs every check and test that a change must pass, stopping at the first failure.
+    /// Runs every check and test that a change must pass, and prints a table of the steps.
     Test(test::Options),
-    /// Checks what no compiler does: edges between our crates, where unsafe and protocols live,
-    /// lengths of files, unfinished work, links in the documentation.
-    Tidy,
-    /// Measures, beside a peer and in one run; prints ratios. Results are kept in
-    /// docs/BENCHMARKS.md.
-    #[command(subcommand)]
-    Bench(bench::Bench),
-    /// Kills a real collector under load, again and again, and holds what it answers to an independent
-    /// record.
-    Crash(crash::Options),
-    /// Wears out the sampler: a million threads, 100,000 libraries, 10,000 processes under 1 kHz.
+    /// Checks what no compiler does: dependencies between our crates and files, where unsafe code
+    /// and protocols are used, names, wording, lengths of files, unfinished work, links.
+    Tidy(tidy::Options),
+    /// Measures against a peer in one run and prints ratios; `cargo xtask bench --help` lists what.
+    Bench(Forwarded),
+    /// Kills a real collector under load, again and again, and compares its answers with an
+    /// independent record.
+    Crash(Forwarded),
+    /// Stresses the sampler: a million threads, 100,000 libraries, 10,000 processes at 1 kHz.
     Soak(soak::Options),
-    /// What `bench ingest` measures beside the collector.
-    #[command(hide = true)]
-    Serve(bench::ingest::bare::Options),
     /// Writes the Rust code of profiler-core/proto/emberline.proto (no protoc needed).
-    Proto,
+    Proto(Forwarded),
+}
+
+/// Arguments that `emberline-bench` reads.
+#[derive(clap::Args)]
+#[command(disable_help_flag = true)]
+struct Forwarded {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<OsString>,
 }
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().task {
         Task::Test(options) => test::run(&options),
-        Task::Tidy => tidy::run(),
-        Task::Bench(bench) => bench.run(),
-        Task::Crash(options) => crash::run(&options),
+        Task::Tidy(options) => tidy::run(&options),
+        Task::Bench(forwarded) => forwarded.run("bench"),
+        Task::Crash(forwarded) => forwarded.run("crash"),
         Task::Soak(options) => soak::run(&options),
-        Task::Serve(options) => bench::ingest::bare::serve(&options),
-        Task::Proto => proto::write(),
+        Task::Proto(forwarded) => forwarded.run("proto"),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -65,30 +63,15 @@ fn main() -> ExitCode {
     }
 }
 
-/// The workspace's root.
-fn root() -> PathBuf {
-    let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
-    xtask.parent().expect("xtask is a folder of the workspace").into()
-}
-
-/// The `emberline` binary, built anew if anything changed.
-fn emberline() -> anyhow::Result<PathBuf> {
-    let build = ["build", "--release", "--package", "emberline-cli", "--message-format", "json"];
-    let output = cargo(&build).stderr(Stdio::inherit()).output()?;
-    anyhow::ensure!(output.status.success(), "cargo {} failed", build.join(" "));
-    // Cargo says where it put the binary, wherever the target folder is.
-    let messages = String::from_utf8(output.stdout)?;
-    let messages = messages.lines().filter_map(|line| serde_json::from_str(line).ok());
-    let mut path = messages.filter_map(|message: serde_json::Value| {
-        let is_ours = message["target"]["name"] == "emberline";
-        is_ours.then(|| message["executable"].as_str().map(PathBuf::from))?
-    });
-    path.next_back().context("cargo built no `emberline`")
-}
-
-/// The cargo that started us, run at the workspace's root.
-fn cargo(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(root()).args(arguments);
-    command
+impl Forwarded {
+    /// Runs `emberline-bench`, which needs our own crates and gRPC; this program needs neither.
+    fn run(&self, command: &str) -> Result<()> {
+        let mut bench =
+            xtask::cargo(&["run", "--release", "--quiet", "--package", "emberline-bench", "--"]);
+        let status = bench.arg(command).args(&self.arguments).status().context("starting cargo")?;
+        if !status.success() {
+            bail!("`cargo xtask {command}` failed ({status})");
+        }
+        Ok(())
+    }
 }

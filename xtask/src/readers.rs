@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::root;
+use xtask::root;
 
 /// The store that is read.
 const STORE: &str = "collector/golden/store-1";

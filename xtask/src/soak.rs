@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 
-use crate::{cargo, root};
+use xtask::{cargo, root};
 
 /// How long.
 #[derive(clap::Args)]

@@ -5,13 +5,13 @@
 //! macros with the build: for xtask alone, after a build, it took 25 s of processor time against 54 s
 //! in the debug profile.
 
-pub(crate) mod page;
-
 use std::process::ExitStatus;
 
 use anyhow::{Context, Result, bail};
 
-use crate::{cargo, readers, root, tidy};
+use xtask::{announce, cargo, page, root};
+
+use crate::{readers, tidy};
 
 /// What to run.
 #[derive(clap::Args)]
@@ -96,7 +96,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         FORMAT_PEERS.run()?;
     }
     announce("cargo xtask tidy");
-    tidy::run()?;
+    tidy::check()?;
     if !options.no_lint {
         LINT.run()?;
         LINT_SMALL_AGENT.run()?;
@@ -143,10 +143,6 @@ fn check_component(subcommand: &str, component: &str) -> Result<()> {
         );
     }
     Ok(())
-}
-
-fn announce(command: &str) {
-    eprintln!("==> {command}");
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! [`tokens`]; [`markdown`] and [`features`] read the documentation. What must stand in spite of a
 //! rule is on the list [`ALLOWED`], with its reason.
 
+mod circles;
 mod edges;
 mod features;
 mod markdown;
@@ -14,8 +15,9 @@ use std::path::Path;
 use std::{fmt, fs};
 
 use anyhow::{Context, Result, bail};
+use serde_json::Value;
 
-use crate::{cargo, root};
+use xtask::{cargo, root};
 
 /// What one rule may overlook in one place.
 struct Allowed {
@@ -73,18 +75,42 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Checks the workspace.
+/// What to do.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Print the largest group of files that use each other, for each crate, and the references
+    /// inside it. Checks nothing.
+    #[arg(long)]
+    circles: bool,
+}
+
+/// Checks the workspace, or prints what is asked for.
 ///
 /// # Errors
-/// If anything is against a rule; each finding was printed.
-pub(crate) fn run() -> Result<()> {
+/// If anything breaks a rule; each finding was printed.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    if options.circles {
+        return circles::print(&metadata()?, &root());
+    }
+    check()
+}
+
+fn metadata() -> Result<Value> {
     let metadata = cargo(&["metadata", "--no-deps", "--format-version", "1"])
         .output()
         .context("starting cargo metadata")?;
     if !metadata.status.success() {
         bail!("cargo metadata: {}", String::from_utf8_lossy(&metadata.stderr));
     }
-    let mut findings = edges::check(&serde_json::from_slice(&metadata.stdout)?)?;
+    Ok(serde_json::from_slice(&metadata.stdout)?)
+}
+
+/// Checks the workspace.
+///
+/// # Errors
+/// If anything breaks a rule; each finding was printed.
+pub(crate) fn check() -> Result<()> {
+    let mut findings = edges::check(&metadata()?)?;
     findings.extend(check_files(&root())?);
     let findings = without_allowed(findings, ALLOWED);
     for finding in &findings {

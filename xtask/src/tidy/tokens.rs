@@ -84,7 +84,7 @@ fn flatten_group(group: &Group, in_test: bool, tokens: &mut Vec<Token>) {
 }
 
 /// Whether an attribute is `[test]`, `[cfg(test)]` or of their kind.
-fn marks_test(attribute: &Group) -> bool {
+pub(super) fn marks_test(attribute: &Group) -> bool {
     let mut words = Vec::new();
     flatten(attribute.stream(), false, &mut words);
     let has = |word: &str| words.iter().any(|token| token.text == word);

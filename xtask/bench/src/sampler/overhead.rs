@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use super::child::{self, Figures};
 use super::programs::{Binary, PERF, Programs, Run};
 use super::{Headline, Plan, Section, cell, percent_more, plain};
-use crate::bench::contest::Took;
+use crate::contest::Took;
 
 struct Contestant {
     name: &'static str,

@@ -31,7 +31,7 @@ pub(crate) struct Options {
 /// # Errors
 /// If an acked cycle was lost, one was counted twice, or the collector did not come back.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let mut crash = crash::Options::new(&crate::emberline()?, options.cycles, options.seed);
+    let mut crash = crash::Options::new(&xtask::emberline()?, options.cycles, options.seed);
     crash.agents = options.agents.into();
     crash.recent = options.recent;
     crash.data.clone_from(&options.data);

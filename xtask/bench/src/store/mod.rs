@@ -119,7 +119,7 @@ struct Bench<'a> {
 
 impl Bench<'_> {
     fn new(options: &Options) -> Result<Bench<'_>> {
-        let mut serve = Serve::new(&crate::emberline()?);
+        let mut serve = Serve::new(&xtask::emberline()?);
         let folder = tempfile::Builder::new().prefix("emberline-bench-").tempdir()?;
         let data = folder.path().join("data");
         let path = data.to_str().context("the folder's path is not UTF-8")?.to_owned();

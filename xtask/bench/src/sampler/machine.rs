@@ -4,13 +4,13 @@ use std::fs;
 use std::process::Command;
 
 /// The load average now; `?` if the system does not say.
-pub(in crate::bench) fn load_average() -> String {
+pub(crate) fn load_average() -> String {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().filter(|word| !word.is_empty()).unwrap_or("?").to_owned()
 }
 
 /// One sentence: date, processor, kernel, load average before and now.
-pub(in crate::bench) fn describe(load_before: &str) -> String {
+pub(crate) fn describe(load_before: &str) -> String {
     let processors = std::thread::available_parallelism().map_or(0, usize::from);
     let information = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = model(&information).unwrap_or("unknown processor");

@@ -11,7 +11,7 @@ use profiler_core::{Outcome, PhaseInterval, TaskDetail, TaskId, TaskRecord, Time
 use prost::Message as _;
 
 use super::contest::Took;
-use crate::cargo;
+use xtask::cargo;
 
 /// Bytes a task of Dask's task stream, as `docs/BENCHMARKS.md` says.
 const ORIGIN_BYTES_A_TASK: f64 = 1_289.0;

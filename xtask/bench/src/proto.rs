@@ -5,13 +5,13 @@ use std::{env, fs};
 
 use anyhow::{Context, Result};
 
-use crate::root;
+use xtask::root;
 
 const PACKAGE: &str = "emberline.v1";
 
 /// Where the generated files are committed: messages, the agent's client, the collector's server,
 /// and the client of simulated agents.
-pub(crate) const GENERATED_PATHS: [&str; 4] = [
+const GENERATED_PATHS: [&str; 4] = [
     "profiler-core/src/wire/v1.rs",
     "agent/src/ship/client.rs",
     "collector/src/serve/server.rs",

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use super::child::{self, Figures};
-use crate::cargo;
+use xtask::cargo;
 
 /// Which program a load runs in: each peer is in a binary of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -88,7 +88,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     raise_file_limit(u64::from(options.agents) + 1_000)?;
     let emberline = match &options.binary {
         Some(binary) => binary.clone(),
-        None => crate::emberline()?,
+        None => xtask::emberline()?,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let _entered = runtime.enter();

@@ -15,8 +15,7 @@ use anyhow::{Context, Result, bail};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::{Pid, geteuid};
 
-use super::announce;
-use crate::root;
+use crate::{announce, root};
 
 /// Where Debian's `chromium` is; another one is named by the environment.
 const CHROMIUM: &str = "/usr/bin/chromium";
@@ -36,7 +35,7 @@ const ENDING_MAX: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// If a type or a check is wrong, or what is there cannot be started.
-pub(super) fn run(emberline: &Path) -> Result<()> {
+pub fn run(emberline: &Path) -> Result<()> {
     let Some(ui) = prepared()? else { return Ok(()) };
     let pictures = ui.with_file_name("pictures");
     fs::create_dir_all(&pictures)?;
@@ -59,7 +58,7 @@ pub(super) fn run(emberline: &Path) -> Result<()> {
 ///
 /// # Errors
 /// If what is there cannot be started or measured.
-pub(crate) fn bench(emberline: &Path) -> Result<()> {
+pub fn bench(emberline: &Path) -> Result<()> {
     let Some(ui) = prepared()? else { return Ok(()) };
     let check = ui.join("check");
     npm_ci(&check.join("peers"))?;

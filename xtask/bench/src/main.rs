@@ -1,0 +1,86 @@
+//! Measurements against peers, the long crash test, and the generator of the wire's code:
+//! `cargo xtask bench`, `crash` and `proto` start this program.
+//!
+//! The machines that run measurements are shared and noisy, so contestants take turns in one run,
+//! and the ratio is what counts.
+
+mod contest;
+mod crash;
+mod ingest;
+mod proto;
+mod sampler;
+mod stacks;
+mod store;
+mod tasks;
+mod trie;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Developer commands that need Emberline's own crates.
+#[derive(Parser)]
+#[command(name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Measures against a peer in one run and prints ratios. docs/BENCHMARKS.md keeps the results.
+    #[command(subcommand)]
+    Bench(Bench),
+    /// Kills a real collector under load, again and again, and compares its answers with an
+    /// independent record.
+    Crash(crash::Options),
+    /// Writes the Rust code of profiler-core/proto/emberline.proto (no protoc needed).
+    Proto,
+    /// The peer of the collector in `bench ingest`.
+    #[command(hide = true)]
+    Serve(ingest::bare::Options),
+}
+
+/// What to measure.
+#[derive(Subcommand)]
+enum Bench {
+    /// Counting and merging stacks: profiler-core's `CallTrie` and `Delta` against a `HashMap`.
+    Trie(trie::Options),
+    /// What the sampler costs a program, against no profiler, the pprof crate and perf.
+    Sampler(sampler::Options),
+    /// What a fleet costs the collector: pairs per second and core, ack latency of 10,000 agents,
+    /// bytes on the wire against gzipped pprof.
+    Ingest(ingest::Options),
+    /// Size and query time of the store: a synthetic hour, a month, a year, 100 workers, millions
+    /// of tasks.
+    Store(store::Options),
+    /// CPU time of the page in a browser: load, zoom and search of up to a million nodes, lanes of
+    /// many tasks; against d3-flame-graph and speedscope.
+    Page,
+    /// What a task costs the thread that starts and stops it, against a span of tracing; its bytes
+    /// on the wire; exact totals at a million tasks a minute.
+    Tasks(tasks::Options),
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
+        Command::Bench(Bench::Trie(options)) => trie::run(&options),
+        Command::Bench(Bench::Sampler(options)) => sampler::run(&options),
+        Command::Bench(Bench::Ingest(options)) => ingest::run(&options),
+        Command::Bench(Bench::Store(options)) => store::run(&options),
+        Command::Bench(Bench::Page) => {
+            xtask::emberline().and_then(|path| xtask::page::bench(&path))
+        }
+        Command::Bench(Bench::Tasks(options)) => tasks::run(&options),
+        Command::Crash(options) => crash::run(&options),
+        Command::Proto => proto::write(),
+        Command::Serve(options) => ingest::bare::serve(&options),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! What the developer commands share: the workspace's root, cargo, the built `emberline`, and the
+//! page in a browser.
+
+pub mod page;
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+
+/// The workspace's root.
+#[must_use]
+pub fn root() -> PathBuf {
+    let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
+    xtask.parent().expect("xtask is a folder of the workspace").into()
+}
+
+/// The cargo that started us, to be run at the workspace's root.
+#[must_use]
+pub fn cargo(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root()).args(arguments);
+    command
+}
+
+/// Builds `emberline` in the release profile and returns its path.
+///
+/// # Errors
+/// If the build fails.
+pub fn emberline() -> Result<PathBuf> {
+    let build = ["build", "--release", "--package", "emberline-cli", "--message-format", "json"];
+    let output = cargo(&build).stderr(Stdio::inherit()).output()?;
+    ensure!(output.status.success(), "cargo {} failed", build.join(" "));
+    // Cargo's messages name the binary, wherever the target directory is.
+    let messages = String::from_utf8(output.stdout)?;
+    let messages = messages.lines().filter_map(|line| serde_json::from_str(line).ok());
+    let mut paths = messages.filter_map(|message: serde_json::Value| {
+        let is_ours = message["target"]["name"] == "emberline";
+        is_ours.then(|| message["executable"].as_str().map(PathBuf::from))?
+    });
+    paths.next_back().context("cargo built no `emberline`")
+}
+
+/// Prints the step that begins.
+pub fn announce(step: &str) {
+    eprintln!("==> {step}");
+}
