@@ -5,8 +5,8 @@
 //!              ─▶ roster ─▶ stdin    each joins its group and works
 //! Fleet::stop  ─▶ close stdin        each ends its tasks, flushes its agent, prints its record
 //! ```
-//!
-//! A closed stdin is the request to stop, so that the fleet ends with its parent, however that ends.
+//! A closed stdin is the request to stop, so that the fleet ends with its parent however the parent
+//! ends.
 
 pub(crate) mod context;
 pub(crate) mod link;
@@ -28,26 +28,26 @@ pub use record::{FleetEvent, LOG_VARIABLE, TaskCounts, WorkerRecord};
 pub use worker::worker_main;
 use worker::{Addresses, Roster, WORKERS_MAX, WORKERS_MIN};
 
-/// For a new process to print its addresses.
+/// Time for a new process to print its addresses.
 const READY_WAIT: Duration = Duration::from_secs(30);
-/// For a worker to end its tasks and to flush its agent; then it is killed.
+/// Time for a worker to end its tasks and flush its agent; then it is killed.
 const STOP_WAIT: Duration = Duration::from_secs(15);
 const STOP_POLL: Duration = Duration::from_millis(10);
-/// What is kept of a worker's stdout: a record is a few KB.
+/// Bytes kept of a worker's stdout; a record is a few KB.
 const STDOUT_BYTES_MAX: u64 = 1 << 20;
 
-/// How to start a fleet.
+/// Options of a fleet.
 #[derive(Debug, Clone)]
 pub struct FleetOptions {
     /// The program that a worker process runs; it must end in [`worker_main`].
     pub exe: PathBuf,
-    /// What stands before `--index I --workers N --collector URL` on its command line.
+    /// Arguments before `--index I --workers N --collector URL`.
     pub args: Vec<String>,
-    /// 4 to 64: half of them compute, the others handle data.
+    /// Number of workers, 4 to 64: half of them compute, the others handle data.
     pub workers: usize,
-    /// The address of the collector that the agents report to.
+    /// Collector URL for the agents.
     pub collector: String,
-    /// Of the random matrices: the same seed computes the same numbers.
+    /// Seed of the random matrices.
     pub seed: u64,
 }
 
@@ -70,21 +70,21 @@ pub struct Fleet {
 pub struct WorkerSummary {
     /// The worker's number: it reported as `worker-<index>`.
     pub index: usize,
-    /// Its process, which is gone.
+    /// Its process id; the process has ended.
     pub pid: u32,
     /// Success, unless a result was wrong or the process died.
     pub status: ExitStatus,
-    /// Whether it did not end in time by itself.
+    /// Whether it had to be killed.
     pub was_killed: bool,
-    /// What it said that it did; none if it died before it could.
+    /// The worker's own record; `None` if it died before it could print one.
     pub record: Option<WorkerRecord>,
 }
 
 impl Fleet {
-    /// Starts the workers and returns when all of them have been told of each other.
+    /// Starts the workers and returns once all of them know each other.
     ///
     /// # Errors
-    /// If the number of workers is not allowed, or if a process could not be started or did not
+    /// If the number of workers is out of range, or if a process could not be started or did not
     /// become ready; then none is left running.
     pub fn spawn(options: FleetOptions) -> anyhow::Result<Self> {
         let workers = options.workers;
@@ -113,11 +113,11 @@ impl Fleet {
         self.workers.iter().map(|worker| worker.child.id()).collect()
     }
 
-    /// Asks all workers to stop and waits for them: work in hand takes up to 2 s, and who is not done
-    /// 15 s later is killed.
+    /// Asks all workers to stop and waits for them. Work in progress takes up to 2 s; a worker that
+    /// is not done after 15 s is killed.
     ///
     /// # Errors
-    /// If the operating system can't tell how a process ended.
+    /// If the operating system cannot report how a process ended.
     pub fn stop(mut self) -> anyhow::Result<Vec<WorkerSummary>> {
         for worker in &mut self.workers {
             worker.stdin = None;
@@ -132,7 +132,7 @@ impl Fleet {
 struct Worker {
     index: usize,
     child: Child,
-    /// Open as long as the worker is to work.
+    /// Open while the worker should work.
     stdin: Option<ChildStdin>,
     ready: Receiver<String>,
     /// Reads stdout to its end and returns the last line.
@@ -147,8 +147,8 @@ impl Worker {
             .args(["--collector", &options.collector])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // Ctrl-C goes to the terminal's whole process group: in one of its own, a worker lives
-            // to see its stdin closed, and to flush.
+            // Ctrl-C goes to the terminal's whole process group. In a group of its own, a worker
+            // lives to see its stdin closed and can flush.
             .process_group(0)
             .spawn()
             .with_context(|| could_not_start(&options.exe, index))?;
@@ -192,7 +192,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // Of a process that has ended and was waited for, the standard library touches nothing.
+        // The standard library does nothing for a process that has been waited for.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -202,11 +202,11 @@ fn could_not_start(exe: &Path, index: usize) -> String {
     format!("could not start worker {index}: {}", exe.display())
 }
 
-/// Hands on the first line as soon as it is there; returns the last one.
+/// Sends the first line as soon as it arrives; returns the last one.
 fn read_lines(stdout: ChildStdout, announce: SyncSender<String>) -> String {
     let mut lines = BufReader::new(stdout.take(STDOUT_BYTES_MAX)).lines().map_while(Result::ok);
     if let Some(first) = lines.next() {
-        // Nobody listens if the fleet gave up its start.
+        // Nobody listens if the fleet's start was given up.
         let _ = announce.send(first);
     }
     drop(announce);
@@ -223,7 +223,7 @@ mod tests {
         check_refused(65, "/bin/true", "65 workers asked for; 4 to 64 are allowed");
     }
 
-    /// A program that is not there, one that ends at once, one that says something else.
+    /// A missing program, one that ends at once, and one that prints something else.
     #[test]
     fn a_fleet_of_wrong_programs_does_not_start() {
         check_refused(4, "/nowhere/emberline", "could not start worker 0: /nowhere/emberline");

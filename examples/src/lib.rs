@@ -6,8 +6,8 @@
 //! worker N-1        serves documents to clients in worker 0                   service
 //! ```
 //!
-//! [`fleet`] starts the processes and is the body of each; `wire` is what they say to each other.
-//! The least a user copies stands in the package's `examples/` folder, not here.
+//! [`fleet`] starts the processes and is the body of each; `wire` is their protocol. Minimal
+//! programs to copy are in the package's `examples/` directory.
 
 pub mod fleet;
 mod pipeline;

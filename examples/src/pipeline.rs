@@ -1,8 +1,9 @@
-//! Real files, read, tokenised, counted, compressed and hashed; the counts are exchanged over TCP so
-//! that each worker of the data group owns some of the tokens, and merged there.
+//! Reads, tokenizes, counts, compresses and hashes real files. Counts are exchanged over TCP so
+//! that each worker of the data group owns some of the tokens and merges their counts.
 //!
-//! The workers keep in step: batch `n` is exchanged with a peer when both have done it. A worker
-//! whose peer is lost goes on with the others; the tokens that the lost one owned are counted no more.
+//! The workers keep in step: batch `n` is exchanged with a peer when both have finished it. A
+//! worker whose peer is lost goes on with the others; tokens that the lost worker owned are no
+//! longer counted.
 
 mod corpus;
 mod text;
@@ -20,23 +21,24 @@ use corpus::Chunk;
 use text::Counts;
 
 const COMPUTE_THREADS: usize = 2;
-/// Between two exchanges: enough work to make the exchange a small part, little enough to stop soon.
+/// Chunks between two exchanges: enough work to make the exchange a small part, little enough to
+/// stop soon.
 const CHUNKS_PER_BATCH: usize = 4;
 
-/// What one counted token takes in memory, about.
+/// Approximate memory of one counted token.
 const TOKEN_BYTES: u64 = 64;
 
-/// A worker's place in the data group.
+/// A worker's position in the data group.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place {
     /// This worker's number in the group, from 0.
     pub(crate) member: usize,
     pub(crate) members: usize,
-    /// The number in the fleet of the group's member 0.
+    /// Number in the fleet of the group's member 0.
     pub(crate) first_worker: usize,
 }
 
-/// What one worker of the group works on.
+/// Input of one worker of the group.
 #[derive(Debug)]
 pub(crate) struct Share {
     place: Place,
@@ -44,16 +46,16 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// Looks for the files, which takes seconds if the disk has to be asked for each.
+    /// Finds the files. Takes seconds on a disk with a cold cache.
     ///
     /// # Errors
-    /// If there are no files to work on.
+    /// If there are no files.
     pub(crate) fn find(place: Place) -> anyhow::Result<Self> {
         Ok(Self { place, chunks: corpus::share_of(place.member, place.members)? })
     }
 }
 
-/// The group's work, as one of its workers sees it.
+/// The group's work, from the point of view of one worker.
 struct Batches<'a> {
     context: &'a Context,
     place: Place,
@@ -62,18 +64,18 @@ struct Batches<'a> {
     totals: Totals,
 }
 
-/// What this worker owns and has seen.
+/// Tokens that this worker owns, and documents that it has seen.
 #[derive(Debug, Default)]
 struct Totals {
     batches: u64,
     counts: Counts,
-    /// By the hash of the compressed text: the same text again would take no more room in a store.
+    /// Hashes of compressed texts: a text seen before would take no more room in a store.
     distinct_chunks: HashSet<[u8; 32]>,
     text_bytes: u64,
     compressed_bytes: u64,
 }
 
-/// One chunk, worked through.
+/// One processed chunk.
 struct Digested {
     counts: Counts,
     hash: [u8; 32],
@@ -81,7 +83,7 @@ struct Digested {
     compressed_bytes: u64,
 }
 
-/// Works through this member's share of the files, again and again until the stop.
+/// Processes this member's share of the files, over and over until the stop.
 ///
 /// # Errors
 /// If a step fails; the loss of a peer is not an error.
@@ -123,7 +125,8 @@ impl<'a> Batches<'a> {
         let mut parts = text::partition_counts(counts, self.place.members);
         let own = std::mem::take(&mut parts[self.place.member]);
         text::merge_counts(&mut self.totals.counts, own);
-        // What a worker knows of its own memory: a token of some eight bytes, its count, the table.
+        // Managed memory, as the worker estimates it: a token of about eight bytes, its count, the
+        // table.
         agent::report_memory(self.totals.counts.len() as u64 * TOKEN_BYTES, 0);
         drop(task);
 
@@ -132,9 +135,9 @@ impl<'a> Batches<'a> {
         Ok(())
     }
 
-    /// Sends each peer its part and merges what it sends. The peers are taken in their order and of two
-    /// the first sends first: then the first of all pairs that are not yet done always finds both of
-    /// its workers ready for it, so nobody waits in a circle.
+    /// Sends each peer its part and merges the part it sends. Each worker visits its peers in
+    /// order, and the lower number of a pair sends first. The first unfinished pair then always
+    /// finds both of its workers ready, so no cycle of waiting can form.
     fn exchange_with_all(&mut self, batch: u64, mut parts: Vec<Vec<(String, u64)>>) -> Step<()> {
         let mut lost = Vec::new();
         for link in &mut self.links {
@@ -158,7 +161,7 @@ impl<'a> Batches<'a> {
     }
 }
 
-/// One chunk's way through all steps; nothing if its files have gone.
+/// Runs one chunk through all steps; `None` if its files have gone.
 fn digest_chunk(
     context: &Context,
     (batch, number): (u64, usize),
@@ -181,8 +184,8 @@ fn digest_chunk(
     };
     drop(task);
 
-    let task = begin("tokenise")?;
-    let tokens = text::tokenise(&text);
+    let task = begin("tokenize")?;
+    let tokens = text::tokenize(&text);
     drop(task);
 
     let task = begin("count")?;
@@ -206,7 +209,7 @@ fn digest_chunk(
     Ok(Some(Digested { counts, hash, text_bytes, compressed_bytes }))
 }
 
-/// Gives the peer its part and takes ours, in one task: a peer that is late shows as waiting here.
+/// Exchanges parts with the peer in one task, where a late peer shows as waiting.
 fn exchange(
     context: &Context,
     link: &mut Link,
@@ -250,8 +253,8 @@ mod tests {
     use super::*;
     use crate::fleet::link::pair;
 
-    /// Three workers, two batches each over their own files: every token ends on one of them, and all
-    /// of them together have what a slow count of the same files has.
+    /// Three workers with two batches each over their own files: every token ends on one of them,
+    /// and together they have the counts of a slow, direct count.
     #[test]
     fn merged_counts_equal_a_direct_count() {
         let folder = tempfile::tempdir().unwrap();
@@ -277,7 +280,7 @@ mod tests {
         assert_eq!(merged, count_slowly(&files));
     }
 
-    /// A worker whose peer has gone goes on with the other, and its part of that exchange has failed.
+    /// A worker whose peer has gone continues with the other; its part of that exchange has failed.
     #[test]
     fn the_loss_of_a_peer_is_no_error() {
         let folder = tempfile::tempdir().unwrap();
@@ -304,7 +307,7 @@ mod tests {
         }
     }
 
-    /// Files that went away after the search fail their `read` and nothing else.
+    /// Files that vanish after the search fail their `read` task and nothing else.
     #[test]
     fn a_missing_file_fails_its_read_only() {
         let context = Context::new(0, 0);

@@ -1,4 +1,4 @@
-//! A small document store on tokio: a line a request, a line an answer.
+//! A small document store on tokio with a line protocol.
 //!
 //! ```text
 //! PUT <key> <json>   ▶ OK <hash of the json>         json: {"id":1,"values":[1,2,3]}
@@ -25,21 +25,21 @@ use tokio::sync::Semaphore;
 
 use crate::fleet::context::Context;
 
-/// A request or an answer; a document is some 5 KB.
+/// Longest request or answer; a document is about 5 KB.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 const DOCUMENTS_MAX: usize = 10_000;
 const CONNECTIONS_MAX: usize = 64;
-/// For requests that are being handled when the stop comes: each takes a millisecond or so.
+/// Time for requests in progress at the stop; each takes about a millisecond.
 const SHUTDOWN_WAIT: Duration = Duration::from_secs(1);
 
-/// What is stored, as JSON.
+/// A stored document, as JSON.
 #[derive(Debug, Serialize, Deserialize)]
 struct Document {
     id: u64,
     values: Vec<u64>,
 }
 
-/// The documents' text by their key; sorted, so that a prefix is a range.
+/// The documents' text by key; sorted, so that a prefix is a range.
 type Store = Mutex<BTreeMap<String, String>>;
 
 /// Serves until the stop, on threads of its own.
@@ -94,12 +94,12 @@ async fn converse(
     stream.set_nodelay(true)?;
     let mut stream = BufReader::new(stream);
     for number in 0u64.. {
-        // Between two requests the time is the client's.
+        // The time between two requests is the client's.
         stream.fill_buf().await?;
         let mut incoming = transfer(Direction::Incoming, "clients").type_name("request").start();
         let mut line = String::new();
         (&mut stream).take(LINE_BYTES_MAX).read_line(&mut line).await?;
-        // A line cut short is the end of the stream or one over the limit: either way the last.
+        // A line cut short is the end of the stream or over the limit; either way it is the last.
         let Some(request) = line.strip_suffix('\n') else {
             incoming.cancel();
             break;
@@ -117,8 +117,8 @@ async fn converse(
     Ok(())
 }
 
-/// One request from its text to its answer. No await in here: the task's guard belongs to the thread
-/// it was made on, and the runtime may move what awaits to another.
+/// Handles one request. Contains no await: the task's guard belongs to the thread that created it,
+/// and the runtime may move a future to another thread at an await.
 #[inline(never)]
 fn handle_request(context: &Context, store: &Store, request: &str, key: String) -> String {
     let task = context.task("request", key);
@@ -186,7 +186,7 @@ fn hash_text(text: &str) -> u64 {
 mod tests {
     use super::*;
 
-    /// What each request answers, and that a bad one is an failed task and an answer that says why.
+    /// Each request's answer; a bad request is a failed task, and the answer says why.
     #[test]
     fn requests_are_answered() {
         let (context, store) = (Context::new(0, 0), Store::default());

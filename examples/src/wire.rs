@@ -1,50 +1,51 @@
-//! What the workers say to each other: a `u32` length, a byte of kind, then the fields, all little
-//! endian. Every size is checked before memory is taken for it, so that a peer can't make us do so.
+//! The workers' protocol: a `u32` length, a byte for the kind, then the fields, all little endian.
+//! Every size is checked before memory is allocated for it.
 
 use std::io::{self, ErrorKind, Read};
 
 use faer::Mat;
 
-/// A block of 1,000 × 1,000 numbers is 8 MB; one batch's token counts stay below that too.
+/// Largest frame. A block of 1,000 × 1,000 numbers is 8 MB; one batch's token counts are smaller.
 pub(crate) const FRAME_BYTES_MAX: usize = 32 << 20;
-/// Rows or columns of a matrix; with both at the limit a frame is 18 MB.
+/// Most rows or columns of a matrix; with both at the limit a frame is 18 MB.
 pub(crate) const SIDE_MAX: usize = 1_500;
-/// Blocks assigned to one worker in one round.
+/// Most blocks assigned to one worker in one round.
 pub(crate) const ASSIGNED_BLOCKS_MAX: usize = 1_000;
-/// What is longer is no word: encoded binaries, hashes, rulers of dashes.
+/// Longest token. Longer ones are encoded binaries, hashes or rulers of dashes.
 pub(crate) const TOKEN_BYTES_MAX: usize = 64;
 
-/// Which matrix a block is.
+/// Role of a matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Part {
-    /// The R of one block, on its way to the leader.
+    /// The R of one block, sent to the leader.
     BlockR = 0,
-    /// The rows of Q2 that belong to one block, on their way back.
+    /// The rows of Q2 that belong to one block, sent back.
     StackedQ = 1,
     /// The R of the whole matrix.
     FinalR = 2,
 }
 
-/// One frame's content.
+/// Content of a frame.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Message {
-    /// The first message on every connection: who dialled.
+    /// First message on every connection: the sender's number.
     Hello { worker: u32 },
-    /// From the leader: these blocks are yours in this round; what was left of the last one is void.
+    /// From the leader: blocks assigned to the receiver in this round; earlier assignments are
+    /// void.
     Round { round: u64, blocks: Vec<u32> },
-    /// A matrix follows: the receiver's clock of the transfer starts here, when the wait for the
+    /// A matrix follows. The receiver starts the transfer's clock here, when the wait for the
     /// peer's arithmetic is over.
     Announce { round: u64, block: u32, part: Part },
-    /// A matrix on the move.
+    /// A matrix in transit.
     Block { round: u64, block: u32, part: Part, matrix: Mat<f64> },
-    /// How far the block's product was from the original.
+    /// Relative error of the block's product.
     Verdict { round: u64, block: u32, residual: f64 },
-    /// One batch's counts of the tokens that the receiver is the owner of.
+    /// One batch's counts of the tokens that the receiver owns.
     Counts { batch: u64, counts: Vec<(String, u64)> },
 }
 
-/// Why no message could be read or written.
+/// Why a message could not be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum WireError {
@@ -61,7 +62,7 @@ pub(crate) enum WireError {
 }
 
 impl Message {
-    /// What it is, as transfers name it.
+    /// Its name in transfers.
     pub(crate) fn kind_name(&self) -> &'static str {
         match self {
             Message::Hello { .. } => "hello",
@@ -74,7 +75,7 @@ impl Message {
     }
 }
 
-/// The length of a frame, as far as it has come.
+/// The received part of a frame's length.
 #[derive(Debug)]
 pub(crate) struct Prefix {
     bytes: [u8; 4],
@@ -93,7 +94,7 @@ pub(crate) fn await_frame(reader: &mut impl Read) -> Result<Prefix, WireError> {
     }
 }
 
-/// Reads the rest of a frame; gives its body.
+/// Reads the rest of a frame; returns its body.
 ///
 /// # Errors
 /// [`WireError`] if it is too long or cut short.
@@ -104,7 +105,7 @@ pub(crate) fn read_body(prefix: Prefix, reader: &mut impl Read) -> Result<Vec<u8
     if bytes > FRAME_BYTES_MAX {
         return Err(WireError::TooLong { bytes });
     }
-    // Grow with what arrives: a peer that announces much and sends little costs little.
+    // Grows with what arrives: a peer that announces much and sends little costs little.
     let mut body = Vec::new();
     let arrived = reader.take(bytes as u64).read_to_end(&mut body).map_err(WireError::Io)?;
     if arrived < bytes {
@@ -120,7 +121,7 @@ fn inside_a_frame(error: io::Error) -> WireError {
     }
 }
 
-/// One frame, with its length.
+/// Encodes one frame, with its length.
 ///
 /// # Errors
 /// [`WireError::TooLong`].
@@ -192,7 +193,7 @@ fn encode_counts(frame: &mut Vec<u8>, counts: &[(String, u64)]) -> Result<(), Wi
     Ok(())
 }
 
-/// What a frame's body says.
+/// Decodes a frame's body.
 ///
 /// # Errors
 /// [`WireError::Malformed`].
@@ -276,7 +277,7 @@ fn decode_counts(fields: &mut Fields<'_>) -> Result<Vec<(String, u64)>, WireErro
     Ok(counts)
 }
 
-/// The part of a frame that is not yet decoded.
+/// The undecoded rest of a frame.
 struct Fields<'a> {
     rest: &'a [u8],
 }
@@ -319,7 +320,7 @@ mod tests {
         decode_body(&read_body(prefix, reader)?)
     }
 
-    /// What is written is what is read, for each kind.
+    /// Every kind of message round-trips.
     #[test]
     fn every_message_survives_the_wire() {
         let matrix = Mat::from_fn(3, 2, |row, column| row as f64 - 0.5 * column as f64);
@@ -335,7 +336,7 @@ mod tests {
         check_round_trip(Message::Counts { batch: 5, counts });
     }
 
-    /// A frame cut anywhere is an error and never a panic, nor a shorter message.
+    /// A frame cut anywhere is an error, never a panic or a shorter message.
     #[test]
     fn a_truncated_stream_is_an_error_at_every_length() {
         let matrix = Mat::from_fn(2, 2, |row, column| (row + column) as f64);
@@ -351,7 +352,7 @@ mod tests {
         }
     }
 
-    /// Each limit holds: the length before the body is read, the others before memory is taken.
+    /// Each limit holds: the length before the body is read, the others before memory is allocated.
     #[test]
     fn oversized_and_broken_frames_are_refused() {
         let too_long = (FRAME_BYTES_MAX as u32 + 1).to_le_bytes();
@@ -370,7 +371,7 @@ mod tests {
         check_refused(&[], "past the end");
     }
 
-    /// A writer keeps the limits too, so that a peer never has to refuse what we sent.
+    /// A writer checks the limits too, so that a peer never has to reject our messages.
     #[test]
     fn a_writer_refuses_a_token_that_no_reader_would_take() {
         let counts = vec![("x".repeat(TOKEN_BYTES_MAX + 1), 1)];

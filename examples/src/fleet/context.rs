@@ -1,4 +1,4 @@
-//! What every role of a worker shares: the request to stop, the record, and how work is cut short.
+//! State shared by a worker's roles: the stop request, the record, and how work is interrupted.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,11 +8,12 @@ use agent::Phase;
 use super::record::{PhaseSpan, Recorder, Task};
 use crate::wire::WireError;
 
-/// All workers are asked to stop at nearly the same time, but one may close its connections before
-/// another has heard of it. So long a broken connection may turn out to be a stop and no loss.
+/// Workers are asked to stop at nearly the same time, but one may close its connections before
+/// another has received its request. For this long, a broken connection may still turn out to be a
+/// stop.
 const STOP_GRACE: Duration = Duration::from_millis(500);
 
-/// A request that can be made once and is never taken back.
+/// A request that can be made once and is never withdrawn.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Stop {
     state: Arc<(Mutex<bool>, Condvar)>,
@@ -42,24 +43,24 @@ impl Stop {
     }
 }
 
-/// Why a step of a role did not come to its end.
+/// Why a step of a role did not complete.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Interrupt {
-    /// The fleet is stopping: no fault.
+    /// The fleet is stopping; not a failure.
     #[error("asked to stop")]
     Stopped,
-    /// A peer is gone; the role goes on without it or idles.
+    /// A peer is gone; the role continues without it or idles.
     #[error("worker-{peer} is gone: {cause}")]
     Lost { peer: usize, cause: WireError },
-    /// The role itself is wrong, and the worker must not pretend to be well.
+    /// The role itself failed; the worker must not look healthy.
     #[error(transparent)]
     Failed(#[from] anyhow::Error),
 }
 
-/// A step of a role.
+/// Result of a step of a role.
 pub(crate) type Step<T> = Result<T, Interrupt>;
 
-/// One worker, as its roles see it.
+/// One worker, as seen by its roles.
 #[derive(Debug, Clone)]
 pub(crate) struct Context {
     pub(crate) index: usize,
@@ -82,12 +83,12 @@ impl Context {
         Task::start(&self.recorder, name, key, None)
     }
 
-    /// A task that waited in a queue since `queued`.
+    /// Starts a task that has waited in a queue since `queued`.
     pub(crate) fn queued_task(&self, name: &'static str, key: String, queued: Instant) -> Task {
         Task::start(&self.recorder, name, key, Some(queued))
     }
 
-    /// What this thread does now, inside its task.
+    /// Starts a phase of this thread's task.
     pub(crate) fn phase(&self, phase: Phase<'static>) -> PhaseSpan {
         PhaseSpan::start(&self.recorder, phase)
     }
@@ -96,7 +97,7 @@ impl Context {
         self.recorder.note(line.into());
     }
 
-    /// Says so if the fleet is stopping; called between any two pieces of work.
+    /// Returns an error if the fleet is stopping; called between any two pieces of work.
     pub(crate) fn check_stop(&self) -> Step<()> {
         match self.stop.is_set() {
             true => Err(Interrupt::Stopped),
@@ -104,7 +105,7 @@ impl Context {
         }
     }
 
-    /// What a broken exchange with `peer` means: a stop under way, or the loss of the peer.
+    /// Classifies a broken exchange with `peer`: a stop in progress, or the loss of the peer.
     pub(crate) fn lost(&self, peer: usize, cause: WireError) -> Interrupt {
         match self.stop.wait_for(STOP_GRACE) {
             true => Interrupt::Stopped,
@@ -112,7 +113,7 @@ impl Context {
         }
     }
 
-    /// [`Context::lost`] for an exchange inside `task`, which ends with it.
+    /// [`Context::lost`] for an exchange inside `task`, which it ends.
     pub(crate) fn lost_in(&self, task: Task, peer: usize, cause: WireError) -> Interrupt {
         let interrupt = self.lost(peer, cause);
         match &interrupt {

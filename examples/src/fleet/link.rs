@@ -1,4 +1,4 @@
-//! Connections between workers that end when the fleet stops or the peer falls silent.
+//! Connections between workers, interrupted when the fleet stops or the peer falls silent.
 
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind, Read, Write};
@@ -10,15 +10,16 @@ use agent::{Direction, Phase};
 use super::context::Context;
 use crate::wire::{Message, WireError, await_frame, decode_body, encode_frame, read_body};
 
-/// How often a blocked read or write looks at the stop flag.
+/// How often a blocked read or write checks the stop flag.
 const STOP_POLL: Duration = Duration::from_millis(50);
-/// No worker works for so long without a word, even on a crowded machine.
+/// A silent peer counts as lost after this time; no worker needs it, even on a crowded machine.
 const SILENCE_MAX: Duration = Duration::from_secs(120);
-/// For the first message of whoever dialled; a stranger that says nothing holds us up no longer.
+/// Time for the first message of an accepted connection; a silent stranger delays us no longer.
 const HELLO_WAIT: Duration = Duration::from_secs(2);
-/// Of a connection whose other end has not said who it is.
+/// Peer of a connection that has not identified itself.
 const UNKNOWN_PEER: usize = usize::MAX;
-/// For all workers of a group to dial in; they have all bound their sockets before the first dials.
+/// Time for all workers of a group to connect; all have bound their sockets before the first
+/// connects.
 const JOIN_WAIT: Duration = Duration::from_secs(10);
 
 /// A connection to one other worker.
@@ -28,12 +29,12 @@ pub(crate) struct Link {
     stream: TcpStream,
     context: Context,
     patience: Duration,
-    /// Both ways.
+    /// Bytes in both directions.
     bytes: u64,
 }
 
 impl Link {
-    /// Dials `peer`.
+    /// Connects to `peer`.
     pub(crate) fn dial(context: &Context, peer: usize, address: SocketAddr) -> io::Result<Self> {
         Self::new(context, peer, TcpStream::connect_timeout(&address, JOIN_WAIT)?)
     }
@@ -46,10 +47,10 @@ impl Link {
         Ok(Self { peer, stream, context: context.clone(), patience: SILENCE_MAX, bytes: 0 })
     }
 
-    /// Sends a message: a phase makes the frame, another and a transfer bring it over the link.
+    /// Sends a message. A phase covers encoding; another phase and a transfer cover sending.
     ///
     /// # Errors
-    /// [`WireError::TooLong`] before a byte is written; otherwise what the connection says.
+    /// [`WireError::TooLong`] before a byte is written; otherwise the connection's error.
     pub(crate) fn send(&mut self, message: &Message) -> Result<(), WireError> {
         let frame = {
             let _phase = self.context.phase(Phase::Serialize);
@@ -58,10 +59,10 @@ impl Link {
         self.send_bytes(&frame, message.kind_name())
     }
 
-    /// Sends bytes that need no frame.
+    /// Sends bytes without framing.
     ///
     /// # Errors
-    /// What the connection says.
+    /// The connection's error.
     pub(crate) fn send_bytes(
         &mut self,
         bytes: &[u8],
@@ -73,8 +74,8 @@ impl Link {
         })
     }
 
-    /// Waits for a message. The transfer begins with its first bytes, for what was before is the peer's
-    /// time.
+    /// Waits for a message. The transfer starts with its first bytes; the time before is the
+    /// peer's.
     ///
     /// # Errors
     /// [`WireError`], [`WireError::Closed`] if the peer ended the connection between two frames.
@@ -87,12 +88,12 @@ impl Link {
         decode_body(&body)
     }
 
-    /// How many bytes went over the link so far, both ways.
+    /// Bytes sent and received so far.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// A transfer of all bytes that went over the link since it had seen `from`.
+    /// A transfer of all bytes sent and received since `from`.
     pub(crate) fn transfer<T>(
         &mut self,
         direction: Direction,
@@ -113,7 +114,7 @@ impl Link {
         done
     }
 
-    /// Repeats an operation of the socket that timed out, until the stop or the end of patience.
+    /// Repeats a socket operation that timed out, until the stop or the final timeout.
     fn patiently(
         &mut self,
         mut operation: impl FnMut(&mut TcpStream) -> io::Result<usize>,
@@ -160,16 +161,16 @@ impl Write for Link {
     }
 }
 
-/// Dials the peers in `dialled` and waits for those in `awaited` to dial us; returns the links in the
-/// order of their peers. A peer that does not come is noted and left out.
+/// Connects to the peers in `connected` and accepts those in `awaited`; returns the links in the
+/// order of their peers. A peer that does not connect is logged and left out.
 pub(crate) fn join(
     context: &Context,
     listener: &TcpListener,
-    dialled: &[(usize, SocketAddr)],
+    connected: &[(usize, SocketAddr)],
     awaited: impl IntoIterator<Item = usize>,
 ) -> io::Result<Vec<Link>> {
     let mut links = Vec::new();
-    for &(peer, address) in dialled {
+    for &(peer, address) in connected {
         match introduce(context, peer, address) {
             Ok(link) => links.push(link),
             Err(error) => context.note(format!("worker-{peer} can't be reached: {error}")),
@@ -200,7 +201,7 @@ fn introduce(context: &Context, peer: usize, address: SocketAddr) -> Result<Link
     Ok(link)
 }
 
-/// Takes the connection if one that we wait for is at its other end: any local program can dial.
+/// Accepts the connection if an awaited peer is at its other end: any local program can connect.
 fn admit(
     context: &Context,
     stream: TcpStream,
@@ -217,21 +218,21 @@ fn admit(
     }
 }
 
-/// Two ends of one connection over the loopback, for tests of what runs over it.
+/// Both ends of one loopback connection, for tests.
 #[cfg(test)]
 pub(crate) fn pair(left: &Context, right: &Context) -> (Link, Link) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let dialled = Link::dial(left, right.index, listener.local_addr().unwrap()).unwrap();
+    let connected = Link::dial(left, right.index, listener.local_addr().unwrap()).unwrap();
     let accepted = Link::new(right, left.index, listener.accept().unwrap().0).unwrap();
-    (dialled, accepted)
+    (connected, accepted)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Whoever is not awaited is turned away, be it a stranger's bytes or a worker of another group;
-    /// the awaited one is admitted after them.
+    /// Strangers and workers of another group are rejected; the awaited worker is admitted after
+    /// them.
     #[test]
     fn only_awaited_workers_are_admitted() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -245,7 +246,7 @@ mod tests {
         assert_eq!(links.iter().map(|link| link.peer).collect::<Vec<_>>(), [1]);
     }
 
-    /// A stop ends a read that would wait for ever; a closed connection is no stop.
+    /// A stop ends a read that would wait forever; a closed connection is not a stop.
     #[test]
     fn a_stop_ends_a_blocked_read() {
         let (left, right) = (Context::new(0, 0), Context::new(1, 0));

@@ -1,5 +1,5 @@
-//! A few threads that live as long as their role, so that a task stream has one row for each of them
-//! and not one for each batch.
+//! A few threads that live as long as their role, so that a task stream has one row per thread and
+//! not one per batch.
 
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +11,7 @@ type Job = Box<dyn FnOnce() + Send>;
 
 /// Threads that take jobs from one queue; they end when the pool is dropped.
 pub(crate) struct Pool {
-    /// Always there, but for the time of dropping: closing the queue is what ends the threads.
+    /// `None` only while dropping: closing the queue ends the threads.
     queue: Option<Sender<Job>>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -49,11 +49,11 @@ impl Pool {
         let Some(queue) = &self.queue else { bail!("the pool has ended") };
         for (index, item) in items.into_iter().enumerate() {
             let (sender, work) = (sender.clone(), work.clone());
-            // A receiver that has gone wants no result, which is no fault of the job.
+            // A closed receiver wants no result; not the job's fault.
             let job = Box::new(move || drop(sender.send((index, work(item)))));
             queue.send(job).map_err(|_| anyhow::anyhow!("all threads of the pool have ended"))?;
         }
-        // Now only jobs hold senders; one that panics drops its own, so this loop always ends.
+        // Only jobs hold senders now. One that panics drops its sender, so this loop always ends.
         drop(sender);
         let mut done: Vec<(usize, U)> = results.into_iter().collect();
         if done.len() < expected {
@@ -68,7 +68,7 @@ impl Drop for Pool {
     fn drop(&mut self) {
         self.queue = None;
         for thread in self.threads.drain(..) {
-            // A thread that panicked was reported by `map` already.
+            // `map` has already reported a thread that panicked.
             let _ = thread.join();
         }
     }
@@ -76,7 +76,7 @@ impl Drop for Pool {
 
 fn run_jobs(jobs: &Mutex<Receiver<Job>>) {
     loop {
-        // A statement of its own: the lock must be free while the job runs.
+        // A separate statement: the lock must be free while the job runs.
         let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
         match job {
             Ok(job) => job(),
@@ -89,7 +89,7 @@ fn run_jobs(jobs: &Mutex<Receiver<Job>>) {
 mod tests {
     use super::*;
 
-    /// Results come in the order of the items, however the threads took them.
+    /// Results come in the order of the items, whichever thread took them.
     #[test]
     fn results_keep_the_order_of_the_items() {
         let pool = Pool::new("test", 3).unwrap();
@@ -107,7 +107,7 @@ mod tests {
             }
         });
         assert!(error.unwrap_err().to_string().contains("1 of 3 jobs panicked"));
-        // More panics than threads: the jobs that nobody is left to take must end the call as well.
+        // More panics than threads: jobs that no thread is left to take must end the call as well.
         let error = pool.map(vec![(); 9], |()| std::panic::resume_unwind(Box::new("on purpose")));
         assert!(error.map(|_: Vec<()>| ()).is_err());
     }

@@ -1,4 +1,4 @@
-//! A worker's own bookkeeping, kept apart from the agent: what the agent reports can be checked
+//! A worker's own bookkeeping, independent of the agent, so that the agent's reports can be checked
 //! against it.
 
 use std::collections::BTreeMap;
@@ -13,14 +13,14 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use agent::Phase;
 use serde::{Deserialize, Serialize};
 
-/// A folder to which each worker writes `<worker>.jsonl`, a line for each [`FleetEvent`], and at its
+/// Directory in which each worker writes `<worker>.jsonl`, one [`FleetEvent`] a line, and at its
 /// end `<worker>.json`, its [`WorkerRecord`].
 pub const LOG_VARIABLE: &str = "EMBERLINE_FLEET_LOG";
 
-/// Lines a worker keeps of what it logged; what comes later goes to stderr only.
+/// Log lines that a worker keeps; later lines go to stderr only.
 const NOTES_MAX: usize = 64;
 
-/// What a worker says that it did: the last line of its stdout, as JSON.
+/// A worker's own account: the last line of its stdout, as JSON.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerRecord {
     /// The id under which the worker's agent reports, such as `worker-0`.
@@ -35,42 +35,42 @@ pub struct WorkerRecord {
     pub notes: Vec<String>,
 }
 
-/// How many tasks of one name were started, and how they ended.
+/// Number of tasks of one name that were started, by how they ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskCounts {
-    /// After a worker's end, the sum of the others.
+    /// Started; at a worker's end the sum of the others.
     pub started: u64,
-    /// Ended without a complaint.
+    /// Ended without an error.
     pub ok: u64,
-    /// Ended with a cause of failure.
+    /// Ended with a failure.
     pub failed: u64,
-    /// Given up because the fleet was told to stop.
+    /// Cancelled because the fleet was stopping.
     pub cancelled: u64,
     /// Ended by a panic.
     pub panicked: u64,
 }
 
-/// A task or a phase that ended, as the worker saw it by itself. A moment is a pair of times, in
-/// nanoseconds since the Unix epoch: right before the agent was told, and right after.
+/// A task or phase that ended, as recorded by the worker itself. A moment is a pair of times in
+/// nanoseconds since the Unix epoch: right before and right after the call to the agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FleetEvent {
-    /// Of the phase; none for a task.
+    /// Name of the phase; `None` for a task.
     pub phase: Option<String>,
-    /// Name of the task; none for a phase, which belongs to the task of its thread.
+    /// Name of the task; `None` for a phase, which belongs to its thread's task.
     pub task: Option<String>,
     /// Key of the task.
     pub key: Option<String>,
     /// The operating system's id of the thread.
     pub thread_id: i32,
-    /// How long it was in a queue before.
+    /// Time in a queue before the start.
     pub queued_ns: Option<u64>,
-    /// When it began.
+    /// Start.
     pub start_ns: (u64, u64),
-    /// When it ended.
+    /// End.
     pub stop_ns: (u64, u64),
 }
 
-/// The record while it is being written, shared by a worker's threads.
+/// The record under construction, shared by a worker's threads.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     record: Mutex<WorkerRecord>,
@@ -91,14 +91,14 @@ impl Recorder {
         Self { record, bytes_sent: AtomicU64::new(0), bytes_received: AtomicU64::new(0), log: None }
     }
 
-    /// One that writes each event to a file in `folder` too.
+    /// Creates a record that also writes each event to a file in `folder`.
     pub(crate) fn with_log(worker: String, folder: &Path) -> io::Result<Self> {
         let file = File::create(folder.join(format!("{worker}.jsonl")))?;
         let log = Log { folder: folder.to_owned(), events: Mutex::new(BufWriter::new(file)) };
         Ok(Self { log: Some(log), ..Self::new(worker) })
     }
 
-    /// Writes out what is still in memory of the log, and the record.
+    /// Writes the buffered part of the log, and the record.
     pub(crate) fn finish_log(&self) -> io::Result<()> {
         let Some(log) = &self.log else { return Ok(()) };
         log.events.lock().unwrap_or_else(PoisonError::into_inner).flush()?;
@@ -110,7 +110,7 @@ impl Recorder {
     fn log(&self, event: &FleetEvent) {
         let Some(log) = &self.log else { return };
         let Ok(line) = serde_json::to_string(event) else { return };
-        // A file that lacks an event is found out by its reader.
+        // The reader of the file detects a missing event.
         let _ = writeln!(log.events.lock().unwrap_or_else(PoisonError::into_inner), "{line}");
     }
 
@@ -122,10 +122,10 @@ impl Recorder {
         self.bytes_received.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// Logs one line: to stderr for whoever watches, and into the record.
+    /// Logs one line to stderr and into the record.
     pub(crate) fn note(&self, line: String) {
         let mut record = self.lock();
-        // Not `eprintln`: it panics when stderr is closed, as it is once a terminal has gone.
+        // Not `eprintln`: it panics when stderr is closed, as after a terminal has gone.
         let _ = writeln!(std::io::stderr(), "{}: {line}", record.worker);
         if record.notes.len() < NOTES_MAX {
             record.notes.push(line);
@@ -148,13 +148,13 @@ impl Recorder {
         }
     }
 
-    /// A panic elsewhere leaves counts that are still true, so a poisoned lock is no obstacle.
+    /// Counts stay true after a panic elsewhere, so a poisoned lock is used anyway.
     fn lock(&self) -> MutexGuard<'_, WorkerRecord> {
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// One task, told to the agent and counted in our own record.
+/// One task, reported to the agent and counted in our own record.
 #[must_use]
 pub(crate) struct Task {
     /// Taken when the task ends, so that dropping it afterwards counts nothing.
@@ -167,7 +167,7 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    /// `queued`: since when it waited for a thread.
+    /// `queued`: start of its wait for a thread.
     pub(crate) fn start(
         recorder: &Arc<Recorder>,
         name: &'static str,
@@ -186,7 +186,7 @@ impl Task {
         Self { guard: Some(guard), recorder: Arc::clone(recorder), name, key, queued_ns, start_ns }
     }
 
-    /// Says what the task gives.
+    /// Reports the task's result.
     pub(crate) fn result(&mut self, bytes: u64, type_name: &'static str) {
         if let Some(guard) = &mut self.guard {
             guard.result_bytes(bytes);
@@ -232,7 +232,7 @@ impl Drop for Task {
     }
 }
 
-/// One phase, told to the agent and to our own log.
+/// One phase, reported to the agent and to our own log.
 #[must_use]
 pub(crate) struct PhaseSpan {
     guard: Option<agent::PhaseGuard>,

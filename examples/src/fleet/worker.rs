@@ -1,4 +1,4 @@
-//! One worker process: joins its group, plays its roles until its stdin ends, says what it did.
+//! One worker process: joins its group, plays its roles until its stdin ends, prints its record.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -13,39 +13,40 @@ use super::link::{Link, join};
 use super::record::{LOG_VARIABLE, Recorder};
 use crate::{pipeline, qr, service};
 
-/// The fewest workers that give two to each group.
+/// Smallest number of workers that gives two to each group.
 pub(super) const WORKERS_MIN: usize = 4;
-/// Each data worker has a connection to each other: 32 · 31 / 2 of them at this size.
+/// Largest number of workers. Data workers are fully connected: 32 · 31 / 2 connections at this
+/// size.
 pub(super) const WORKERS_MAX: usize = 64;
-/// Addresses of all workers as JSON, at some 70 bytes each.
+/// Addresses of all workers as JSON, about 70 bytes each.
 const ROSTER_BYTES_MAX: u64 = 64 << 10;
 const CLIENTS: usize = 2;
 
-/// Where a worker can be reached: the line it prints when it is ready.
+/// Addresses of a worker: the line it prints when it is ready.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Addresses {
     /// For the other workers of its group.
     pub(super) group: SocketAddr,
-    /// For the clients, if it is the worker that serves.
+    /// For the clients, if the worker runs the service.
     pub(super) service: Option<SocketAddr>,
 }
 
-/// What every worker is told when all are ready: one line on its stdin.
+/// Addresses of all workers: one line on each worker's stdin once all are ready.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Roster {
     pub(super) seed: u64,
     pub(super) workers: Vec<Addresses>,
 }
 
-/// Runs worker `index` of `workers` until stdin ends: what the process started by
-/// [`Fleet::spawn`](super::Fleet::spawn) must call, on a thread that it can give away.
+/// Runs worker `index` of `workers` until stdin ends. The process started by
+/// [`Fleet::spawn`](super::Fleet::spawn) must call this, on a thread that it can give away.
 ///
 /// Stdin and stdout belong to the fleet meanwhile; the last line on stdout is a
 /// [`WorkerRecord`](super::WorkerRecord). The agent reports as `worker-<index>`.
 ///
 /// # Errors
-/// If the numbers are out of range, if the worker could not start, or if a result was wrong. A lost
-/// peer or an unreachable collector is not an error.
+/// If the numbers are out of range, the worker could not start, or a result was wrong. A lost peer
+/// or an unreachable collector is not an error.
 pub fn worker_main(index: usize, workers: usize, collector_url: &str) -> anyhow::Result<()> {
     if !(WORKERS_MIN..=WORKERS_MAX).contains(&workers) || index >= workers {
         bail!("worker {index} of {workers}: a fleet has {WORKERS_MIN} to {WORKERS_MAX} workers");
@@ -80,21 +81,21 @@ pub fn worker_main(index: usize, workers: usize, collector_url: &str) -> anyhow:
     };
     let context = Context::with_recorder(index, roster.seed, recorder);
     let stop = context.stop.clone();
-    // Not joined: it ends with the process, should the roles fail before stdin does.
+    // Not joined: it ends with the process if the roles fail before stdin ends.
     Builder::new().name("stdin".into()).spawn(move || {
         let _ = io::copy(&mut stdin, &mut io::sink());
         stop.set();
     })?;
     let roles = start_roles(&context, &group, &roster, ready)?;
     let ended = wait_for(&context, roles);
-    // The record first: a collector that is slow to take the last flush can't make us lose it.
+    // Prints the record first: a collector that is slow to take the last flush cannot lose it.
     let said = say(&context.recorder.snapshot());
     let logged = context.recorder.finish_log().context("could not write the log");
     drop(agent);
     ended.and(said).and(logged)
 }
 
-/// The workers that play the same role together.
+/// The workers of one role.
 struct Group {
     role: &'static str,
     workers: Range<usize>,
@@ -119,16 +120,16 @@ impl Group {
     }
 }
 
-/// What a worker has before it says that it is ready, so that the fleet's time is work from the
+/// Prepared before a worker reports that it is ready, so that the fleet's time is work from the
 /// start.
 struct Ready {
     group_listener: TcpListener,
     service_listener: Option<TcpListener>,
-    /// For the workers that handle data; an error is that of the role, for the others can go on.
+    /// Input of data workers; an error is the role's, and the other roles can go on.
     share: Option<anyhow::Result<pipeline::Share>>,
 }
 
-/// A role's thread under its name.
+/// Runs a role on a thread of that name.
 type Role = (String, JoinHandle<anyhow::Result<()>>);
 
 fn start_roles(
@@ -178,7 +179,7 @@ fn role(
     let context = context.clone();
     let thread = Builder::new().name(name.into()).spawn(move || {
         let ended = run(&context);
-        // Said at once, for the other roles go on and the worker's own end may be far.
+        // Reported at once, because the other roles go on and the worker's own end may be far.
         if let Err(error) = &ended {
             context.note(format!("{error:#}"));
         }
@@ -187,7 +188,7 @@ fn role(
     Ok((name.to_owned(), thread))
 }
 
-/// Waits for all roles and for the stop; the first failure is the worker's.
+/// Waits for all roles and for the stop; returns the first failure.
 fn wait_for(context: &Context, roles: Vec<Role>) -> anyhow::Result<()> {
     context.stop.wait();
     let mut worker = Ok(());
@@ -202,7 +203,8 @@ fn bind() -> io::Result<TcpListener> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
 }
 
-/// Prints one line of JSON for the parent; an error if it has gone, where `println` would panic.
+/// Prints one line of JSON for the parent; returns an error if it has gone, where `println` would
+/// panic.
 fn say(message: &impl Serialize) -> anyhow::Result<()> {
     let mut line = serde_json::to_string(message)?;
     line.push('\n');
@@ -211,7 +213,7 @@ fn say(message: &impl Serialize) -> anyhow::Result<()> {
     Ok(stdout.flush()?)
 }
 
-/// The roster, or nothing if the fleet was stopped before all workers were ready.
+/// Reads the roster; `None` if the fleet was stopped before all workers were ready.
 fn read_roster(stdin: &mut impl BufRead) -> anyhow::Result<Option<Roster>> {
     let mut line = String::new();
     stdin.take(ROSTER_BYTES_MAX).read_line(&mut line)?;

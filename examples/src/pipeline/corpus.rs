@@ -1,4 +1,4 @@
-//! Finds text to work on: real files that stand on nearly every machine, read where they are.
+//! Finds text to work on: real files that exist on nearly every machine.
 
 use std::collections::VecDeque;
 use std::env;
@@ -9,28 +9,28 @@ use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 
-/// More is only more of the same, and a disk that has none of it in memory takes seconds for each
+/// Most files. More would only be more of the same, and a cold disk takes seconds for each
 /// thousand.
 const FILES_MAX: usize = 1_500;
 const CORPUS_BYTES_MAX: u64 = 24 << 20;
-/// A larger file is rarely something that a person wrote.
+/// Largest file; larger ones are rarely written by people.
 const FILE_BYTES_MAX: u64 = 512 << 10;
-/// Folder entries looked at, so that a slow or endless tree ends the search and not the patience.
+/// Directory entries visited, so that a slow or endless tree ends the search.
 const ENTRIES_MAX: usize = 50_000;
-/// Text that one task works on: some 10 ms of tokenising, long enough to be sampled.
+/// Text of one task: about 10 ms of tokenizing, long enough to be sampled.
 pub(super) const CHUNK_BYTES: u64 = 1 << 20;
 
 const TEXT_EXTENSIONS: [&str; 12] =
     ["rs", "h", "hpp", "c", "py", "md", "txt", "toml", "html", "rst", "ts", "js"];
 
-/// Files that are worked on together.
+/// Files that are processed together.
 pub(super) type Chunk = Vec<PathBuf>;
 
-/// The chunks that member `member` of `members` works on. All members find the same chunks, so that
-/// together they do all of them, once.
+/// The chunks of member `member` of `members`. All members find the same chunks, so that together
+/// they process each of them once.
 ///
 /// # Errors
-/// If there is no text in any of the folders, or too little to give each member a chunk.
+/// If there is no text in any of the directories, or too little to give each member a chunk.
 pub(super) fn share_of(member: usize, members: usize) -> anyhow::Result<Vec<Chunk>> {
     let folders = candidates();
     let chunks = in_chunks(find_text(&folders));
@@ -45,7 +45,7 @@ pub(super) fn share_of(member: usize, members: usize) -> anyhow::Result<Vec<Chun
     Ok(share)
 }
 
-/// Folders that are likely to hold text.
+/// Directories that are likely to hold text.
 fn candidates() -> Vec<PathBuf> {
     let cargo_home = env::var_os("CARGO_HOME")
         .map(PathBuf::from)
@@ -62,14 +62,14 @@ fn candidates() -> Vec<PathBuf> {
     folders
 }
 
-/// Text files with their sizes, in an order that is the same for every process; the limits above hold
-/// over all folders together.
+/// Text files with their sizes, in the same order in every process. The limits above apply to all
+/// directories together.
 fn find_text(folders: &[PathBuf]) -> Vec<(PathBuf, u64)> {
     let mut files = Vec::new();
     let (mut bytes, mut entries) = (0, 0);
     let mut queue: VecDeque<PathBuf> = folders.iter().cloned().collect();
     while let Some(folder) = queue.pop_front() {
-        // A folder that is not there or not ours to read holds no text for us.
+        // A missing or unreadable directory holds no text for us.
         let Ok(mut listed) = list(&folder) else {
             continue;
         };
@@ -79,7 +79,7 @@ fn find_text(folders: &[PathBuf]) -> Vec<(PathBuf, u64)> {
             if entries > ENTRIES_MAX || files.len() == FILES_MAX || bytes > CORPUS_BYTES_MAX {
                 return files;
             }
-            // Links are not followed: they would lead in circles, or out of the folder.
+            // Links are not followed: they could lead in circles or out of the directory.
             let Ok(metadata) = path.symlink_metadata() else {
                 continue;
             };
@@ -103,7 +103,7 @@ fn is_text(path: &Path) -> bool {
     extension.is_some_and(|extension| TEXT_EXTENSIONS.contains(&extension))
 }
 
-/// Neighbouring files together until a chunk is full.
+/// Groups neighboring files until a chunk is full.
 fn in_chunks(files: Vec<(PathBuf, u64)>) -> Vec<Chunk> {
     let mut chunks: Vec<Chunk> = Vec::new();
     let mut room = 0;
@@ -124,7 +124,7 @@ fn in_chunks(files: Vec<(PathBuf, u64)>) -> Vec<Chunk> {
 mod tests {
     use super::*;
 
-    /// Text is found in nested folders and nothing else is: no other kind of file, no link, nothing
+    /// Finds text in nested directories and nothing else: no other kind of file, no link, nothing
     /// too large.
     #[test]
     fn only_text_of_moderate_size_is_found() {
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(found, [(root.join("top.md"), 5), (root.join("a/b/deep.rs"), 12)]);
     }
 
-    /// Every file is in one chunk, and no chunk with more than one file is over the size.
+    /// Every file is in one chunk, and no chunk of several files exceeds the size.
     #[test]
     fn chunks_hold_every_file_once_and_not_too_much() {
         let sizes = [10, CHUNK_BYTES, CHUNK_BYTES - 10, 10, 1, CHUNK_BYTES * 2, 3];

@@ -1,5 +1,5 @@
-//! What is done with text, one named function a step: read, tokenise, count, compress, hash,
-//! partition, merge.
+//! The processing steps, one named function each: read, tokenize, count, compress, hash, partition,
+//! merge.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -10,13 +10,13 @@ use sha2::{Digest, Sha256};
 
 use crate::wire::TOKEN_BYTES_MAX;
 
-/// Of zstd: what many archives use, at some 100 MB/s.
+/// zstd level: common for archives, about 100 MB/s.
 const COMPRESSION_LEVEL: i32 = 6;
 
-/// How often each token occurs.
+/// Number of occurrences of each token.
 pub(super) type Counts = HashMap<String, u64>;
 
-/// The files' text, one after the other; what is not UTF-8 becomes replacement characters.
+/// Concatenates the files' text; invalid UTF-8 becomes replacement characters.
 #[inline(never)]
 pub(super) fn read_files(paths: &[PathBuf]) -> io::Result<String> {
     let mut text = String::new();
@@ -27,10 +27,10 @@ pub(super) fn read_files(paths: &[PathBuf]) -> io::Result<String> {
     Ok(text)
 }
 
-/// Words and identifiers: runs of letters, digits and underscores, none longer than what the wire
-/// takes.
+/// Words and identifiers: runs of letters, digits and underscores, none longer than the wire's
+/// limit.
 #[inline(never)]
-pub(super) fn tokenise(text: &str) -> Vec<&str> {
+pub(super) fn tokenize(text: &str) -> Vec<&str> {
     text.split(|character: char| !character.is_alphanumeric() && character != '_')
         .filter(|token| !token.is_empty() && token.len() <= TOKEN_BYTES_MAX)
         .collect()
@@ -59,8 +59,8 @@ pub(super) fn hash_content(bytes: &[u8]) -> [u8; 32] {
     Sha256::digest(bytes).into()
 }
 
-/// Each token to the one member that owns it, by its hash: all members must run the same program, for
-/// the standard library promises the same hashes for no longer than that.
+/// Assigns each token to its owner by hash. All members must run the same program, because the
+/// standard library's hashes are stable only within one build.
 #[inline(never)]
 pub(super) fn partition_counts(counts: Counts, members: usize) -> Vec<Vec<(String, u64)>> {
     let mut parts = vec![Vec::new(); members];
@@ -91,7 +91,7 @@ mod tests {
         check_tokens(&format!("short {} end", "x".repeat(TOKEN_BYTES_MAX + 1)), "short end");
     }
 
-    /// However many members there are, every token goes to exactly one of them, with its whole count,
+    /// With any number of members, every token goes to exactly one of them with its whole count,
     /// and to the same one from every sender.
     #[test]
     fn every_token_has_exactly_one_owner() {
@@ -111,7 +111,7 @@ mod tests {
         }
     }
 
-    /// Compressed text is the text, and the hash tells contents apart.
+    /// Compressed text decompresses to the original, and different contents have different hashes.
     #[test]
     fn compression_loses_nothing_and_the_hash_differs() {
         let text = "the same words again and again ".repeat(1_000);
@@ -122,6 +122,6 @@ mod tests {
     }
 
     fn check_tokens(text: &str, expected: &str) {
-        assert_eq!(tokenise(text).join(" "), expected);
+        assert_eq!(tokenize(text).join(" "), expected);
     }
 }

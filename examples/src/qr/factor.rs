@@ -53,7 +53,7 @@ pub(crate) fn stack_rows(blocks: &[Mat<f64>]) -> Mat<f64> {
     stacked
 }
 
-/// Cuts panels of neighbouring columns, equally tall, into blocks of `block_rows` full rows.
+/// Cuts panels of adjacent columns, equally tall, into blocks of `block_rows` full rows.
 #[inline(never)]
 pub(crate) fn split_rows(panels: &[Mat<f64>], block_rows: usize) -> Vec<Mat<f64>> {
     let rows = panels.first().map_or(0, Mat::nrows);

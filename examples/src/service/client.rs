@@ -1,4 +1,4 @@
-//! A client of the document store that knows every answer beforehand and checks it.
+//! A client of the document store that knows every answer in advance and checks it.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::net::SocketAddr;
@@ -15,15 +15,15 @@ use crate::wire::WireError;
 /// Documents that one client keeps in the store.
 const DOCUMENTS: usize = 32;
 const VALUES_PER_DOCUMENT: u64 = 500;
-/// Replaced and read back in one task.
+/// Documents replaced and read back in one task.
 const REQUESTS_PER_TASK: usize = 4;
-/// A client thinks between its tasks: some 300 requests a second from two of them, where without it
-/// they would keep a core busy.
+/// Pause between two tasks. Two clients make about 300 requests a second; without the pause they
+/// would keep a core busy.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Between attempts to reach a service that is away.
+/// Pause between attempts to reach an unavailable service.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Talks to the service at `address` until the stop; when it is away, tries again now and then.
+/// Talks to the service at `address` until the stop; retries while it is unavailable.
 ///
 /// # Errors
 /// If an answer is wrong.
@@ -66,7 +66,7 @@ struct Client<'a> {
     number: usize,
     peer: usize,
     connection: BufReader<Link>,
-    /// What the store holds for us: the text, and the sum of its values.
+    /// The store's content for this client: the text, and the sum of its values.
     documents: Vec<(String, u64)>,
     /// Documents sent so far; makes each one different.
     sent: u64,
@@ -85,7 +85,7 @@ impl Client<'_> {
         }
     }
 
-    /// Puts the first version of each document, whatever an earlier connection has left.
+    /// Puts the first version of each document, whatever an earlier connection left.
     #[inline(never)]
     fn fill(&mut self) -> Step<()> {
         for slot in 0..DOCUMENTS {
@@ -141,7 +141,7 @@ impl Client<'_> {
     fn exchange_lines(&mut self, request: &str) -> Result<String, WireError> {
         self.connection.get_mut().send_bytes(request.as_bytes(), "request")?;
         let from = self.connection.get_ref().bytes();
-        // Until its first bytes come, the time is the service's.
+        // Until the first bytes arrive, the time is the service's.
         if self.connection.fill_buf().map_err(WireError::Io)?.is_empty() {
             return Err(WireError::Closed);
         }
@@ -180,8 +180,8 @@ mod tests {
     use super::*;
     use crate::service::serve;
 
-    /// A client against the real server: its documents, their reading back and their sum all agree,
-    /// and every request is one task of the server's.
+    /// A client against the real server: its documents, their reads and their sum all agree, and
+    /// every request is one task of the server.
     #[test]
     fn a_client_and_the_server_agree() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(asking.recorder.snapshot().tasks["client"].failed, 1);
     }
 
-    /// An answer that is not the expected one fails the task and the role.
+    /// A wrong answer fails the task and the role.
     #[test]
     fn a_wrong_answer_is_an_error() {
         let (asking, lying) = (Context::new(0, 0), Context::new(3, 0));

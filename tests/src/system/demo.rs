@@ -41,7 +41,7 @@ fn the_demo_answers_while_it_runs_and_leaves_its_files() {
         })
         .expect("the demo says where it listens");
 
-    for task in ["qr", "tokenise"] {
+    for task in ["qr", "tokenize"] {
         wait_for(&format!("samples of {task}"), || {
             let (_, body) = get(&url, &format!("/api/v1/profile?task={task}&from=-5s"));
             let profile: Value = serde_json::from_str(&body).ok()?;
@@ -51,7 +51,7 @@ fn the_demo_answers_while_it_runs_and_leaves_its_files() {
     let summary = run(&["tasks", "--summary", "--url", &url]);
     assert!(summary.status.success());
     let summary = String::from_utf8_lossy(&summary.stdout);
-    assert!(summary.contains("tokenise") && summary.contains("qr"), "{summary}");
+    assert!(summary.contains("tokenize") && summary.contains("qr"), "{summary}");
     let svg = out.path().join("x.svg");
     let path = svg.to_str().unwrap();
     let profile = ["profile", "--task", "qr", "--from", "-5s", "--format", "svg", "-o", path];
@@ -71,10 +71,10 @@ fn check_files(out: &std::path::Path) {
     let ledger: Value = serde_json::from_str(&read("ledger.json")).unwrap();
     let tasks = ledger["tasks"].as_array().unwrap();
     let names: BTreeSet<&str> = tasks.iter().map(|task| task["name"].as_str().unwrap()).collect();
-    for name in ["qr", "dot", "transfer", "tokenise", "compress", "exchange", "request", "client"] {
+    for name in ["qr", "dot", "transfer", "tokenize", "compress", "exchange", "request", "client"] {
         assert!(names.contains(name), "no task {name} in {names:?}");
     }
-    for name in ["qr", "dot", "tokenise", "compress", "request"] {
+    for name in ["qr", "dot", "tokenize", "compress", "request"] {
         assert!(tops.contains(name), "no samples of {name} in {tops:?}");
     }
     let below = |task: &str, function: &str| {
@@ -90,5 +90,5 @@ fn check_files(out: &std::path::Path) {
         assert!(task["stop_ns"].as_i64() >= task["start_ns"].as_i64());
     }
     let svg = read("profile.svg");
-    assert!(svg.contains("</svg>") && svg.contains("tokenise") && svg.contains("faer"));
+    assert!(svg.contains("</svg>") && svg.contains("tokenize") && svg.contains("faer"));
 }
