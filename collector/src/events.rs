@@ -57,7 +57,7 @@ impl Happening {
             Happening::WorkerGone => "worker_gone",
             Happening::RunStarted => "run_started",
             Happening::RunStopped => "run_stopped",
-            Happening::Damage => "damage",
+            Happening::Damage => "corruption",
             Happening::IngestStopped => "ingest_stopped",
             Happening::IngestResumed => "ingest_resumed",
         }

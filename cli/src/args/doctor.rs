@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 
-use super::client::UrlArgs;
+use super::query::UrlArgs;
 
 /// `emberline doctor`
 #[derive(Args, Debug)]

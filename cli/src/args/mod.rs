@@ -1,22 +1,22 @@
 //! The command line as it is typed; what it means is decided in [`crate::command`].
 
-mod account;
-mod client;
+mod activity;
 mod doctor;
+mod query;
 mod retention;
 mod service;
 mod store;
 
 use clap::{Parser, Subcommand};
 
-pub(crate) use account::{
-    BudgetArgs, BudgetRow, ResourcesArgs, RunArgs, RunCommand, RunsArgs, TransfersArgs, WatchArgs,
-};
-pub(crate) use client::{
-    AskArgs, ProfileArgs, ProfileFormat, RangeArgs, RowFormat, StacksArgs, TasksArgs, TasksFormat,
-    WorkersArgs, WorkersCommand, WorkersSetArgs, word,
+pub(crate) use activity::{
+    ResourcesArgs, RunArgs, RunCommand, RunsArgs, TimeArgs, TimeRow, TransfersArgs, WatchArgs,
 };
 pub(crate) use doctor::{DoctorArgs, DoctorFormat};
+pub(crate) use query::{
+    AskArgs, ProfileArgs, ProfileFormat, RangeArgs, RowFormat, TasksArgs, TasksFormat,
+    ThreadDumpArgs, WorkersArgs, WorkersCommand, WorkersSetArgs, word,
+};
 pub(crate) use service::{DemoArgs, FleetWorkerArgs, ServeArgs};
 pub(crate) use store::{StoreArgs, StoreCommand, StorePlaceArgs};
 
@@ -57,7 +57,7 @@ pub(crate) enum Command {
     /// The ledger: which task ran where, from when to when, and how it ended.
     Tasks(TasksArgs),
     /// Which second of which thread went where: tasks, phases, waiting.
-    Budget(BudgetArgs),
+    Time(TimeArgs),
     /// What went from worker to worker, how fast.
     Transfers(TransfersArgs),
     /// Processors, memory, network and disks of workers and their machines.
@@ -69,7 +69,7 @@ pub(crate) enum Command {
     /// Begin or end a named period.
     Run(RunArgs),
     /// What is every thread doing right now?
-    Stacks(StacksArgs),
+    ThreadDump(ThreadDumpArgs),
     /// The workers that have reported, and how well they are seen.
     Workers(WorkersArgs),
     /// What stands in the way of good profiles: in a program, on this machine, in the fleet?
@@ -93,7 +93,7 @@ mod tests {
     use clap::{CommandFactory as _, ValueEnum as _};
     use profiler_core::StateSet;
 
-    use super::client::State;
+    use super::query::State;
     use super::*;
 
     #[test]
@@ -156,7 +156,7 @@ mod tests {
             ("workers set w --interval ms", "such as 20ms or 0.5s"),
             ("workers set w --enabled maybe", "[possible values: true, false]"),
             ("workers set w --state cpu,asleep", "[possible values: cpu, runnable"),
-            ("stacks --threads mine", "[possible values: program, agent, all]"),
+            ("thread-dump --threads mine", "[possible values: program, agent, all]"),
             ("serve --seal-every 5", "such as 20ms or 0.5s"),
             ("store info", "--data <DIR>"),
         ] {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::LISTEN_DEFAULT;
-use super::client::milliseconds;
+use super::query::milliseconds;
 use super::retention::RetentionArgs;
 
 /// `emberline serve`

@@ -1,15 +1,15 @@
 //! What each command does.
 
-pub(crate) mod budget;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod profile;
 pub(crate) mod resources;
 pub(crate) mod runs;
 pub(crate) mod serve;
-pub(crate) mod stacks;
 pub(crate) mod store;
 pub(crate) mod tasks;
+pub(crate) mod thread_dump;
+pub(crate) mod time;
 mod trace;
 pub(crate) mod transfers;
 pub(crate) mod watch;

@@ -26,7 +26,7 @@ struct Page {
     total: u64,
     aggregated: u64,
     #[serde(default)]
-    damaged: Vec<String>,
+    corrupt_files: Vec<String>,
     /// The newest first.
     tasks: Vec<Task>,
 }
@@ -94,7 +94,7 @@ fn notes(about: &About) -> Vec<String> {
         notes.push(format!("{} tasks are not in the trace", grouped(about.omitted)));
     }
     notes.extend(crate::view::tasks::aggregated(about.aggregated));
-    notes.extend(crate::view::damaged(&about.damaged));
+    notes.extend(crate::view::corrupt_files(&about.corrupt_files));
     notes
 }
 
@@ -119,7 +119,7 @@ fn begin(page: &Page) -> About {
         omitted: 0,
         // The first answer is about the whole range, of which it leaves rows out, but no counts.
         aggregated: page.aggregated,
-        damaged: page.damaged.clone(),
+        corrupt_files: page.corrupt_files.clone(),
     }
 }
 
@@ -136,7 +136,7 @@ fn all(
     let Bounds { from_ns, to_ns, .. } = page.range;
     let mut piece = from_ns..to_ns;
     loop {
-        damaged.append(&mut page.damaged.drain(..).collect());
+        damaged.append(&mut page.corrupt_files.drain(..).collect());
         let told = page.tasks.len() as u64;
         let is_first = piece.start == from_ns;
         let starts_in = |task: &Task| is_first || task.start_ns >= piece.start;
@@ -163,7 +163,7 @@ fn all(
         piece = piece.end..piece.end.saturating_add_unsigned(next_ns).min(to_ns);
         page = ask(Some(piece.clone()))?;
     }
-    about.damaged = damaged.into_iter().collect();
+    about.corrupt_files = damaged.into_iter().collect();
     // More started in one nanosecond, or ran at the range's start, than an answer holds. What comes in
     // meanwhile is no reason to say so.
     if is_cut {

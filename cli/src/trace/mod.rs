@@ -36,7 +36,7 @@ pub(crate) struct About {
     /// Tasks of which there are no rows.
     pub(crate) aggregated: u64,
     /// Names of files that are missing from the answer.
-    pub(crate) damaged: Vec<String>,
+    pub(crate) corrupt_files: Vec<String>,
 }
 
 #[derive(Serialize)]

@@ -34,7 +34,7 @@ fn phase(name: &str, start_ns: i64, duration_ns: u64, count: u32) -> Phase {
 
 fn about(tasks: u64) -> About {
     let (from, to) = ("2026-01-31T12:00:00Z".to_owned(), "2026-01-31T12:05:00Z".to_owned());
-    About { from, to, tasks, omitted: 0, aggregated: 0, damaged: Vec::new() }
+    About { from, to, tasks, omitted: 0, aggregated: 0, corrupt_files: Vec::new() }
 }
 
 fn trace_of(tasks: &[Task]) -> String {

@@ -1,15 +1,15 @@
 //! Answers of a collector as text for the terminal. Each type holds the fields of an answer that are
 //! shown; others are passed over, so that a newer collector can be asked too.
 
-pub(crate) mod budget;
 pub(crate) mod profile;
 pub(crate) mod progress;
 pub(crate) mod resources;
 pub(crate) mod runs;
 pub(crate) mod settings;
-pub(crate) mod stacks;
 pub(crate) mod store;
 pub(crate) mod tasks;
+pub(crate) mod thread_dump;
+pub(crate) mod thread_time;
 pub(crate) mod transfers;
 pub(crate) mod workers;
 
@@ -26,7 +26,7 @@ pub(crate) trait Answered: serde::de::DeserializeOwned {
 }
 
 /// Says that an answer lacks what damaged files held, if it does.
-pub(crate) fn damaged(files: &[String]) -> Option<String> {
+pub(crate) fn corrupt_files(files: &[String]) -> Option<String> {
     (!files.is_empty()).then(|| {
         format!("what these damaged files of the store held is missing: {}", files.join(", "))
     })

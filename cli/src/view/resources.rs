@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{Answered, Span, bytes, damaged, digits};
+use super::{Answered, Span, bytes, corrupt_files, digits};
 use crate::grid::Align::{Left, Right};
 use crate::grid::Grid;
 
@@ -16,7 +16,7 @@ const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█
 pub(crate) struct Resources {
     range: Option<Span>,
     #[serde(default)]
-    damaged: Vec<String>,
+    corrupt_files: Vec<String>,
     series: Vec<Series>,
 }
 
@@ -69,7 +69,7 @@ impl Answered for Resources {
         if self.series.is_empty() {
             notes.push("nothing of what was asked for was measured in that time".to_owned());
         }
-        notes.extend(damaged(&self.damaged));
+        notes.extend(corrupt_files(&self.corrupt_files));
         notes
     }
 
@@ -107,14 +107,14 @@ mod tests {
                 .collect();
             let peak = means.iter().copied().reduce(f64::max).map(|most| most * 2.0);
             json!({"worker": "w-1", "host": "h", "run": null, "measure": measure, "unit": unit,
-                "counted": false, "points": points, "peak": peak})
+                "cumulative": false, "points": points, "peak": peak})
         };
         let resources: Resources = serde_json::from_value(json!({
             "range": {"from": "2026-01-31T12:00:00Z", "to": "2026-01-31T12:00:02Z"},
-            "step_ns": 1, "damaged": [],
+            "step_ns": 1, "corrupt_files": [],
             "series": [
                 series("process_memory", "bytes", &[1e6, 2e6, 4e6]),
-                series("process_cpu", "processors", &[0.0, 0.5]),
+                series("process_cpu", "cores", &[0.0, 0.5]),
                 series("network_sent", "bytes/s", &[0.0, 0.0]),
                 series("threads", "count", &[12.0]),
                 series("disk", "bytes", &[]),

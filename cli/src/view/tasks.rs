@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use flamegraph::text::duration;
 use serde::Deserialize;
 
-use super::{Span, damaged, grouped, moment};
+use super::{Span, corrupt_files, grouped, moment};
 use crate::grid::Align::{Count, Left, Right};
 use crate::grid::Grid;
 
@@ -16,7 +16,7 @@ pub(crate) struct Tasks {
     total: u64,
     aggregated: u64,
     #[serde(default)]
-    damaged: Vec<String>,
+    corrupt_files: Vec<String>,
     tasks: Vec<Task>,
 }
 
@@ -84,7 +84,7 @@ impl Tasks {
             ));
         }
         notes.extend(aggregated(self.aggregated));
-        notes.extend(damaged(&self.damaged));
+        notes.extend(corrupt_files(&self.corrupt_files));
         notes
     }
 }
@@ -95,7 +95,7 @@ pub(crate) struct Summary {
     range: Option<Span>,
     aggregated: u64,
     #[serde(default)]
-    damaged: Vec<String>,
+    corrupt_files: Vec<String>,
     names: Vec<Name>,
 }
 
@@ -166,7 +166,7 @@ impl Summary {
             None => "all tasks that the collector holds".to_owned(),
         }];
         notes.extend(aggregated(self.aggregated));
-        notes.extend(damaged(&self.damaged));
+        notes.extend(corrupt_files(&self.corrupt_files));
         notes
     }
 }
@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn sums_are_ordered_by_time() {
         let summary: Summary = serde_json::from_value(json!({
-            "range": null, "aggregated": 5, "damaged": ["tables/tasks/1.parquet"],
+            "range": null, "aggregated": 5, "corrupt_files": ["tables/tasks/1.parquet"],
             "names": [
                 {"name": "a", "running": 1, "outcomes": {}, "durations": null},
                 {"name": "b", "running": 0,

@@ -3,7 +3,7 @@
 use flamegraph::text::duration;
 use serde::Deserialize;
 
-use super::{Answered, Span, bytes, damaged, grouped, moment};
+use super::{Answered, Span, bytes, corrupt_files, grouped, moment};
 use crate::grid::Align::{Count, Left, Right};
 use crate::grid::Grid;
 
@@ -12,7 +12,7 @@ use crate::grid::Grid;
 pub(crate) struct Sums {
     range: Span,
     #[serde(default)]
-    damaged: Vec<String>,
+    corrupt_files: Vec<String>,
     links: Vec<Link>,
     types: Vec<Type>,
 }
@@ -80,7 +80,7 @@ impl Answered for Sums {
         if self.links.is_empty() {
             notes.push("none; workers tell of them by `emberline_agent::transfer`".to_owned());
         }
-        notes.extend(damaged(&self.damaged));
+        notes.extend(corrupt_files(&self.corrupt_files));
         notes
     }
 
@@ -108,7 +108,7 @@ pub(crate) struct Transfers {
     range: Span,
     total: u64,
     #[serde(default)]
-    damaged: Vec<String>,
+    corrupt_files: Vec<String>,
     transfers: Vec<Transfer>,
 }
 
@@ -143,7 +143,7 @@ impl Answered for Transfers {
                 grouped(self.total)
             ));
         }
-        notes.extend(damaged(&self.damaged));
+        notes.extend(corrupt_files(&self.corrupt_files));
         notes
     }
 
@@ -201,7 +201,7 @@ mod tests {
             "durations": null});
         let sums: Sums = serde_json::from_value(json!({
             "range": {"from": "2026-01-31T12:00:00Z", "to": "2026-01-31T12:00:02Z"},
-            "damaged": [], "links": [sum], "types": [sum]
+            "corrupt_files": [], "links": [sum], "types": [sum]
         }))
         .unwrap();
         expect![[r#"
@@ -218,7 +218,7 @@ mod tests {
     fn rows_say_what_is_missing() {
         let transfers: Transfers = serde_json::from_value(json!({
             "range": {"from": "2026-01-31T12:00:00Z", "to": "2026-01-31T12:00:02Z"},
-            "total": 7, "truncated": true, "damaged": [],
+            "total": 7, "truncated": true, "corrupt_files": [],
             "transfers": [{"worker": "w-1", "epoch": "0a", "id": 1, "direction": "outgoing",
                 "peer": "w-2", "keys": ["x-1", "x-2"], "more_keys": 5, "type_name": "Matrix",
                 "bytes": 800, "compressed_bytes": null, "start": "2026-01-31T12:00:00.5Z",

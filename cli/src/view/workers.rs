@@ -230,7 +230,7 @@ mod tests {
                 epoch("gone", json!(null), 0),
                 epoch("connected", json!({"offset_ns": -1_500_000, "error_ns": 40_000}), 7),
             ]}],
-            "held": {}
+            "retained": {}
         }))
         .unwrap();
         expect![[r#"

@@ -264,7 +264,7 @@ fn point_time(query: &ResourceQuery, range: TimeRange, step: u64) -> i64 {
 /// The unit in which a measure is told.
 pub(crate) fn told_unit(resource: Resource) -> &'static str {
     match resource {
-        Resource::ProcessCpu | Resource::HostCpu => "processors",
+        Resource::ProcessCpu | Resource::HostCpu => "cores",
         counted if counted.is_counted() && counted.unit() == "ns" => "ratio",
         counted if counted.is_counted() => "bytes/s",
         other => other.unit(),

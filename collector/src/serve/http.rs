@@ -33,11 +33,11 @@ const PATHS: [&str; 16] = [
     "/api/v1/profile",
     "/api/v1/timeline",
     "/api/v1/tasks",
-    "/api/v1/budget",
+    "/api/v1/thread-time",
     "/api/v1/workers",
     "/api/v1/workers/settings",
-    "/api/v1/stacks",
-    "/api/v1/live",
+    "/api/v1/thread-dump",
+    "/api/v1/updates",
     "/api/v1/transfers",
     "/api/v1/resources",
     "/api/v1/progress",
@@ -103,7 +103,7 @@ fn routes_of(reader: Reader, pulse: Router<Reader>) -> Router {
         .route("/api/v1/profile", get(profile))
         .route("/api/v1/timeline", get(timeline))
         .route("/api/v1/tasks", get(tasks))
-        .route("/api/v1/budget", get(budget))
+        .route("/api/v1/thread-time", get(budget))
         .route("/api/v1/workers", get(workers))
         .merge(live::routes())
         .merge(records::routes())
@@ -238,7 +238,7 @@ fn note_sampling(headers: &mut HeaderMap, answer: &ProfileAnswer) {
         |range: TimeRange| format!("{}/{}", format_time(range.start()), format_time(range.stop()));
     note("x-emberline-range", span(answer.facts.range));
     note("x-emberline-total-ns", answer.profile.total().total_ns().to_string());
-    note("x-emberline-damaged", answer.facts.damaged.len().to_string());
+    note("x-emberline-corrupt-files", answer.facts.damaged.len().to_string());
     note("x-emberline-data", answer.facts.data.map(span).unwrap_or_default());
 }
 

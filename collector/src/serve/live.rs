@@ -21,7 +21,7 @@ pub(super) const SETTINGS_PATH: &str = "/api/v1/workers/settings";
 
 pub(super) fn routes() -> Router<Reader> {
     Router::new()
-        .route("/api/v1/stacks", get(stacks))
+        .route("/api/v1/thread-dump", get(stacks))
         .route(SETTINGS_PATH, put(settings))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
 }

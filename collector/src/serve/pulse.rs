@@ -53,7 +53,7 @@ impl Beat {
 
     fn event(&self) -> Event {
         let data = serde_json::to_string(self).expect("it is numbers and text");
-        Event::default().event("news").data(data)
+        Event::default().event("update").data(data)
     }
 }
 
@@ -73,7 +73,7 @@ pub(super) fn routes<S: Clone + Send + Sync + 'static>(
     let (sender, beats) = watch::channel(Beat::of(&collector));
     tokio::spawn(beat(collector, sender, stopping));
     let pulse = Pulse { beats, places: Arc::new(Semaphore::new(PAGES_MAX)) };
-    Router::new().route("/api/v1/live", get(listen)).with_state(pulse)
+    Router::new().route("/api/v1/updates", get(listen)).with_state(pulse)
 }
 
 /// Looks once a [`PULSE_EVERY`], whatever came in between. At the stop the sender goes, and with it

@@ -16,7 +16,7 @@ export const ATTACKS = [
 
 const totals = (ns) => ({ cpu_ns: ns, runnable_ns: 0, lock_ns: 0, sleep_ns: 0, network_ns: 0, disk_ns: 0, other_ns: 0, wait_ns: 0, total_ns: ns });
 const range = () => ({ from_ns: now() - 300 * NS, to_ns: now() });
-const sampled = () => ({ range: range(), filter: {}, windows: 1, sampled_ns: NS, achieved_rate_hz: 100, achieved_share: 1, data: range() });
+const sampled = () => ({ range: range(), filter: {}, worker_seconds: 1, sampled_ns: NS, achieved_rate_hz: 100, achieved_share: 1, data: range() });
 
 export function node(parent, name, kind, selfNs, file) {
   return { parent, name, kind, file, line: 0, module: file, self: { cpu: selfNs, runnable: 0, wait: 0 }, total: { cpu: selfNs, runnable: 0, wait: 0 } };
@@ -124,34 +124,34 @@ function madeOfNames(names) {
   const sums = (i) => ({ count: 3, failed: i % 2, bytes: (i + 1) * 1e6, compressed_bytes: i % 2 ? null : 1e5, duration_ns: NS, bandwidth: { mean: 1e6, p50: 1e6, p90: 2e6, p99: null } });
   return {
     transferSums: {
-      range: range(), damaged: [], types: names.map((name, i) => ({ type_name: name, ...sums(i) })),
+      range: range(), corrupt_files: [], types: names.map((name, i) => ({ type_name: name, ...sums(i) })),
       links: names.flatMap((name, i) => ['incoming', 'outgoing'].map((direction) => ({ worker: name, peer: peer(i), direction, ...sums(i) }))),
     },
     transfers: {
-      range: range(), total: names.length, truncated: false, damaged: [],
+      range: range(), total: names.length, truncated: false, corrupt_files: [],
       transfers: names.map((name, i) => ({
         worker: name, epoch: '1', id: i, direction: 'incoming', peer: peer(i), keys: [name, name, name, name], more_keys: 2, type_name: name, bytes: 1e6,
         compressed_bytes: 5e5, start_ns: now(), duration_ns: NS, bandwidth: 1e6, outcome: i % 2 ? 'ok' : 'failed', cause: name,
       })),
     },
     resources: {
-      range: range(), damaged: [], step_ns: NS,
+      range: range(), corrupt_files: [], step_ns: NS,
       series: names.flatMap((name, i) => ['process_memory', 'cpu', name].map((measure) => ({
-        worker: name, host: name, run: i % 2 ? name : null, measure, unit: measure === 'process_memory' ? 'bytes' : name, counted: false,
+        worker: name, host: name, run: i % 2 ? name : null, measure, unit: measure === 'process_memory' ? 'bytes' : name, cumulative: false,
         points: Array.from({ length: 60 }, (_, at) => [now() - (60 - at) * NS, (i + 1) * 1e8 + at * 1e6, (i + 1) * 1e8 + at * 1e6]), peak: (i + 1) * 2e8,
       }))),
     },
     progress: { now_ns: now(), names: names.map((name, i) => ({ name, expected: i % 3 === 2 ? null : 40, done: 10, running: 2, failed: i % 2, lost: 0, cancelled: 0, rate_per_s: 1, remaining_ns: 30 * NS, state: i % 2 ? 'failed' : 'running' })) },
     runs: { runs: names.map((name, i) => ({ id: String(i), name, worker: null, start_ns: now(), stop_ns: null, duration_ns: NS, open: true })) },
     recent: {
-      events: names.flatMap((name, i) => ['task_ended', 'worker_gone', 'run_started', 'damage'].map((kind, at) => ({
+      events: names.flatMap((name, i) => ['task_ended', 'worker_gone', 'run_started', 'corruption'].map((kind, at) => ({
         id: 4 * i + at, kind, at_ns: now(), data: { worker: name, name, outcome: 'failed', cause: name, file: name, duration_ns: NS, start_ns: now() - NS, stop_ns: now() },
       }))),
     },
-    stacks: {
+    'thread-dump': {
       now_ns: now(),
       workers: names.map((name) => ({
-        worker: name, epoch: '1', answered: false, reason: name, omitted: 0,
+        worker: name, epoch: '1', responded: false, reason: name, omitted: 0,
         groups: [{ kind: 'task', task: name, state: 'cpu', stack: [{ name, file: name, line: 1, inlined: false }], threads: [{ id: 1, name, blocked_ns: 0, age_ns: 1 }] }],
       })),
     },
@@ -170,7 +170,7 @@ export function twoProfiles() {
 /** A collector to which nobody has sent anything. */
 export function nothing() {
   const made = hostile([]);
-  const empty = { data: null, windows: 0, achieved_rate_hz: null, achieved_share: null };
+  const empty = { data: null, worker_seconds: 0, achieved_rate_hz: null, achieved_share: null };
   return { ...made, profile: { ...made.profile, ...empty, workers: [] }, timeline: { ...made.timeline, ...empty } };
 }
 
@@ -181,7 +181,7 @@ export function made(answers) {
     if (!url.pathname.includes('/api/v1/')) return undefined;
     const name = url.pathname.split('/').pop();
     // A stream that says once that there is something, and ends; the page then asks by itself.
-    if (name === 'live') return { contentType: 'text/event-stream', body: `retry: 600000\nevent: news\ndata: {"now_ns":${now()},"data_to_ns":null,"flushes":1,"ingest_stopped":${JSON.stringify(answers.stopped ?? null)}}\n\n` };
+    if (name === 'updates') return { contentType: 'text/event-stream', body: `retry: 600000\nevent: update\ndata: {"now_ns":${now()},"data_to_ns":null,"flushes":1,"ingest_stopped":${JSON.stringify(answers.stopped ?? null)}}\n\n` };
     if (name === 'tasks' && url.searchParams.get('format') === 'columns') return { contentType: 'application/json', body: texts.taskColumns };
     const summary = name === 'transfers' ? 'transferSums' : 'summary';
     const body = texts[url.searchParams.has('summary') ? summary : name];
@@ -224,7 +224,7 @@ export function manyOutlines(count) {
   const tasks = tasksOf(count);
   const us = (ns) => Math.round(ns / 1000);
   return {
-    range: range(), total: count, truncated: false, aggregated: 0, damaged: [], outcomes: ['running', 'ok', 'failed', 'cancelled', 'panicked', 'lost'],
+    range: range(), total: count, truncated: false, aggregated: 0, corrupt_files: [], outcomes: ['running', 'ok', 'failed', 'cancelled', 'panicked', 'lost'],
     names: Array.from({ length: 12 }, (_, i) => `task-${i}`), threads: THREADS, first_ns: tasks[0].start,
     columns: {
       name: tasks.map(({ name }) => name), thread: tasks.map(({ thread }) => thread), id: tasks.map(({ i }) => i),

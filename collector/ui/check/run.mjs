@@ -339,7 +339,7 @@ async function transfersMemoryAndEvents() {
   await page.goto(at('events'));
   await page.waitForSelector('main tbody tr');
   const all = await page.locator('main tbody tr').count();
-  await page.click('.chip >> text=damage');
+  await page.click('.chip >> text=data corruption');
   await page.waitForFunction((count) => document.querySelectorAll('main tbody tr').length < count, all);
   await page.context().close();
 }
@@ -468,7 +468,7 @@ async function hostileNames() {
   await answerWith(page, { ...hostile(ATTACKS), stopped: ATTACKS[0] });
   await page.goto(at('profile'));
   await page.waitForSelector(`.lost >> text=Nothing new is taken in: ${ATTACKS[0]}. Agents keep`);
-  for (const path of [...PAGES, ...ITEMS, 'profile?view=sandwich&fn=%3Cscript%3Ealert(1)%3C%2Fscript%3E', `profile?focus=${encodeURIComponent(ATTACKS[0])}`, 'events?kind=damage']) {
+  for (const path of [...PAGES, ...ITEMS, 'profile?view=sandwich&fn=%3Cscript%3Ealert(1)%3C%2Fscript%3E', `profile?focus=${encodeURIComponent(ATTACKS[0])}`, 'events?kind=corruption']) {
     await page.goto(at(path));
     await settled(page);
     const { foreign, raw } = await page.evaluate(() => ({

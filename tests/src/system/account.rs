@@ -221,7 +221,7 @@ const UNSEEN_NS: u64 = 250_000_000;
 fn check_budget(collector: &Collector, logs: &[Log]) {
     for log in logs {
         let worker = &log.worker;
-        let budget = collector.json(&format!("/api/v1/budget?from=-1h&worker={worker}"));
+        let budget = collector.json(&format!("/api/v1/thread-time?from=-1h&worker={worker}"));
         let elapsed_ns = budget["elapsed_ns"].as_u64().unwrap();
         let mut blocked_ns: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
         for event in &log.events {
@@ -251,8 +251,8 @@ fn check_budget(collector: &Collector, logs: &[Log]) {
 fn check_commands(collector: &Collector) {
     let url = collector.url();
     for (command, parts) in [
-        (vec!["budget"], vec!["TASK", "PHASE", "execute", "transfer"]),
-        (vec!["budget", "--by", "thread"], vec!["THREAD", "pipeline-0"]),
+        (vec!["time"], vec!["TASK", "PHASE", "execute", "transfer"]),
+        (vec!["time", "--by", "thread"], vec!["THREAD", "pipeline-0"]),
         (vec!["transfers"], vec!["outgoing", "matrix", "worker-1"]),
         (vec!["transfers", "--rows", "--type", "answer"], vec!["BYTES", "answer"]),
         (vec!["resources", "--measure", "process_memory"], vec!["process_memory", "worker-3"]),

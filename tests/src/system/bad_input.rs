@@ -50,8 +50,8 @@ fn wrong_questions_say_what_is_allowed() {
     set(&["bad-1", "--state", "asleep"], &["asleep", "cpu", "runnable"]);
     set(&["--all"], &["nothing to set", "--interval", "--enabled", "--state"]);
     set(&["--interval", "20ms"], &["WORKER"]);
-    check(&["stacks", "--url", &url, "--worker", "bad-2"], 2, &["bad-2", "bad-1"]);
-    check(&["stacks", "--url", &url, "--task", "stedy"], 2, &["stedy", "steady"]);
+    check(&["thread-dump", "--url", &url, "--worker", "bad-2"], 2, &["bad-2", "bad-1"]);
+    check(&["thread-dump", "--url", &url, "--task", "stedy"], 2, &["stedy", "steady"]);
 }
 
 #[test]

@@ -33,7 +33,7 @@ fn from_now(collector: &Collector) -> Value {
     let path = format!("/api/v1/profile?from={from}");
     wait_for("two windows", || {
         let profile = collector.json(&path);
-        (number(&profile, "windows") >= 2).then_some(profile)
+        (number(&profile, "worker_seconds") >= 2).then_some(profile)
     })
 }
 
@@ -60,7 +60,8 @@ fn settings_reach_a_running_worker() {
     assert!(set(&["--interval", "50ms"]).contains("50.0 ms"));
     let profile = from_now(&collector);
     let due = number(&profile, "sampled_ns") / 50_000_000;
-    let (expected, windows) = (number(&profile, "ticks_expected"), number(&profile, "windows"));
+    let (expected, windows) =
+        (number(&profile, "ticks_expected"), number(&profile, "worker_seconds"));
     assert!(expected.abs_diff(due) <= windows, "{expected} ticks in the time of {due}");
     assert!(ask(&collector, &["workers"], 0).0.contains("50.0 ms"));
 
@@ -71,7 +72,7 @@ fn settings_reach_a_running_worker() {
     assert_eq!(after["accepted_ns"], before["accepted_ns"]);
     assert_eq!(after["balanced"], true);
     assert!(ask(&collector, &["workers"], 0).0.contains(" off "));
-    let (_, noted) = ask(&collector, &["stacks", "--worker", WORKER], 1);
+    let (_, noted) = ask(&collector, &["thread-dump", "--worker", WORKER], 1);
     assert!(noted.contains("sampling is off"), "{noted}");
 
     // On again, with a part of the states.
@@ -110,7 +111,7 @@ fn every_thread_is_seen_where_it_is() {
     // At a long interval too the answer comes soon.
     ask(&collector, &["workers", "set", "--all", "--interval", "1s"], 0);
     let stacks = || -> Value {
-        let (said, _) = ask(&collector, &["stacks", "--format", "json"], 0);
+        let (said, _) = ask(&collector, &["thread-dump", "--format", "json"], 0);
         serde_json::from_str(&said).unwrap()
     };
     let first = stacks();
@@ -132,11 +133,11 @@ fn every_thread_is_seen_where_it_is() {
         assert!(blocked_ns(&first) < blocked_ns(&second), "{thread} waits on");
     }
 
-    let (said, _) = ask(&collector, &["stacks", "--task", "spin"], 0);
+    let (said, _) = ask(&collector, &["thread-dump", "--task", "spin"], 0);
     assert!(said.starts_with("live-1: 1 thread\n\nspinner ("), "{said}");
-    let (said, _) = ask(&collector, &["stacks", "--thread", "locked"], 0);
+    let (said, _) = ask(&collector, &["thread-dump", "--thread", "locked"], 0);
     assert!(said.contains("waits_for_lock (") && said.contains("test_worker.rs:"), "{said}");
-    let (said, _) = ask(&collector, &["stacks", "--threads", "agent"], 0);
+    let (said, _) = ask(&collector, &["thread-dump", "--threads", "agent"], 0);
     assert!(said.contains("emberline-fold"), "{said}");
     worker.finish();
 }

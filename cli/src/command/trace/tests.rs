@@ -17,7 +17,7 @@ fn answer(tasks: &[Task], limit: usize, piece: Option<Range<i64>>) -> Page {
     tasks.truncate(limit);
     let span = Span { from: start.to_string(), to: end.to_string() };
     let range = Bounds { span, from_ns: start, to_ns: end };
-    Page { range, total, aggregated: 7, damaged: vec![format!("file-{}", start / 50)], tasks }
+    Page { range, total, aggregated: 7, corrupt_files: vec![format!("file-{}", start / 50)], tasks }
 }
 
 proptest! {
@@ -64,7 +64,7 @@ fn damaged_files_of_all_answers_are_told_once() {
     let tasks: Vec<Task> = (0..100).map(|at| task(at, 100 + at as i64, 0)).collect();
     let about = all(&mut |piece| Ok(answer(&tasks, 10, piece)), &mut |_| Ok(())).unwrap();
     assert_eq!((about.tasks, about.omitted), (100, 0));
-    assert_eq!(about.damaged, ["file-2", "file-3"]);
+    assert_eq!(about.corrupt_files, ["file-2", "file-3"]);
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn a_limit_gives_the_newest_and_says_how_many_others_there_are() {
         [
             "97 tasks are not in the trace".to_owned(),
             crate::view::tasks::aggregated(7).unwrap(),
-            crate::view::damaged(&["file-2".to_owned()]).unwrap(),
+            crate::view::corrupt_files(&["file-2".to_owned()]).unwrap(),
         ]
     );
 }

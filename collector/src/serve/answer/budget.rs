@@ -6,11 +6,11 @@ use serde::Serialize;
 use super::RangeBody;
 use crate::query::{BudgetAnswer, BudgetPart, ThreadTime};
 
-/// Answer of `/api/v1/budget`.
+/// Answer of `/api/v1/thread-time`.
 #[derive(Serialize)]
 pub(crate) struct BudgetBody {
     range: RangeBody,
-    damaged: Vec<String>,
+    corrupt_files: Vec<String>,
     elapsed_ns: u64,
     threads: Vec<ThreadBody>,
 }
@@ -36,7 +36,7 @@ impl BudgetBody {
     pub(crate) fn new(answer: BudgetAnswer) -> BudgetBody {
         BudgetBody {
             range: answer.range.into(),
-            damaged: answer.damaged,
+            corrupt_files: answer.damaged,
             elapsed_ns: answer.elapsed_ns,
             threads: answer.threads.into_iter().map(ThreadBody::new).collect(),
         }

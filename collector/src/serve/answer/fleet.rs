@@ -17,7 +17,7 @@ pub(crate) struct WorkersBody {
     now_ns: i64,
     ingest: IngestStatusBody,
     workers: Vec<WorkerBody>,
-    held: HeldBody,
+    retained: RetainedBody,
 }
 
 /// Whether anything is taken in.
@@ -90,10 +90,10 @@ struct AccountBody {
 
 /// What the collector holds.
 #[derive(Serialize)]
-struct HeldBody {
+struct RetainedBody {
     data: Option<RangeBody>,
-    windows: usize,
-    window_bytes: usize,
+    unsealed_windows: usize,
+    unsealed_bytes: usize,
     files: usize,
     file_bytes: u64,
     nodes: u32,
@@ -196,10 +196,10 @@ impl WorkersBody {
             now_ns: now.unix_ns(),
             ingest: IngestStatusBody::new(fleet.blocked.as_ref()),
             workers,
-            held: HeldBody {
+            retained: RetainedBody {
                 data: fleet.data.map(RangeBody::from),
-                windows: fleet.windows,
-                window_bytes: fleet.window_bytes,
+                unsealed_windows: fleet.windows,
+                unsealed_bytes: fleet.window_bytes,
                 files: fleet.files,
                 file_bytes: fleet.file_bytes,
                 nodes: fleet.nodes,

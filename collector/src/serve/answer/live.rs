@@ -7,7 +7,7 @@ use super::state_names;
 use crate::live::SettingsView;
 use crate::query::{StackGroup, WorkerStacks, format_time};
 
-/// Answer of `/api/v1/stacks`.
+/// Answer of `/api/v1/thread-dump`.
 #[derive(Serialize)]
 pub(crate) struct StacksBody {
     now: String,
@@ -19,7 +19,7 @@ pub(crate) struct StacksBody {
 struct WorkerBody {
     worker: String,
     epoch: Option<String>,
-    answered: bool,
+    responded: bool,
     reason: Option<String>,
     omitted: u64,
     groups: Vec<GroupBody>,
@@ -69,7 +69,7 @@ impl WorkerBody {
         WorkerBody {
             worker: stacks.worker.to_string(),
             epoch: stacks.epoch.map(|epoch| epoch.to_string()),
-            answered: reason.is_none(),
+            responded: reason.is_none(),
             reason,
             omitted: stacks.omitted,
             groups: groups.into_iter().map(GroupBody::new).collect(),

@@ -119,7 +119,7 @@ const fn key(state: State) -> &'static str {
 
 #[derive(Serialize)]
 struct SamplingBody {
-    windows: u64,
+    worker_seconds: u64,
     sampled_ns: u64,
     ticks: u64,
     ticks_expected: u64,
@@ -132,7 +132,7 @@ struct SamplingBody {
 impl From<&Sampling> for SamplingBody {
     fn from(sampling: &Sampling) -> Self {
         SamplingBody {
-            windows: sampling.windows,
+            worker_seconds: sampling.windows,
             sampled_ns: sampling.sampled_ns,
             ticks: sampling.ticks.made,
             ticks_expected: sampling.ticks.expected,

@@ -21,7 +21,7 @@ pub(crate) struct ProfileBody<'a> {
     totals: WeightBody,
     empty: bool,
     data: Option<RangeBody>,
-    damaged: &'a [String],
+    corrupt_files: &'a [String],
 }
 
 impl<'a> ProfileBody<'a> {
@@ -35,7 +35,7 @@ impl<'a> ProfileBody<'a> {
             totals: WeightBody(answer.profile.total()),
             empty: answer.profile.is_empty(),
             data: answer.facts.data.map(RangeBody::from),
-            damaged: &answer.facts.damaged,
+            corrupt_files: &answer.facts.damaged,
         }
     }
 

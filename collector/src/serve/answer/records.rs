@@ -23,7 +23,7 @@ pub(crate) struct TransfersBody {
     range: RangeBody,
     total: u64,
     truncated: bool,
-    damaged: Vec<String>,
+    corrupt_files: Vec<String>,
     transfers: Vec<TransferBody>,
 }
 
@@ -85,7 +85,7 @@ impl TransfersBody {
             range: query.range.into(),
             total: answer.total,
             truncated: answer.total > answer.rows.len() as u64,
-            damaged: answer.damaged.clone(),
+            corrupt_files: answer.damaged.clone(),
             transfers: answer.rows.iter().map(|row| TransferBody::new(row)).collect(),
         }
     }
@@ -95,7 +95,7 @@ impl TransfersBody {
 #[derive(Serialize)]
 pub(crate) struct TransferSummaryBody {
     range: RangeBody,
-    damaged: Vec<String>,
+    corrupt_files: Vec<String>,
     links: Vec<LinkBody>,
     types: Vec<TypeBody>,
 }
@@ -167,7 +167,7 @@ impl TransferSummaryBody {
             types.map(|(name, sum)| TypeBody { type_name: name.to_string(), sums: sum.into() });
         TransferSummaryBody {
             range: summary.range.into(),
-            damaged: summary.damaged.clone(),
+            corrupt_files: summary.damaged.clone(),
             links: links.collect(),
             types: types.collect(),
         }
@@ -178,7 +178,7 @@ impl TransferSummaryBody {
 #[derive(Serialize)]
 pub(crate) struct ResourcesBody {
     range: RangeBody,
-    damaged: Vec<String>,
+    corrupt_files: Vec<String>,
     step_ns: u64,
     align: bool,
     series: Vec<SeriesBody>,
@@ -191,7 +191,7 @@ struct SeriesBody {
     run: Option<String>,
     measure: &'static str,
     unit: &'static str,
-    counted: bool,
+    cumulative: bool,
     points: Vec<(i64, f64, f64, f64)>,
     peak: f64,
 }
@@ -204,7 +204,7 @@ impl From<ResourceSeries> for SeriesBody {
             run: series.run,
             measure: series.resource.name(),
             unit: told_unit(series.resource),
-            counted: series.resource.is_counted(),
+            cumulative: series.resource.is_counted(),
             points: series.points,
             peak: series.peak,
         }
@@ -215,7 +215,7 @@ impl ResourcesBody {
     pub(crate) fn new(query: &ResourceQuery, answer: ResourceAnswer) -> ResourcesBody {
         ResourcesBody {
             range: query.range.into(),
-            damaged: answer.damaged,
+            corrupt_files: answer.damaged,
             step_ns: query.step_ns,
             align: query.align,
             series: answer.series.into_iter().map(SeriesBody::from).collect(),
@@ -228,7 +228,7 @@ impl ResourcesBody {
 pub(crate) struct ProgressBody {
     now: String,
     now_ns: i64,
-    damaged: Vec<String>,
+    corrupt_files: Vec<String>,
     names: Vec<ProgressRowBody>,
 }
 
@@ -272,7 +272,7 @@ impl ProgressBody {
         ProgressBody {
             now: format_time(answer.now),
             now_ns: answer.now.unix_ns(),
-            damaged: answer.damaged.clone(),
+            corrupt_files: answer.damaged.clone(),
             names: answer.rows.iter().map(ProgressRowBody::from).collect(),
         }
     }

@@ -13,7 +13,7 @@ pub(crate) struct TaskColumnsBody<'a> {
     total: u64,
     truncated: bool,
     aggregated: u64,
-    damaged: &'a [String],
+    corrupt_files: &'a [String],
     outcomes: [&'static str; Outcome::ALL.len()],
     names: Vec<&'a str>,
     threads: Vec<ThreadBody<'a>>,
@@ -63,7 +63,7 @@ impl<'a> TaskColumnsBody<'a> {
             total: answer.total,
             truncated: answer.total > answer.rows.len() as u64,
             aggregated: answer.aggregated,
-            damaged: &answer.damaged,
+            corrupt_files: &answer.damaged,
             outcomes: Outcome::ALL.map(Outcome::name),
             names: answer.names.iter().map(|name| &**name).collect(),
             threads: answer

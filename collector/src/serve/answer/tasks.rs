@@ -17,7 +17,7 @@ pub(crate) struct TasksBody {
     total: u64,
     truncated: bool,
     aggregated: u64,
-    damaged: Vec<String>,
+    corrupt_files: Vec<String>,
     tasks: Vec<TaskBody>,
 }
 
@@ -103,7 +103,7 @@ impl TasksBody {
             total: answer.selection.total,
             truncated: answer.selection.total > rows.len() as u64,
             aggregated: answer.aggregated,
-            damaged: answer.damaged.clone(),
+            corrupt_files: answer.damaged.clone(),
             tasks: rows.iter().map(|row| TaskBody::new(row, now)).collect(),
         }
     }
@@ -114,7 +114,7 @@ impl TasksBody {
 pub(crate) struct SummaryBody {
     range: Option<RangeBody>,
     aggregated: u64,
-    damaged: Vec<String>,
+    corrupt_files: Vec<String>,
     names: Vec<SummaryRowBody>,
 }
 
@@ -180,7 +180,7 @@ impl SummaryBody {
         SummaryBody {
             range: answer.range.map(RangeBody::from),
             aggregated: answer.aggregated,
-            damaged: answer.damaged.clone(),
+            corrupt_files: answer.damaged.clone(),
             names: answer.rows.iter().map(SummaryRowBody::from).collect(),
         }
     }

@@ -20,7 +20,7 @@ pub(crate) struct TimelineBody<'a> {
     #[serde(flatten)]
     sampling: SamplingBody,
     data: Option<RangeBody>,
-    damaged: &'a [String],
+    corrupt_files: &'a [String],
 }
 
 #[derive(Serialize)]
@@ -81,7 +81,7 @@ impl<'a> TimelineBody<'a> {
             others: answer.others,
             sampling: (&answer.facts.sampling).into(),
             data: answer.facts.data.map(RangeBody::from),
-            damaged: &answer.facts.damaged,
+            corrupt_files: &answer.facts.damaged,
         }
     }
 }

@@ -178,7 +178,7 @@ async fn stacks_are_grouped_and_those_that_run_come_first() {
     let running = serve().await;
     let (_, mut client) = attached(&running, "w").await;
     let check = async |client: &mut Client, query: &str, expected: &[&str]| {
-        let answer = running.get(&format!("/api/v1/stacks{query}"));
+        let answer = running.get(&format!("/api/v1/thread-dump{query}"));
         answer_with(client, &THREADS).await;
         let answer = json_of(answer).await;
         assert_eq!(answer["workers"][0]["omitted"], 1);
@@ -208,27 +208,27 @@ async fn an_agent_that_cannot_answer_is_named_with_the_reason() {
     let check = async |answer: JoinHandle<Answer>, expected: &str| {
         let answer = json_of(answer).await;
         let worker = &answer["workers"][0];
-        assert_eq!((&worker["worker"], &worker["answered"]), (&json!("w"), &json!(false)));
+        assert_eq!((&worker["worker"], &worker["responded"]), (&json!("w"), &json!(false)));
         assert_eq!(worker["reason"], expected);
     };
-    let answer = running.get("/api/v1/stacks");
+    let answer = running.get("/api/v1/thread-dump");
     let id = question(&mut client).await;
     let unavailable = "sampling is off".to_owned();
     let stacks = v1::ThreadDump { id, unavailable, ..Default::default() };
     client.tell(agent_message::Kind::ThreadDump(stacks)).await;
     check(answer, "sampling is off").await;
 
-    let answer = running.get("/api/v1/stacks");
+    let answer = running.get("/api/v1/thread-dump");
     answer_with(&mut client, &[("t", 99, Some(State::Cpu), 0)]).await;
     check(answer, "its answer cannot be used: node 99 is outside its table of 7").await;
 
-    let answer = running.get("/api/v1/stacks");
+    let answer = running.get("/api/v1/thread-dump");
     question(&mut client).await;
     drop(client);
     check(answer, "its stream ended before it answered").await;
     running.until("/api/v1/workers", "/workers/0/epochs/0/connected", json!(false)).await;
-    assert_eq!(json_of(running.get("/api/v1/stacks")).await["workers"], json!([]));
-    let named = running.get("/api/v1/stacks?worker=w");
+    assert_eq!(json_of(running.get("/api/v1/thread-dump")).await["workers"], json!([]));
+    let named = running.get("/api/v1/thread-dump?worker=w");
     check(named, "no agent of this worker is connected").await;
 }
 
@@ -279,7 +279,7 @@ async fn wrong_settings_and_questions_are_refused() {
         "{}",
         got.body
     );
-    let got = get(running.address, "/api/v1/stacks?task=laod").await;
+    let got = get(running.address, "/api/v1/thread-dump?task=laod").await;
     assert_eq!((got.status, got.body.contains("the nearest are")), (404, true), "{}", got.body);
     let epoch = &running.json("/api/v1/workers").await["workers"][0]["epochs"][0];
     assert_eq!(epoch["settings_pending"], false, "nothing of it was taken up");

@@ -29,7 +29,7 @@ struct Page(BufReader<TcpStream>);
 impl Page {
     async fn open(address: SocketAddr) -> Page {
         let mut stream = TcpStream::connect(address).await.unwrap();
-        let ask = format!("GET /api/v1/live HTTP/1.1\r\nhost: {address}\r\n\r\n");
+        let ask = format!("GET /api/v1/updates HTTP/1.1\r\nhost: {address}\r\n\r\n");
         stream.write_all(ask.as_bytes()).await.unwrap();
         Page(BufReader::new(stream))
     }

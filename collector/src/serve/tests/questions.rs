@@ -67,7 +67,7 @@ async fn an_unknown_name_is_answered_with_the_nearest() {
 async fn an_unknown_label_phase_or_group_is_answered_with_what_there_is() {
     let running = serve().await;
     let (_, _client) = attached(&running, "worker-1").await;
-    for path in ["profile", "timeline", "tasks", "budget"] {
+    for path in ["profile", "timeline", "tasks", "thread-time"] {
         let path = |label| format!("/api/v1/{path}?label={label}");
         let error = "no worker has a label \"zome\"; the nearest are: \"zone\"";
         running.check(&path("zome=a"), 400, error, json!(["zone"])).await;
@@ -146,11 +146,11 @@ async fn an_unknown_or_repeated_parameter_path_or_method_is_refused() {
         "/api/v1/profile",
         "/api/v1/timeline",
         "/api/v1/tasks",
-        "/api/v1/budget",
+        "/api/v1/thread-time",
         "/api/v1/workers",
         "/api/v1/workers/settings",
-        "/api/v1/stacks",
-        "/api/v1/live",
+        "/api/v1/thread-dump",
+        "/api/v1/updates",
         "/api/v1/transfers",
         "/api/v1/resources",
         "/api/v1/progress",

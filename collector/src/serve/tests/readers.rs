@@ -257,8 +257,8 @@ async fn a_task_has_its_phases_and_what_was_said_of_it() {
 async fn a_budget_says_where_the_time_of_each_thread_went() {
     let running = serve().await;
     let _client = transferring(&running).await;
-    let budget = running.json(&format!("/api/v1/budget?{ALL}&worker=v")).await;
-    assert_eq!((&budget["elapsed_ns"], &budget["damaged"]), (&json!(SECOND_NS), &json!([])));
+    let budget = running.json(&format!("/api/v1/thread-time?{ALL}&worker=v")).await;
+    assert_eq!((&budget["elapsed_ns"], &budget["corrupt_files"]), (&json!(SECOND_NS), &json!([])));
     let expected = json!([
         {"worker": "v", "thread": "pool", "thread_id": 12, "total_ns": 10, "parts": [
             {"task": null, "phase": null, "state": "lock", "time_ns": 6},
@@ -267,10 +267,10 @@ async fn a_budget_says_where_the_time_of_each_thread_went() {
             {"task": "load", "phase": "execute", "state": "cpu", "time_ns": 1}]},
     ]);
     assert_eq!(budget["threads"], expected);
-    let budget = running.json(&format!("/api/v1/budget?{ALL}&by=worker")).await;
+    let budget = running.json(&format!("/api/v1/thread-time?{ALL}&by=worker")).await;
     let of_worker = &budget["threads"][0];
     assert_eq!((&of_worker["thread"], &of_worker["total_ns"]), (&Value::Null, &json!(11)));
-    let agent = running.json(&format!("/api/v1/budget?{ALL}&threads=agent")).await;
+    let agent = running.json(&format!("/api/v1/thread-time?{ALL}&threads=agent")).await;
     assert_eq!(agent["threads"], json!([]));
 }
 
@@ -301,7 +301,7 @@ async fn profiles_are_kept_by_label_and_phase_and_grouped() {
     let expected =
         ["group", "task", "function", "function", "group", "task", "phase", "function", "function"];
     assert_eq!(kinds, expected);
-    for path in ["tasks", "timeline", "budget"] {
+    for path in ["tasks", "timeline", "thread-time"] {
         let none = running.json(&format!("/api/v1/{path}?{ALL}&label=zone%3Dc")).await;
         let rows = ["tasks", "series", "threads"].into_iter().find_map(|key| none.get(key));
         assert_eq!(rows, Some(&json!([])), "{path}");
@@ -320,7 +320,7 @@ async fn workers_are_listed_and_the_collector_lives() {
     assert_eq!(epoch["labels"], json!({"zone": "a"}));
     assert_eq!((&epoch["state"], &epoch["running_tasks"]), (&json!("connected"), &json!(1)));
     assert_eq!(epoch["clock"], json!({"offset_ns": 0, "error_ns": 5}));
-    assert_eq!(workers["held"]["windows"], 1);
+    assert_eq!(workers["retained"]["unsealed_windows"], 1);
 }
 
 #[tokio::test]

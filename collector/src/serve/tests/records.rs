@@ -113,13 +113,13 @@ async fn resources_are_told_as_means_and_rates_by_step_and_laid_over_each_other(
     let answer = running.json(path).await;
     let series = |measure: &str, unit: &str, counted, points: Value, peak: f64| {
         json!({"worker": "w", "host": "host-1", "run": null, "measure": measure, "unit": unit,
-               "counted": counted, "points": points, "peak": peak})
+               "cumulative": counted, "points": points, "peak": peak})
     };
     let times = [at(20), at(21)].map(profiler_core::Timestamp::unix_ns);
     let cpu = json!([[times[0], 1.0, 1.0, 1.0], [times[1], 0.5, 0.5, 0.5]]);
     let memory = json!([[times[0], 10.0, 10.0, 10.0], [times[1], 30.0, 30.0, 30.0]]);
     let expected = json!([
-        series("process_cpu", "processors", true, cpu, 1.0),
+        series("process_cpu", "cores", true, cpu, 1.0),
         series("process_memory", "bytes", false, memory, 30.0),
     ]);
     assert_eq!((&answer["series"], &answer["step_ns"]), (&expected, &json!(SECOND_NS)));

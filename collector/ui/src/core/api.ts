@@ -19,7 +19,7 @@ export interface Sampled {
   data: Span | null;
   achieved_share: number | null;
   achieved_rate_hz: number | null;
-  windows: number;
+  worker_seconds: number;
 }
 
 export interface Series {
@@ -135,7 +135,7 @@ export interface StackGroup {
 }
 
 export interface StacksAnswer {
-  workers: { worker: string; epoch: string; answered: boolean; reason: string | null; omitted: number; groups: StackGroup[] }[];
+  workers: { worker: string; epoch: string; responded: boolean; reason: string | null; omitted: number; groups: StackGroup[] }[];
 }
 
 export interface LinkSums {

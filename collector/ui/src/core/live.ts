@@ -70,8 +70,8 @@ function listen(): void {
     source = undefined;
     news.set(null);
   } else if (!source) {
-    const opened = (source = new EventSource(apiUrl('live')));
-    opened.addEventListener('news', ({ data }: MessageEvent<string>) => {
+    const opened = (source = new EventSource(apiUrl('updates')));
+    opened.addEventListener('update', ({ data }: MessageEvent<string>) => {
       const { now_ns, flushes, ingest_stopped } = JSON.parse(data) as { now_ns: number; flushes: number; ingest_stopped: string | null };
       stopped.set(ingest_stopped);
       noteNow(now_ns);

@@ -20,10 +20,10 @@ export interface ProfileBody {
   achieved_share: number | null;
   achieved_rate_hz: number | null;
   workers: string[];
-  windows: number;
+  worker_seconds: number;
   empty: boolean;
   /** Files of the store that could not be read; a collector without a store names none. */
-  damaged?: string[];
+  corrupt_files?: string[];
   totals: Record<string, number>;
   /** How long was sampled, of all workers together. */
   sampled_ns: number;

@@ -13,7 +13,7 @@ const ASKED = 1000;
 const ROWS = 150;
 const WORDS: Record<string, string> = {
   task_started: 'task started', task_ended: 'task ended', worker_connected: 'worker connected', worker_away: 'worker away',
-  worker_gone: 'worker gone', run_started: 'run started', run_stopped: 'run stopped', damage: '⚠ damage',
+  worker_gone: 'worker gone', run_started: 'run started', run_stopped: 'run stopped', corruption: '⚠ data corruption',
   ingest_stopped: '⚠ nothing taken in', ingest_resumed: 'taken in again', missed: 'events missed',
 };
 /** Where nothing is chosen, starts and good ends of tasks would hide all else. */
@@ -73,7 +73,7 @@ function EventRow({ event }: { event: FleetEvent }) {
   return (
     <tr>
       <td>{clock(event.at_ns / 1e6, true)}</td>
-      <td>{kind === 'damage' || (data.outcome && data.outcome !== 'ok') ? <b>{WORDS[kind] ?? shown(kind, 30)}</b> : WORDS[kind] ?? shown(kind, 30)}</td>
+      <td>{kind === 'corruption' || (data.outcome && data.outcome !== 'ok') ? <b>{WORDS[kind] ?? shown(kind, 30)}</b> : WORDS[kind] ?? shown(kind, 30)}</td>
       <td>
         {isTask && <a href={href('profile', profileOf(data as unknown as Task))}><i class="dot" style={{ background: taskColour(name) }} /><bdi>{shown(name, 40)}</bdi><span class="go">profile ›</span></a>}
         {!isTask && name !== '' && <bdi>{shown(name, 60)}</bdi>}

@@ -30,7 +30,7 @@ export function WorkerPage({ id }: { id: string }) {
     const { from, to } = asked(range);
     return ask(apiUrl('tasks', new URLSearchParams([['from', from], ['to', to], ['limit', String(STREAM_ROWS)], ...fixed])), signal);
   }, live, 3000);
-  const stacks = useAnswer<StacksAnswer>(`stacks ${pausedAt}`, (signal) => ask(apiUrl('stacks', new URLSearchParams(fixed)), signal), pausedAt === null, STACKS_EVERY_MS);
+  const stacks = useAnswer<StacksAnswer>(`stacks ${pausedAt}`, (signal) => ask(apiUrl('thread-dump', new URLSearchParams(fixed)), signal), pausedAt === null, STACKS_EVERY_MS);
   const profile = useProfile(fixed);
 
   if (facts.problem?.kind === 'question') return <Refused problem={facts.problem} />;
@@ -84,7 +84,7 @@ function Facts({ epochs, nowNs }: { epochs: Epoch[]; nowNs: number }) {
 function ThreadDump({ answer, problem }: { answer: StacksAnswer | undefined; problem: string | undefined }) {
   if (!answer) return <p class="soft">{problem ? shown(problem) : 'Asking the agent…'}</p>;
   const groups = answer.workers.flatMap((worker) => worker.groups);
-  const silent = answer.workers.find((worker) => !worker.answered);
+  const silent = answer.workers.find((worker) => !worker.responded);
   return (
     <>
       {silent && <p class="soft">It did not answer: <bdi>{shown(silent.reason ?? '')}</bdi></p>}

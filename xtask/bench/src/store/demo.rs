@@ -31,7 +31,7 @@ pub(super) fn capture(bench: &Bench<'_>, seconds: u16) -> Result<Capture> {
     let api = Api::new(running.address);
     let held = api.json("workers")?;
     let edge = |name: &str| {
-        let edge = held["held"]["data"][name].as_i64();
+        let edge = held["retained"]["data"][name].as_i64();
         edge.with_context(|| format!("the demo's store does not tell {name}"))
     };
     const SECOND_NS: i64 = 1_000_000_000;

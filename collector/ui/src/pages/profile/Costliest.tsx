@@ -32,7 +32,7 @@ export function Costliest({ loaded, onFunction }: Properties) {
         {params.get('outside') === '1' && <> <button class="link" onClick={() => change({ outside: null, zoom: null })}>only tasks</button></>}
       </p>
       {loaded.pruned > 0 && <p class="soft">{count(loaded.pruned)} stacks that are narrower than a pixel are summed as [pruned]; a shorter range, or one task, shows them.</p>}
-      {about.damaged && about.damaged.length > 0 && <p class="bad">⚠ {count(about.damaged.length)} files of the store could not be read: some of the time is missing here.</p>}
+      {about.corrupt_files && about.corrupt_files.length > 0 && <p class="bad">⚠ {count(about.corrupt_files.length)} files of the store could not be read: some of the time is missing here.</p>}
       <ol aria-label="Functions that cost most by themselves">
         {order.map((fn, rank) => (
           <li key={fn}>

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use flamegraph::text::{duration, percent};
 use serde::Deserialize;
 
-use super::{Answered, Span, damaged};
+use super::{Answered, Span, corrupt_files};
 use crate::grid::Align::{Left, Right};
 use crate::grid::Grid;
 
@@ -15,18 +15,18 @@ const STATES: [&str; 7] = ["cpu", "runnable", "lock", "sleep", "network", "disk"
 /// A budget, by task and phase over all threads.
 #[derive(Deserialize, Debug)]
 #[serde(transparent)]
-pub(crate) struct ByPhase(Budget);
+pub(crate) struct ByPhase(ThreadTime);
 
 /// A budget, by thread or worker.
 #[derive(Deserialize, Debug)]
 #[serde(transparent)]
-pub(crate) struct ByThread(Budget);
+pub(crate) struct ByThread(ThreadTime);
 
 #[derive(Deserialize, Debug)]
-struct Budget {
+struct ThreadTime {
     range: Span,
     #[serde(default)]
-    damaged: Vec<String>,
+    corrupt_files: Vec<String>,
     threads: Vec<Thread>,
 }
 
@@ -75,13 +75,13 @@ impl Split {
     }
 }
 
-impl Budget {
+impl ThreadTime {
     fn notes(&self) -> Vec<String> {
         let mut notes = vec![format!("time of threads in {}", self.range)];
         if self.threads.is_empty() {
             notes.push("no thread was seen in it".to_owned());
         }
-        notes.extend(damaged(&self.damaged));
+        notes.extend(corrupt_files(&self.corrupt_files));
         notes
     }
 
@@ -170,36 +170,36 @@ mod tests {
 
     #[test]
     fn tasks_and_phases_are_summed_over_threads() {
-        let budget: ByPhase = serde_json::from_value(answer()).unwrap();
+        let times: ByPhase = serde_json::from_value(answer()).unwrap();
         expect![[r#"
             TASK       PHASE        CPU    LOCK  NETWORK   TOTAL   SHARE
             [no task]                 -  1.90 s        -  1.94 s  48.5 %
             load       execute   1.56 s       -        -  1.56 s  39.0 %
             load       transfer       -       -   500 ms  500 ms  12.5 %
         "#]]
-        .assert_eq(&budget.text());
+        .assert_eq(&times.text());
         expect!["time of threads in 2026-01-31 12:00:00.000 UTC to 2026-01-31 12:00:02.000 UTC"]
-            .assert_eq(&budget.notes().join("\n"));
+            .assert_eq(&times.notes().join("\n"));
     }
 
     #[test]
     fn threads_and_workers_have_a_row_each() {
-        let budget: ByThread = serde_json::from_value(answer()).unwrap();
+        let times: ByThread = serde_json::from_value(answer()).unwrap();
         expect![[r#"
             WORKER  THREAD  ID      CPU    LOCK  NETWORK   TOTAL   SHARE
             w-1     pool-1  12   1.50 s       -   500 ms  2.00 s  50.0 %
             w-1     pool-2      60.0 ms  1.90 s        -  2.00 s  50.0 %
         "#]]
-        .assert_eq(&budget.text());
+        .assert_eq(&times.text());
         let mut workers = answer();
         for thread in workers["threads"].as_array_mut().unwrap() {
             thread["thread"] = json!(null);
         }
-        let budget: ByThread = serde_json::from_value(workers).unwrap();
+        let times: ByThread = serde_json::from_value(workers).unwrap();
         expect![[r#"
             WORKER     CPU    LOCK  NETWORK   TOTAL    SHARE
             w-1     1.56 s  1.90 s   500 ms  4.00 s  100.0 %
         "#]]
-        .assert_eq(&budget.text());
+        .assert_eq(&times.text());
     }
 }

@@ -189,7 +189,7 @@ mod tests {
         let thread = |id: u32, name: &str, blocked_ns: u64, age_ns: u64| json!({"id": id, "name": name, "blocked_ns": blocked_ns, "age_ns": age_ns});
         let pool = (20..29).map(|id| thread(id, "pool\u{1b}", 2_000_000_000 + u64::from(id), 5));
         serde_json::from_value(json!({"now": "", "workers": [
-            {"worker": "w-1", "answered": true, "reason": null, "omitted": 0, "groups": [
+            {"worker": "w-1", "responded": true, "reason": null, "omitted": 0, "groups": [
                 {"kind": "task", "task": "load", "state": "cpu", "threads": [thread(7, "main", 0, 9)],
                     "stack": [frame("parse", "/a/b/c/d/x.rs"), frame("start", "src/main.rs"),
                         frame("libc.so+0x10", "")]},
@@ -200,9 +200,9 @@ mod tests {
                 {"kind": "not_seen", "task": null, "state": null, "stack": [],
                     "threads": [thread(30, "young", 0, 0)]},
             ]},
-            {"worker": "w-2", "answered": false, "reason": "sampling is off", "omitted": 0,
+            {"worker": "w-2", "responded": false, "reason": "sampling is off", "omitted": 0,
                 "groups": []},
-            {"worker": "w-3", "answered": true, "reason": null, "omitted": 4, "groups": []},
+            {"worker": "w-3", "responded": true, "reason": null, "omitted": 4, "groups": []},
         ]}))
         .unwrap()
     }

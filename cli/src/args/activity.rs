@@ -2,17 +2,17 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::client::{AskArgs, RangeArgs, Threads, UrlArgs};
+use super::query::{AskArgs, RangeArgs, Threads, UrlArgs};
 
-/// `emberline budget`
+/// `emberline time`
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
-    emberline budget                                  tasks and phases, last 5 minutes\n  \
-    emberline budget --by thread --worker worker-3    each thread of one worker\n  \
-    emberline budget --run nightly --format json      for programs\n\n\
+    emberline time                                  tasks and phases, last 5 minutes\n  \
+    emberline time --by thread --worker worker-3    each thread of one worker\n  \
+    emberline time --run nightly --format json      for programs\n\n\
     Every thread's time is split exactly: computing, ready but without a processor, and blocked by\n\
     kind of call. What is in no task is idle where it waits.")]
-pub(crate) struct BudgetArgs {
+pub(crate) struct TimeArgs {
     #[command(flatten)]
     pub(crate) ask: AskArgs,
 
@@ -20,8 +20,8 @@ pub(crate) struct BudgetArgs {
     pub(crate) range: RangeArgs,
 
     /// What a row of the table is.
-    #[arg(long, value_enum, value_name = "WHAT", default_value_t = BudgetRow::Phase)]
-    pub(crate) by: BudgetRow,
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = TimeRow::Phase)]
+    pub(crate) by: TimeRow,
 
     /// Whose threads.
     #[arg(long, value_enum, value_name = "WHOSE", default_value_t = Threads::Program)]
@@ -30,7 +30,7 @@ pub(crate) struct BudgetArgs {
 
 /// What a row of a budget is.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum BudgetRow {
+pub(crate) enum TimeRow {
     /// A phase of a task, over all threads.
     Phase,
     /// A worker.

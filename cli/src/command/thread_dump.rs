@@ -1,20 +1,20 @@
-//! `emberline stacks`
+//! `emberline thread-dump`
 
 use anyhow::bail;
 
-use crate::args::{RowFormat, StacksArgs, word};
+use crate::args::{RowFormat, ThreadDumpArgs, word};
 use crate::client::{Client, Query};
 use crate::output::{print, say};
-use crate::view::stacks::ThreadDump;
+use crate::view::thread_dump::ThreadDump;
 
-pub(crate) fn run(args: &StacksArgs) -> anyhow::Result<()> {
+pub(crate) fn run(args: &ThreadDumpArgs) -> anyhow::Result<()> {
     let client = Client::new(&args.ask.url.url)?;
     let query = Query::default()
         .with_each("task", &args.task)
         .with_each("worker", &args.worker)
         .with_each("thread", &args.thread)
         .with("threads", word(args.threads));
-    let mut body = client.get("stacks", &query)?.body;
+    let mut body = client.get("thread-dump", &query)?.body;
     let stacks: ThreadDump = client.parse(&body)?;
     if args.ask.format == RowFormat::Json {
         body.push(b'\n');

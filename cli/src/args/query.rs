@@ -159,15 +159,15 @@ pub(crate) struct TasksArgs {
     pub(crate) output: Option<PathBuf>,
 }
 
-/// `emberline stacks`
+/// `emberline thread-dump`
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
-    emberline stacks                                  every thread of every worker\n  \
-    emberline stacks --task load --worker worker-3    what load does there, now\n  \
-    emberline stacks --no-group | less                a stack for each thread\n\n\
+    emberline thread-dump                                  every thread of every worker\n  \
+    emberline thread-dump --task load --worker worker-3    what load does there, now\n  \
+    emberline thread-dump --no-group | less                a stack for each thread\n\n\
     Threads at the same place stand together; what runs comes first. A blocked thread's time is how\n\
     long it has been there as far as the agent saw it. Exit code 1: a worker did not answer.")]
-pub(crate) struct StacksArgs {
+pub(crate) struct ThreadDumpArgs {
     #[command(flatten)]
     pub(crate) ask: AskArgs,
 
