@@ -8,9 +8,13 @@ mod circles;
 mod edges;
 mod features;
 mod markdown;
+mod names;
 mod source;
+mod style;
 mod tokens;
+mod wording;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::{fmt, fs};
 
@@ -50,6 +54,9 @@ const ALLOWED: &[Allowed] = &[
     },
 ];
 
+/// Rules that the tree does not hold yet: `--words` prints their findings, and they fail nothing.
+const PENDING: &[&str] = &[names::NAMES, wording::WORDING, style::STYLE];
+
 /// Folders that hold nothing of ours, at any depth.
 const SKIPPED_FOLDERS: &[&str] =
     &[".git", "target", "node_modules", "dist", "out", "emberline-data"];
@@ -82,6 +89,10 @@ pub(crate) struct Options {
     /// inside it. Checks nothing.
     #[arg(long)]
     circles: bool,
+    /// Print the findings of the rules on names, wording and style, and their number in each
+    /// directory. Checks nothing.
+    #[arg(long)]
+    words: bool,
 }
 
 /// Checks the workspace, or prints what is asked for.
@@ -92,7 +103,23 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if options.circles {
         return circles::print(&metadata()?, &root());
     }
+    if options.words {
+        return print_pending();
+    }
     check()
+}
+
+fn print_pending() -> Result<()> {
+    let mut counts: BTreeMap<(&str, String), usize> = BTreeMap::new();
+    for finding in check_files(&root())?.iter().filter(|finding| PENDING.contains(&finding.rule)) {
+        println!("{finding}");
+        let directory = finding.path.split('/').take(3).collect::<Vec<_>>().join("/");
+        *counts.entry((finding.rule, directory)).or_default() += 1;
+    }
+    for ((rule, directory), count) in &counts {
+        println!("{rule} {count:5} {directory}");
+    }
+    Ok(())
 }
 
 fn metadata() -> Result<Value> {
@@ -112,6 +139,7 @@ fn metadata() -> Result<Value> {
 pub(crate) fn check() -> Result<()> {
     let mut findings = edges::check(&metadata()?)?;
     findings.extend(check_files(&root())?);
+    findings.retain(|finding| !PENDING.contains(&finding.rule));
     let findings = without_allowed(findings, ALLOWED);
     for finding in &findings {
         eprintln!("{finding}");

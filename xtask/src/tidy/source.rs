@@ -1,8 +1,8 @@
 //! Rules on single files: where unsafe code, protocols, signals and formats live; lengths;
 //! unfinished work; sleeps in tests.
 
-use super::Finding;
 use super::tokens::{self, Token};
+use super::{Finding, names, style, wording};
 
 pub(super) const UNFINISHED: &str = "unfinished";
 pub(super) const SIGNALS: &str = "signals";
@@ -12,7 +12,8 @@ const SYNTAX: &str = "syntax";
 
 const LINES_MAX: usize = 600;
 /// What a person writes; golden data of tests may be longer.
-const WRITTEN: &[&str] = &["rs", "ts", "tsx", "js", "css", "proto", "md", "toml", "sh", "yml"];
+const WRITTEN: &[&str] =
+    &["rs", "ts", "tsx", "js", "css", "proto", "md", "toml", "sh", "yml", "mjs", "html", "py"];
 
 /// Something that only one module may use.
 struct Confined {
@@ -101,6 +102,10 @@ pub(super) fn check(path: &str, text: &str) -> Vec<Finding> {
             findings.push(finding(UNFINISHED, path, number, format!("`{word}` must not stay")));
         }
     }
+    findings.extend(wording::check(path, text));
+    if ["ts", "tsx", "mjs", "proto"].contains(&extension) {
+        findings.extend(names::check_text(path, text));
+    }
     if extension == "rs" {
         match tokens::read(text) {
             Ok(tokens) => check_code(path, &tokens, &mut findings),
@@ -119,6 +124,8 @@ fn is_generated(text: &str) -> bool {
 }
 
 fn check_code(path: &str, tokens: &[Token], findings: &mut Vec<Finding>) {
+    findings.extend(names::check_tokens(path, tokens));
+    findings.extend(style::check(path, tokens));
     for confined in CONFINED.iter().filter(|confined| confined.holds_at(path)) {
         for pattern in confined.patterns {
             let text = format!("`{}` {}", pattern.replace(' ', ""), confined.belongs());

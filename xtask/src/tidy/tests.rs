@@ -213,3 +213,62 @@ fn a_tree_is_read_whole() {
     "#]]
     .assert_eq(&printed(&check_files(root.path()).unwrap()));
 }
+
+#[test]
+fn banned_names_are_found_in_code_only() {
+    let code = "// Told, Left: a comment.\nstruct Told { left: u8, x: &'static str }\nconst A: &str = \"Left\";\nfn thinned() {}";
+    expect![[r#"
+        a.rs:2: `Told` is not a standard term; use Telemetry [names]
+        a.rs:4: `thinned` is not a standard term; use aggregated [names]
+    "#]]
+    .assert_eq(&printed(&names::check_tokens("a.rs", &tokens::read(code).unwrap())));
+    let code = "// Told\nmessage Said {\n  uint64 ticks_saved = 1; // Left as it is\n}";
+    expect![[r#"
+        a.proto:2: `Said` is not a standard term; use FlushDeltaCodec [names]
+        a.proto:3: `ticks_saved` is not a standard term; use ticks_throttled [names]
+    "#]]
+    .assert_eq(&printed(&names::check_text("a.proto", code)));
+}
+
+#[test]
+fn banned_phrases_are_found_across_lines_in_any_language() {
+    let check = |text: &str, expected: Expect| {
+        expected.assert_eq(&printed(&wording::check("a", text)));
+    };
+    check(
+        "/// The caller is\n/// told. Gives the rest.\nfn is_told() {}\n\n// Who\nlet x = \"none is\\\n told\";",
+        expect![[r#"
+            a:1: "is told": write name who learns what, and how [wording]
+            a:2: "^ gives": write Returns [wording]
+            a:5: "^ who": write name the thing [wording]
+            a:6: "is told": write name who learns what, and how [wording]
+        "#]],
+    );
+    check(
+        "# A title\n\nIt waits, for it has no\ntime. The function gives, what [for it](x.md), one.",
+        expect![[r#"
+            a:3: ", for it": write because [wording]
+        "#]],
+    );
+}
+
+#[test]
+fn statements_and_signatures_that_pack_several_are_found() {
+    let check = |code: &str, expected: Expect| {
+        expected.assert_eq(&printed(&style::check("a.rs", &tokens::read(code).unwrap())));
+    };
+    check(
+        "let (a, mut b) = (1, f(2, 3));\nlet (a, b) = pair;\nlet (a, b) = (1, 2).swap();\nlet (a, b): (u8, u8) = f();\n\
+         if let (Some(a), b) = (x, y) {}",
+        expect![[r#"
+            a.rs:1: a `let` for each name: `let (a, b) = (x, y)` is two statements [style]
+        "#]],
+    );
+    check(
+        "fn f(a: u8, (b, c): (u8, u8)) {}\nfn g((a, b): (u8, u8)) {}\nfn h<T>(a: Map<u8, (u8, u8)>, b: fn(u8) -> (u8, u8)) {}",
+        expect![[r#"
+            a.rs:1: name each parameter, or make a struct: a tuple hides what they are [style]
+            a.rs:2: name each parameter, or make a struct: a tuple hides what they are [style]
+        "#]],
+    );
+}

@@ -1,0 +1,91 @@
+//! Statements and signatures that pack several into one.
+
+use super::Finding;
+use super::tokens::Token;
+
+pub(super) const STYLE: &str = "style";
+
+/// Findings in Rust: `let (a, b) = (x, y)` and parameters that are tuple patterns.
+pub(super) fn check(path: &str, tokens: &[Token]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (at, token) in tokens.iter().enumerate() {
+        let found = match token.text.as_str() {
+            "let" => parallel_let(&tokens[at..]),
+            "fn" => tuple_parameter(&tokens[at..]),
+            _ => None,
+        };
+        if let Some(text) = found {
+            let text = text.to_owned();
+            findings.push(Finding { rule: STYLE, path: path.into(), line: token.line, text });
+        }
+    }
+    findings
+}
+
+/// `tokens` begin with `let`.
+fn parallel_let(tokens: &[Token]) -> Option<&'static str> {
+    let pattern = group(tokens, 1)?;
+    let equals = 1 + pattern.length;
+    if tokens.get(equals)?.text != "=" || tokens.get(equals + 1)?.text == "=" {
+        return None;
+    }
+    let value = group(tokens, equals + 1)?;
+    let is_whole = tokens.get(equals + 1 + value.length)?.text == ";";
+    let is_parallel = is_whole && pattern.elements > 1 && pattern.elements == value.elements;
+    is_parallel.then_some("a `let` for each name: `let (a, b) = (x, y)` is two statements")
+}
+
+/// `tokens` begin with `fn`.
+fn tuple_parameter(tokens: &[Token]) -> Option<&'static str> {
+    // Generic arguments may stand between the name and the parameters.
+    let open = 2 + tokens.get(2..)?.iter().position(|token| token.text == "(")?;
+    let parameters = group(tokens, open)?;
+    let inside = &tokens[open..open + parameters.length];
+    let mut depth = 0;
+    let mut before = "";
+    for pair in inside.windows(2) {
+        match pair[0].text.as_str() {
+            "(" | "[" | "{" | "<" => depth += 1,
+            // The end of an arrow closes nothing.
+            ">" if before == "-" => {}
+            ")" | "]" | "}" | ">" => depth -= 1,
+            _ => {}
+        }
+        before = &pair[0].text;
+        let starts_parameter = depth == 1 && ["(", ","].contains(&pair[0].text.as_str());
+        if starts_parameter && pair[1].text == "(" {
+            return Some("name each parameter, or make a struct: a tuple hides what they are");
+        }
+    }
+    None
+}
+
+/// A group in parentheses.
+struct Parenthesized {
+    /// Tokens, with its own two.
+    length: usize,
+    elements: usize,
+}
+
+/// The group that opens at `at`.
+fn group(tokens: &[Token], at: usize) -> Option<Parenthesized> {
+    if tokens.get(at)?.text != "(" {
+        return None;
+    }
+    let mut depth = 0;
+    let mut commas = 0;
+    for (index, token) in tokens[at..].iter().enumerate() {
+        match token.text.as_str() {
+            "(" | "[" | "{" => depth += 1,
+            ")" | "]" | "}" => depth -= 1,
+            "," if depth == 1 => commas += 1,
+            _ => {}
+        }
+        if depth == 0 {
+            let has_last_comma = tokens[at + index - 1].text == ",";
+            let elements = commas + usize::from(!has_last_comma);
+            return Some(Parenthesized { length: index + 1, elements });
+        }
+    }
+    None
+}
