@@ -159,7 +159,7 @@ impl Tables {
     }
 }
 
-/// All rows of a list's file; their places are checked against the list of files.
+/// All rows of a list's file; their spans are checked against the manifest.
 pub(super) fn read_list<R: ListRow>(
     objects: &Objects,
     file: &FileEntry,
@@ -169,14 +169,15 @@ pub(super) fn read_list<R: ListRow>(
     for group in 0..segment.group_count() {
         all.extend(segment.group::<R>(group)?);
     }
-    let is_placed = |row: &R| {
-        let place = row.place();
-        file.from.0 <= place.start && place.end <= file.to.0
+    let is_inside = |row: &R| {
+        let span = row.span();
+        file.from.0 <= span.start && span.end <= file.to.0
     };
-    match all.iter().all(is_placed) {
-        true => Ok(all),
-        false => Err(StoreError::damaged(file.path(), "it has rows that belong elsewhere")),
+    if !all.iter().all(is_inside) {
+        let reason = "it has rows outside of the span that the manifest records";
+        return Err(StoreError::damaged(file.path(), reason));
     }
+    Ok(all)
 }
 
 /// One more than the last id of a table, with those whose files were lost.

@@ -1,17 +1,17 @@
-//! Rows of the tables of what agents tell beside samples and tasks, and how they stand in columns.
+//! Rows of the tables of telemetry, and their columns.
 
 use std::cmp::Ordering;
-use std::ops::Range;
 use std::sync::Arc;
 
 use profiler_core::{
-    Direction, Epoch, ExpectedTasks, Outcome, Resource, ResourceSample, RunId, RunMarker, TaskId,
-    Timestamp, TransferEvent, TransferId, WorkerId,
+    Direction, Epoch, ExpectedTasks, Resource, ResourceSample, RunId, RunMarker, TaskId, Timestamp,
+    TransferEvent, TransferId, WorkerId,
 };
 
-use super::lists::{column, next, numbers32, numbers64, optionals64, texts, times};
-use super::segment::{Columns, ListColumn, ListKind, ListRow, Values};
-use super::tier::Second;
+use super::lists::{id_span, outcome_of, time_span};
+use super::segment::{
+    ColumnKind as _, Columns, ListColumn, ListKind, ListRow, Values, kinds, list_table, next,
+};
 use crate::ledger::SettledTask;
 use crate::records::{ExpectedRow, RunRow, SampleRow, TransferRow};
 
@@ -36,147 +36,103 @@ pub(super) fn compare_samples(a: &Arc<SampleRow>, b: &Arc<SampleRow>) -> Orderin
     a.worker.cmp(&b.worker).then_with(|| order(a).cmp(&order(b)))
 }
 
-fn seconds(start: Timestamp, stop: Timestamp) -> Range<u32> {
-    let [start, stop] = [start, stop].map(|time| Second::of(time).0);
-    start.min(stop)..start.max(stop).saturating_add(1)
+fn direction_of(name: &str) -> Result<Direction, String> {
+    let found = Direction::ALL.into_iter().find(|known| known.name() == name);
+    found.ok_or_else(|| format!("{name:?} is no direction"))
 }
 
-fn outcome_of(name: &str) -> Result<Outcome, String> {
-    let known = Outcome::ALL.into_iter().find(|known| known.name() == name);
-    known.ok_or_else(|| format!("{name:?} is no outcome"))
+fn keys_json(keys: &[Arc<str>]) -> Arc<str> {
+    let keys: Vec<&str> = keys.iter().map(|key| &**key).collect();
+    serde_json::to_string(&keys).expect("a list of texts is JSON").into()
 }
 
-impl ListRow for LinkRow {
-    const COLUMNS: &'static [ListColumn] = &[
-        column("number", ListKind::Number32),
-        column("peer", ListKind::Text),
-        column("type_name", ListKind::Text),
-    ];
-
-    fn encode(rows: &[LinkRow]) -> Vec<Values> {
-        vec![
-            numbers32(rows, |row| row.number),
-            texts(rows, |row| row.peer.clone()),
-            texts(rows, |row| row.type_name.clone()),
-        ]
-    }
-
-    fn decode(mut columns: Columns) -> Result<Vec<LinkRow>, String> {
-        let (numbers, mut peers, mut types) =
-            (columns.numbers32(), columns.texts(), columns.texts());
-        let row =
-            |number| Ok(LinkRow { number, peer: next(&mut peers)?, type_name: next(&mut types)? });
-        numbers.map(row).collect()
-    }
-
-    fn place(&self) -> Range<u32> {
-        self.number..self.number.saturating_add(1)
-    }
+fn keys_of(json: &str) -> Result<Vec<Arc<str>>, String> {
+    let keys: Vec<String> =
+        serde_json::from_str(json).map_err(|error| format!("keys are not JSON: {error}"))?;
+    Ok(keys.into_iter().map(Into::into).collect())
 }
 
-impl ListRow for Arc<TransferRow> {
-    const COLUMNS: &'static [ListColumn] = &[
-        column("worker", ListKind::Text),
-        column("epoch", ListKind::Number64),
-        column("id", ListKind::Number64),
-        column("direction", ListKind::Text),
-        column("peer", ListKind::Text),
-        column("keys", ListKind::Text),
-        column("more_keys", ListKind::Number64),
-        column("type_name", ListKind::Text),
-        column("bytes", ListKind::Number64),
-        column("compressed_bytes", ListKind::OptionalNumber64),
-        column("start", ListKind::Time),
-        column("stop", ListKind::Time),
-        column("task_id", ListKind::OptionalNumber64),
-        column("thread_id", ListKind::Number32),
-        column("outcome", ListKind::Text),
-        column("cause", ListKind::Text),
-    ];
+list_table! {
+    LinkRow, |row| {
+        number: Number32 = row.number,
+        peer: Text = row.peer.clone(),
+        type_name: Text = row.type_name.clone(),
+    } => {
+        LinkRow { number, peer, type_name }
+    }
+    span id_span(row.number)
+}
 
-    fn encode(rows: &[Arc<TransferRow>]) -> Vec<Values> {
-        let keys = |row: &Arc<TransferRow>| {
-            let keys: Vec<&str> = row.record.keys.iter().map(|key| &**key).collect();
-            serde_json::to_string(&keys).expect("a list of texts is JSON").into()
+list_table! {
+    Arc<TransferRow>, |row| {
+        worker: Text = row.worker.0.clone(),
+        epoch: Number64 = row.epoch.0,
+        id: Number64 = row.record.id.0,
+        direction: Text = row.record.direction.name().into(),
+        peer: Text = row.record.peer.clone(),
+        keys: Text = keys_json(&row.record.keys),
+        more_keys: Number64 = row.record.more_keys,
+        type_name: Text = row.record.type_name.clone(),
+        bytes: Number64 = row.record.bytes,
+        compressed_bytes: OptionalNumber64 = row.record.compressed_bytes,
+        start: Time = row.record.start,
+        stop: Time = row.record.stop,
+        task_id: OptionalNumber64 = row.record.task.map(|task| task.0),
+        thread_id: Number32 = row.record.thread_id,
+        outcome: Text = row.record.outcome.name().into(),
+        cause: Text = row.record.cause.clone(),
+    } => {
+        let record = TransferEvent {
+            id: TransferId(id),
+            direction: direction_of(&direction)?,
+            peer,
+            keys: keys_of(&keys)?,
+            more_keys,
+            type_name,
+            bytes,
+            compressed_bytes,
+            start,
+            stop,
+            task: task_id.map(TaskId),
+            thread_id,
+            outcome: outcome_of(&outcome)?,
+            cause,
         };
-        vec![
-            texts(rows, |row| row.worker.0.clone()),
-            numbers64(rows, |row| row.epoch.0),
-            numbers64(rows, |row| row.record.id.0),
-            texts(rows, |row| row.record.direction.name().into()),
-            texts(rows, |row| row.record.peer.clone()),
-            texts(rows, keys),
-            numbers64(rows, |row| row.record.more_keys),
-            texts(rows, |row| row.record.type_name.clone()),
-            numbers64(rows, |row| row.record.bytes),
-            optionals64(rows, |row| row.record.compressed_bytes.map(u64::cast_signed)),
-            times(rows, |row| row.record.start),
-            times(rows, |row| row.record.stop),
-            optionals64(rows, |row| row.record.task.map(|task| task.0.cast_signed())),
-            numbers32(rows, |row| row.record.thread_id),
-            texts(rows, |row| row.record.outcome.name().into()),
-            texts(rows, |row| row.record.cause.clone()),
-        ]
+        Arc::new(TransferRow { worker: WorkerId(worker), epoch: Epoch(epoch), record })
     }
-
-    fn decode(mut columns: Columns) -> Result<Vec<Arc<TransferRow>>, String> {
-        let (workers, mut epochs) = (columns.texts(), columns.numbers64());
-        let (mut ids, mut directions) = (columns.numbers64(), columns.texts());
-        let (mut peers, mut keys) = (columns.texts(), columns.texts());
-        let (mut more_keys, mut types) = (columns.numbers64(), columns.texts());
-        let (mut bytes, mut compressed) = (columns.numbers64(), columns.optionals64());
-        let (mut starts, mut stops) = (columns.numbers64(), columns.numbers64());
-        let (mut tasks, mut thread_ids) = (columns.optionals64(), columns.numbers32());
-        let (mut outcomes, mut causes) = (columns.texts(), columns.texts());
-        let row = |worker| {
-            let direction = next(&mut directions)?;
-            let known = Direction::ALL.into_iter().find(|known| known.name() == &*direction);
-            let keys: Vec<String> = serde_json::from_str(&next(&mut keys)?)
-                .map_err(|error| format!("keys are not JSON: {error}"))?;
-            let record = TransferEvent {
-                id: TransferId(next(&mut ids)?.cast_unsigned()),
-                direction: known.ok_or_else(|| format!("{direction:?} is no direction"))?,
-                peer: next(&mut peers)?,
-                keys: keys.into_iter().map(Into::into).collect(),
-                more_keys: next(&mut more_keys)?.cast_unsigned(),
-                type_name: next(&mut types)?,
-                bytes: next(&mut bytes)?.cast_unsigned(),
-                compressed_bytes: next(&mut compressed)?.map(i64::cast_unsigned),
-                start: Timestamp::from_unix_ns(next(&mut starts)?),
-                stop: Timestamp::from_unix_ns(next(&mut stops)?),
-                task: next(&mut tasks)?.map(|id| TaskId(id.cast_unsigned())),
-                thread_id: next(&mut thread_ids)?,
-                outcome: outcome_of(&next(&mut outcomes)?)?,
-                cause: next(&mut causes)?,
-            };
-            let epoch = Epoch(next(&mut epochs)?.cast_unsigned());
-            Ok(Arc::new(TransferRow { worker: WorkerId(worker), epoch, record }))
-        };
-        workers.map(row).collect()
-    }
-
-    fn place(&self) -> Range<u32> {
-        seconds(self.record.start, self.record.stop)
-    }
+    span time_span(row.record.start, row.record.stop)
 }
 
-/// Columns of `resources` before those of the measures.
-const SAMPLE_FACTS: [ListColumn; 4] = [
-    column("worker", ListKind::Text),
-    column("epoch", ListKind::Number64),
-    column("sampled_at", ListKind::Time),
-    column("period_ns", ListKind::Number64),
-];
+/// The columns of `resources` before those of the measures.
+struct SampleHead {
+    worker: WorkerId,
+    epoch: Epoch,
+    at: Timestamp,
+    period_ns: u64,
+}
 
-/// All columns of `resources`: one for each measure, in the order of their numbers.
-const SAMPLE_COLUMNS: [ListColumn; SAMPLE_FACTS.len() + Resource::ALL.len()] = {
-    let mut columns = [SAMPLE_FACTS[0]; SAMPLE_FACTS.len() + Resource::ALL.len()];
-    let mut index = 1;
+list_table! {
+    SampleHead, |head| {
+        worker: Text = head.worker.0.clone(),
+        epoch: Number64 = head.epoch.0,
+        sampled_at: Time = head.at,
+        period_ns: Number64 = head.period_ns,
+    } => {
+        SampleHead { worker: WorkerId(worker), epoch: Epoch(epoch), at: sampled_at, period_ns }
+    }
+    span time_span(head.at, head.at)
+}
+
+/// All columns of `resources`: after the head one for each measure, in the order of their numbers.
+const SAMPLE_COLUMNS: [ListColumn; SampleHead::COLUMNS.len() + Resource::ALL.len()] = {
+    let measure = ListColumn { name: "", kind: ListKind::OptionalNumber64 };
+    let mut columns = [measure; SampleHead::COLUMNS.len() + Resource::ALL.len()];
+    let mut index = 0;
     while index < columns.len() {
-        columns[index] = match index.checked_sub(SAMPLE_FACTS.len()) {
-            None => SAMPLE_FACTS[index],
-            Some(measure) => column(Resource::ALL[measure].name(), ListKind::OptionalNumber64),
-        };
+        match index.checked_sub(SampleHead::COLUMNS.len()) {
+            None => columns[index] = SampleHead::COLUMNS[index],
+            Some(measure) => columns[index].name = Resource::ALL[measure].name(),
+        }
         index += 1;
     }
     columns
@@ -186,168 +142,80 @@ impl ListRow for Arc<SampleRow> {
     const COLUMNS: &'static [ListColumn] = &SAMPLE_COLUMNS;
 
     fn encode(rows: &[Arc<SampleRow>]) -> Vec<Values> {
-        let mut columns = vec![
-            texts(rows, |row| row.worker.0.clone()),
-            numbers64(rows, |row| row.epoch.0),
-            times(rows, |row| row.sample.at),
-            numbers64(rows, |row| row.sample.period_ns),
-        ];
+        let head = |row: &Arc<SampleRow>| SampleHead {
+            worker: row.worker.clone(),
+            epoch: row.epoch,
+            at: row.sample.at,
+            period_ns: row.sample.period_ns,
+        };
+        let heads: Vec<SampleHead> = rows.iter().map(head).collect();
+        let mut columns = SampleHead::encode(&heads);
         columns.extend(Resource::ALL.map(|resource| {
-            optionals64(rows, |row| row.sample.get(resource).map(u64::cast_signed))
+            kinds::OptionalNumber64::encode(rows.iter().map(|row| row.sample.get(resource)))
         }));
         columns
     }
 
-    fn decode(mut columns: Columns) -> Result<Vec<Arc<SampleRow>>, String> {
-        let (workers, mut epochs) = (columns.texts(), columns.numbers64());
-        let (mut times, mut periods) = (columns.numbers64(), columns.numbers64());
-        let mut measures = Resource::ALL.map(|_| columns.optionals64());
-        let row = |worker| {
+    fn decode(columns: &mut Columns) -> Result<Vec<Arc<SampleRow>>, String> {
+        let heads = SampleHead::decode(columns)?;
+        let mut measures = Resource::ALL.map(|_| columns.take::<kinds::OptionalNumber64>());
+        let row = |SampleHead { worker, epoch, at, period_ns }| {
             let mut values = Vec::new();
             for (resource, column) in Resource::ALL.into_iter().zip(&mut measures) {
-                let value = next(column)?;
-                values.extend(value.map(|value| (resource, value.cast_unsigned())));
+                values.extend(next(column)?.map(|value| (resource, value)));
             }
             values.shrink_to_fit();
-            let sample = ResourceSample {
-                at: Timestamp::from_unix_ns(next(&mut times)?),
-                period_ns: next(&mut periods)?.cast_unsigned(),
-                values,
-            };
-            let epoch = Epoch(next(&mut epochs)?.cast_unsigned());
-            Ok(Arc::new(SampleRow { worker: WorkerId(worker), epoch, sample }))
+            let sample = ResourceSample { at, period_ns, values };
+            Ok(Arc::new(SampleRow { worker, epoch, sample }))
         };
-        workers.map(row).collect()
+        heads.into_iter().map(row).collect()
     }
 
-    fn place(&self) -> Range<u32> {
-        seconds(self.sample.at, self.sample.at)
+    fn span(&self) -> std::ops::Range<u32> {
+        time_span(self.sample.at, self.sample.at)
     }
 }
 
-impl ListRow for RunRow {
-    const COLUMNS: &'static [ListColumn] = &[
-        column("worker", ListKind::Text),
-        column("epoch", ListKind::Number64),
-        column("id", ListKind::Number64),
-        column("name", ListKind::Text),
-        column("start", ListKind::Time),
-        column("stop", ListKind::OptionalTime),
-        column("lost_at", ListKind::OptionalTime),
-    ];
-
-    fn encode(rows: &[RunRow]) -> Vec<Values> {
-        // No worker's id is empty.
-        let worker =
-            |row: &RunRow| row.worker.as_ref().map_or_else(Arc::default, |id| id.0.clone());
-        vec![
-            texts(rows, worker),
-            numbers64(rows, |row| row.epoch.0),
-            numbers64(rows, |row| row.run.id.0),
-            texts(rows, |row| row.run.name.clone()),
-            times(rows, |row| row.run.start),
-            optionals64(rows, |row| row.run.stop.map(Timestamp::unix_ns)),
-            optionals64(rows, |row| row.lost_at.map(Timestamp::unix_ns)),
-        ]
+list_table! {
+    RunRow, |row| {
+        // Empty for a run that was marked through the API: no worker's id is.
+        worker: Text = row.worker.as_ref().map_or_else(Arc::default, |worker| worker.0.clone()),
+        epoch: Number64 = row.epoch.0,
+        id: Number64 = row.run.id.0,
+        name: Text = row.run.name.clone(),
+        start: Time = row.run.start,
+        stop: OptionalTime = row.run.stop,
+        lost_at: OptionalTime = row.lost_at,
+    } => {
+        let worker = (!worker.is_empty()).then_some(WorkerId(worker));
+        let run = RunMarker { id: RunId(id), name, start, stop };
+        RunRow { worker, epoch: Epoch(epoch), run, lost_at }
     }
-
-    fn decode(mut columns: Columns) -> Result<Vec<RunRow>, String> {
-        let (workers, mut epochs) = (columns.texts(), columns.numbers64());
-        let (mut ids, mut names) = (columns.numbers64(), columns.texts());
-        let (mut starts, mut stops) = (columns.numbers64(), columns.optionals64());
-        let mut lost = columns.optionals64();
-        let row = |worker: Arc<str>| {
-            let run = RunMarker {
-                id: RunId(next(&mut ids)?.cast_unsigned()),
-                name: next(&mut names)?,
-                start: Timestamp::from_unix_ns(next(&mut starts)?),
-                stop: next(&mut stops)?.map(Timestamp::from_unix_ns),
-            };
-            let epoch = Epoch(next(&mut epochs)?.cast_unsigned());
-            let worker = (!worker.is_empty()).then_some(WorkerId(worker));
-            let lost_at = next(&mut lost)?.map(Timestamp::from_unix_ns);
-            Ok(RunRow { worker, epoch, run, lost_at })
-        };
-        workers.map(row).collect()
-    }
-
-    fn place(&self) -> Range<u32> {
-        seconds(self.run.start, self.stop().unwrap_or(self.run.start))
-    }
+    span time_span(row.run.start, row.stop().unwrap_or(row.run.start))
 }
 
-impl ListRow for SettledTask {
-    const COLUMNS: &'static [ListColumn] = &[
-        column("worker", ListKind::Text),
-        column("epoch", ListKind::Number64),
-        column("id", ListKind::Number64),
-        column("stop", ListKind::Time),
-    ];
-
-    fn encode(rows: &[SettledTask]) -> Vec<Values> {
-        vec![
-            texts(rows, |row| row.worker.0.clone()),
-            numbers64(rows, |row| row.epoch.0),
-            numbers64(rows, |row| row.id.0),
-            times(rows, |row| row.stop),
-        ]
+list_table! {
+    SettledTask, |task| {
+        worker: Text = task.worker.0.clone(),
+        epoch: Number64 = task.epoch.0,
+        id: Number64 = task.id.0,
+        stop: Time = task.stop,
+    } => {
+        SettledTask { worker: WorkerId(worker), epoch: Epoch(epoch), id: TaskId(id), stop }
     }
-
-    fn decode(mut columns: Columns) -> Result<Vec<SettledTask>, String> {
-        let (workers, mut epochs) = (columns.texts(), columns.numbers64());
-        let (mut ids, mut stops) = (columns.numbers64(), columns.numbers64());
-        let row = |worker| {
-            Ok(SettledTask {
-                worker: WorkerId(worker),
-                epoch: Epoch(next(&mut epochs)?.cast_unsigned()),
-                id: TaskId(next(&mut ids)?.cast_unsigned()),
-                stop: Timestamp::from_unix_ns(next(&mut stops)?),
-            })
-        };
-        workers.map(row).collect()
-    }
-
-    fn place(&self) -> Range<u32> {
-        seconds(self.stop, self.stop)
-    }
+    span time_span(task.stop, task.stop)
 }
 
-impl ListRow for ExpectedRow {
-    const COLUMNS: &'static [ListColumn] = &[
-        column("worker", ListKind::Text),
-        column("epoch", ListKind::Number64),
-        column("name", ListKind::Text),
-        column("total", ListKind::Number64),
-        column("since", ListKind::Time),
-    ];
-
-    fn encode(rows: &[ExpectedRow]) -> Vec<Values> {
-        vec![
-            texts(rows, |row| row.worker.0.clone()),
-            numbers64(rows, |row| row.epoch.0),
-            texts(rows, |row| row.expected.name.clone()),
-            numbers64(rows, |row| row.expected.total),
-            times(rows, |row| row.expected.since),
-        ]
+list_table! {
+    ExpectedRow, |row| {
+        worker: Text = row.worker.0.clone(),
+        epoch: Number64 = row.epoch.0,
+        name: Text = row.expected.name.clone(),
+        total: Number64 = row.expected.total,
+        since: Time = row.expected.since,
+    } => {
+        let expected = ExpectedTasks { name, total, since };
+        ExpectedRow { worker: WorkerId(worker), epoch: Epoch(epoch), expected }
     }
-
-    fn decode(mut columns: Columns) -> Result<Vec<ExpectedRow>, String> {
-        let (workers, mut epochs) = (columns.texts(), columns.numbers64());
-        let (mut names, mut totals) = (columns.texts(), columns.numbers64());
-        let mut sinces = columns.numbers64();
-        let row = |worker| {
-            let expected = ExpectedTasks {
-                name: next(&mut names)?,
-                total: next(&mut totals)?.cast_unsigned(),
-                since: Timestamp::from_unix_ns(next(&mut sinces)?),
-            };
-            let epoch = Epoch(next(&mut epochs)?.cast_unsigned());
-            Ok(ExpectedRow { worker: WorkerId(worker), epoch, expected })
-        };
-        workers.map(row).collect()
-    }
-
-    fn place(&self) -> Range<u32> {
-        seconds(self.expected.since, self.expected.since)
-    }
+    span time_span(row.expected.since, row.expected.since)
 }

@@ -56,7 +56,7 @@ impl Tables {
     ) -> Result<(), StoreError> {
         let mut days: BTreeMap<u32, Vec<R>> = BTreeMap::new();
         for row in rows {
-            let last = row.place().end.saturating_sub(1);
+            let last = row.span().end.saturating_sub(1);
             days.entry(last / TASKS_FILE_SECONDS).or_default().push(row.clone());
         }
         for mut rows in days.into_values() {

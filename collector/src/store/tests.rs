@@ -1,5 +1,6 @@
 //! The tables as a whole: what was sealed is there, in every tier, whatever is done to the files.
 
+mod columns;
 mod fleet;
 mod lookup;
 pub(crate) mod recorder;

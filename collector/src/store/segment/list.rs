@@ -22,6 +22,7 @@ use super::super::objects::{Object, Objects};
 use super::super::table::TableName;
 use super::super::tier::Period;
 use super::bytes::{ChunkBytes, FileBytes};
+use super::column::{Columns, ListColumn, ListKind, ListRow, Values};
 use super::read::check_file;
 use super::schema::common_properties;
 use super::write::Written;
@@ -35,101 +36,6 @@ const GAP_ROWS_MIN: usize = 32;
 
 /// Most distinct texts of one column of one row group that are held once.
 const SHARED_TEXTS_MAX: usize = 4_096;
-
-/// A column of a list: its name and what it holds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct ListColumn {
-    pub(crate) name: &'static str,
-    pub(crate) kind: ListKind,
-}
-
-/// What a column holds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum ListKind {
-    Text,
-    /// A text by which rows are looked up: with a bloom filter.
-    KeyText,
-    Flag,
-    Number32,
-    Number64,
-    /// Nanoseconds since the Unix epoch.
-    Time,
-    OptionalNumber64,
-    OptionalSigned64,
-    OptionalTime,
-}
-
-/// The values of a column.
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) enum Values {
-    Texts(Vec<Arc<str>>),
-    Flags(Vec<bool>),
-    Numbers32(Vec<u32>),
-    /// Unsigned ones as their bits.
-    Numbers64(Vec<i64>),
-    Optionals64(Vec<Option<i64>>),
-}
-
-/// A row of a list.
-pub(crate) trait ListRow: Sized {
-    const COLUMNS: &'static [ListColumn];
-
-    /// The rows, by column.
-    fn encode(rows: &[Self]) -> Vec<Values>;
-
-    /// The rows from columns, which are of the right kinds and of one length.
-    ///
-    /// # Errors
-    /// What is wrong with a value that no row has.
-    fn decode(columns: Columns) -> Result<Vec<Self>, String>;
-
-    /// The number or second by which files of the table are told apart.
-    fn place(&self) -> Range<u32>;
-}
-
-/// Columns that are taken one after the other.
-pub(crate) struct Columns {
-    columns: std::vec::IntoIter<Values>,
-}
-
-macro_rules! take {
-    ($name:ident, $variant:ident, $of:ty) => {
-        pub(crate) fn $name(&mut self) -> std::vec::IntoIter<$of> {
-            match self.columns.next() {
-                Some(Values::$variant(values)) => values.into_iter(),
-                other => unreachable!("columns are read by their kinds: {other:?}"),
-            }
-        }
-    };
-}
-
-impl Columns {
-    take!(texts, Texts, Arc<str>);
-    take!(flags, Flags, bool);
-    take!(numbers32, Numbers32, u32);
-    take!(numbers64, Numbers64, i64);
-    take!(optionals64, Optionals64, Option<i64>);
-}
-
-impl ListKind {
-    fn field(self, name: &str) -> String {
-        const NUMBER: &str = "INTEGER(64,false)";
-        const SIGNED: &str = "INTEGER(64,true)";
-        const TIME: &str = "TIMESTAMP(NANOS,true)";
-        let (repetition, physical, logical) = match self {
-            ListKind::Text | ListKind::KeyText => ("REQUIRED", "BYTE_ARRAY", Some("STRING")),
-            ListKind::Flag => ("REQUIRED", "BOOLEAN", None),
-            ListKind::Number32 => ("REQUIRED", "INT32", Some("INTEGER(32,false)")),
-            ListKind::Number64 => ("REQUIRED", "INT64", Some(NUMBER)),
-            ListKind::Time => ("REQUIRED", "INT64", Some(TIME)),
-            ListKind::OptionalNumber64 => ("OPTIONAL", "INT64", Some(NUMBER)),
-            ListKind::OptionalSigned64 => ("OPTIONAL", "INT64", Some(SIGNED)),
-            ListKind::OptionalTime => ("OPTIONAL", "INT64", Some(TIME)),
-        };
-        let logical = logical.map_or(String::new(), |logical| format!(" ({logical})"));
-        format!(" {repetition} {physical} {name}{logical};")
-    }
-}
 
 fn schema(columns: &[ListColumn]) -> Arc<Type> {
     let fields: String = columns.iter().map(|column| column.kind.field(column.name)).collect();
@@ -166,9 +72,9 @@ impl<R: ListRow> ListWriter<R> {
     }
 
     pub(crate) fn push(&mut self, row: R) {
-        let place = row.place();
+        let span = row.span();
         let (from, to) = self.span.unwrap_or((u32::MAX, 0));
-        self.span = Some((from.min(place.start), to.max(place.end)));
+        self.span = Some((from.min(span.start), to.max(span.end)));
         self.rows.push(row);
         if self.rows.len() == GROUP_ROWS {
             self.flush();
@@ -296,13 +202,8 @@ impl ListSegment {
             let group = self.footer.row_group(index);
             let columns = (0..self.columns.len()).map(|column| self.column(group, column, places));
             let columns: Vec<Values> = columns.collect::<ParquetResult<_>>()?;
-            let rows = R::decode(Columns { columns: columns.into_iter() });
-            let rows = rows.map_err(ParquetError::General)?;
-            let expected: usize = places.iter().map(Range::len).sum();
-            match rows.len() == expected {
-                true => Ok(rows),
-                false => Err(ParquetError::EOF("a column ends too early".into())),
-            }
+            let rows: usize = places.iter().map(Range::len).sum();
+            R::decode(&mut Columns::new(columns, rows)).map_err(ParquetError::General)
         })
     }
 

@@ -2,6 +2,7 @@
 
 mod bloom;
 mod bytes;
+mod column;
 mod list;
 mod read;
 mod schema;
@@ -13,7 +14,10 @@ use parquet::errors::ParquetError;
 
 use super::error::StoreError;
 
-pub(crate) use list::{Columns, ListColumn, ListKind, ListRow, ListSegment, ListWriter, Values};
+pub(crate) use column::{
+    ColumnKind, Columns, ListColumn, ListKind, ListRow, Values, kinds, list_table, next,
+};
+pub(crate) use list::{ListSegment, ListWriter};
 pub(crate) use read::{ALL_COLUMNS, Batch, Cursor, Scan, Segment};
 pub(crate) use schema::Effort;
 pub(crate) use write::{SegmentWriter, Written};
