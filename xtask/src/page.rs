@@ -1,7 +1,7 @@
 //! The page in a real browser: its types, and `collector/ui/check` against a live demo.
 //!
-//! What npm installs lies below `target/`, never beside the sources. Without a browser or npm this
-//! step is left out, with a word on how to get them: nothing else depends on it.
+//! npm installs below `target/`, never next to the sources. Without a browser or npm this step is
+//! skipped, and the reason names how to get them; nothing else depends on it.
 
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
@@ -17,26 +17,29 @@ use nix::unistd::{Pid, geteuid};
 
 use crate::{announce, root};
 
-/// Where Debian's `chromium` is; another one is named by the environment.
+/// The path of Debian's `chromium`, unless the environment names another.
 const CHROMIUM: &str = "/usr/bin/chromium";
 const CHROMIUM_VARIABLE: &str = "EMBERLINE_CHROMIUM";
 
-/// How long the checks may take on a busy machine; what hangs longer is ended and failed.
+/// Limit on the checks, on a busy machine.
 const CHECKS_MAX: Duration = Duration::from_secs(500);
 
-/// The same of measuring: some of the peers are slow.
+/// Limit on the benchmark: some of the peers are slow.
 const BENCH_MAX: Duration = Duration::from_secs(900);
 
-/// How long what is told to end may take to do so.
-const ENDING_MAX: Duration = Duration::from_secs(10);
+/// Time between SIGTERM and SIGKILL.
+const TERMINATION_MAX: Duration = Duration::from_secs(10);
 
-/// Checks the page; `emberline` is the built command. Pictures of all pages are left in
-/// `target/page-check/pictures`.
+/// Checks the page; `emberline` is the built command. Pictures of all pages are written to
+/// `target/page-check/pictures`. Returns why the page cannot be checked here, if it cannot.
 ///
 /// # Errors
-/// If a type or a check is wrong, or what is there cannot be started.
-pub fn run(emberline: &Path) -> Result<()> {
-    let Some(ui) = prepared()? else { return Ok(()) };
+/// If a type or a check is wrong, or a program that is there cannot be started.
+pub fn run(emberline: &Path) -> Result<Option<String>> {
+    if let Some(reason) = missing() {
+        return Ok(Some(reason));
+    }
+    let ui = prepare()?;
     let pictures = ui.with_file_name("pictures");
     fs::create_dir_all(&pictures)?;
     announce("tsc -p collector/ui");
@@ -45,43 +48,43 @@ pub fn run(emberline: &Path) -> Result<()> {
         "-p",
         ".",
     ]))
-    .context("mend what the compiler says above")?;
+    .context("fix the errors above")?;
     announce("the page's checks in a browser, against `emberline demo`");
     let demo = Demo::start(emberline)?;
     let mut node = Command::new("node");
     node.current_dir(ui.join("check")).args(["run.mjs", &demo.url]).arg(&pictures);
-    finish_within(&mut node, CHECKS_MAX).context("the checks that failed are named above")
+    finish_within(&mut node, CHECKS_MAX).context("the checks that failed are named above")?;
+    Ok(None)
 }
 
-/// Measures what the page costs its reader, beside other flame graphs in a browser. Answers are made,
-/// so the collector serves the page only.
+/// Measures the page's CPU time in a browser, against other flame graphs. The bench generates the
+/// API's answers, so the collector serves only the page.
 ///
 /// # Errors
-/// If what is there cannot be started or measured.
+/// If a program is missing or fails.
 pub fn bench(emberline: &Path) -> Result<()> {
-    let Some(ui) = prepared()? else { return Ok(()) };
+    if let Some(reason) = missing() {
+        bail!("the page needs a browser: {reason}");
+    }
+    let ui = prepare()?;
     let check = ui.join("check");
     npm_ci(&check.join("peers"))?;
-    announce("what the page costs its reader's processor");
+    announce("the page's CPU time in a browser");
     let arguments = ["serve", "--listen", "127.0.0.1:0"];
     let collector = Demo::start_with(emberline, &arguments)?;
     let mut node = Command::new("node");
     node.current_dir(check).args(["bench.mjs", &collector.url]);
-    finish_within(&mut node, BENCH_MAX).context("what went wrong is told above")
+    finish_within(&mut node, BENCH_MAX).context("the error is above")
 }
 
-/// The page's sources and the packages of its checks, below `target/`; `None` if they cannot run.
-fn prepared() -> Result<Option<PathBuf>> {
-    if let Some(reason) = missing() {
-        announce(&format!("the page in a browser: left out, for {reason}"));
-        return Ok(None);
-    }
+/// Copies the page's sources below `target/` and installs the packages of its checks there.
+fn prepare() -> Result<PathBuf> {
     let ui = root().join("target/page-check/ui");
     copy(&root().join("collector/ui"), &ui)?;
     for packages in [&ui, &ui.join("check")] {
         npm_ci(packages)?;
     }
-    Ok(Some(ui))
+    Ok(ui)
 }
 
 /// Why the page cannot be checked here.
@@ -102,8 +105,8 @@ fn missing() -> Option<String> {
     (!has_npm).then(|| "npm was not found: install Node.js 20.19 or newer".to_owned())
 }
 
-/// Installs Debian's Chromium where we may: as root, and where there is apt-get. What fails is told by
-/// apt-get, and the step is left out then.
+/// Installs Debian's Chromium if we are root and there is apt-get. Its errors are on standard error,
+/// and the step is skipped then.
 fn install_chromium() {
     let apt_get = Path::new("/usr/bin/apt-get");
     if !geteuid().is_root() || !apt_get.exists() {
@@ -118,7 +121,7 @@ fn install_chromium() {
     }
 }
 
-/// Installs the locked packages without running scripts of theirs, unless they are there.
+/// Installs the locked packages, unless they are installed. Runs none of their scripts.
 fn npm_ci(folder: &Path) -> Result<()> {
     let lock = fs::read(folder.join("package-lock.json"))?;
     let stamp = folder.join("installed.json");
@@ -144,32 +147,32 @@ fn judge(command: &Command, status: ExitStatus) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command that may start others, such as a browser, and ends all of them when it takes too
-/// long. It has a group of processes of its own, so that it never waits for a terminal.
+/// Runs a command that may start others, such as a browser, and terminates all of them after
+/// `longest`. It has its own process group, so that it never waits for a terminal.
 fn finish_within(command: &mut Command, longest: Duration) -> Result<()> {
     command.stdin(Stdio::null()).process_group(0);
     let mut child = command.spawn().with_context(|| format!("starting {command:?}"))?;
     let group = Pid::from_raw(child.id().cast_signed());
     let (sender, ended) = mpsc::channel::<io::Result<ExitStatus>>();
-    // It fails to send only to nobody, and then nobody need know.
+    // Sending fails only if the receiver has given up.
     thread::spawn(move || sender.send(child.wait()).is_ok());
     if let Ok(status) = ended.recv_timeout(longest) {
         return judge(command, status?);
     }
-    // Told to end, it takes its browser along, which has a group of its own.
+    // SIGTERM lets it terminate its browser, which has its own process group.
     let _ = killpg(group, Signal::SIGTERM);
-    if ended.recv_timeout(ENDING_MAX).is_err() {
+    if ended.recv_timeout(TERMINATION_MAX).is_err() {
         let _ = killpg(group, Signal::SIGKILL);
     }
-    bail!("{command:?} was ended: it took longer than {longest:?}")
+    bail!("{command:?} was terminated: it took longer than {longest:?}")
 }
 
-/// Copies the sources over those of the last time; packages and stamps stay.
+/// Copies the sources over an earlier copy; packages and stamps stay.
 fn copy(from: &Path, to: &Path) -> Result<()> {
-    let kept = to.join("src");
-    if kept.exists() {
-        // A file that was taken away must not be compiled any more.
-        fs::remove_dir_all(kept)?;
+    let earlier = to.join("src");
+    if earlier.exists() {
+        // A deleted file must not be compiled.
+        fs::remove_dir_all(earlier)?;
     }
     copy_all(from, to)
 }
@@ -188,14 +191,14 @@ fn copy_all(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A collector with a live fleet, ended in good order when it is dropped.
+/// A collector with a live fleet, terminated cleanly when it is dropped.
 struct Demo {
     process: Child,
     url: String,
 }
 
 impl Demo {
-    /// Starts it at a free port and reads from what it says where it is.
+    /// Starts it at a free port and reads its address from its first lines.
     fn start(emberline: &Path) -> Result<Demo> {
         Demo::start_with(emberline, &["demo", "--listen", "127.0.0.1:0"])
     }
@@ -207,32 +210,32 @@ impl Demo {
             .stderr(Stdio::piped())
             .spawn()
             .with_context(|| format!("starting {}", emberline.display()))?;
-        let said = process.stderr.take().context("its errors are piped")?;
+        let stderr = process.stderr.take().context("its standard error is piped")?;
         let mut demo = Demo { process, url: String::new() };
-        let mut lines = BufReader::new(said).lines();
+        let mut lines = BufReader::new(stderr).lines();
         while let Some(line) = lines.next() {
             if let Some(url) = url_in(&line?) {
                 demo.url = url;
-                // What it says at its end must find a reader.
+                // A later write to a closed pipe would fail.
                 thread::spawn(move || lines.for_each(drop));
                 return Ok(demo);
             }
         }
-        bail!("`emberline` ended without saying where its collector is")
+        bail!("`emberline` ended without printing its collector's address")
     }
 }
 
 impl Drop for Demo {
     fn drop(&mut self) {
         let pid = Pid::from_raw(self.process.id().cast_signed());
-        // It fails if the demo has ended by itself, and then there is nothing left to do.
+        // This fails if the demo has ended by itself.
         if kill(pid, Signal::SIGTERM).is_ok() {
             let _ = self.process.wait();
         }
     }
 }
 
-/// The collector's address in the first line of what `demo` or `serve` says.
+/// The collector's address in the first line that `demo` or `serve` prints.
 fn url_in(line: &str) -> Option<String> {
     let rest = line.split_once("collector on ")?.1;
     rest.split([',', ';']).next().map(str::to_owned)
@@ -243,18 +246,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_hangs_is_ended_with_what_it_started_and_told() {
+    fn a_hanging_command_is_terminated_with_its_children_and_named() {
         let mut command = Command::new("sh");
         command.args(["-c", "sleep 1000 & wait"]);
         let error = finish_within(&mut command, Duration::from_millis(50)).unwrap_err();
-        assert!(error.to_string().contains("was ended"), "{error}");
+        assert!(error.to_string().contains("was terminated"), "{error}");
         assert!(finish_within(&mut Command::new("true"), CHECKS_MAX).is_ok());
         let failed = finish_within(&mut Command::new("false"), CHECKS_MAX).unwrap_err();
         assert!(failed.to_string().contains("failed"), "{failed}");
     }
 
     #[test]
-    fn the_address_is_read_from_what_the_demo_says() {
+    fn the_address_is_read_from_the_output_of_the_demo() {
         let line = "collector on http://127.0.0.1:4801, 4 workers with the process ids 1, 2, 3, 4";
         assert_eq!(url_in(line).as_deref(), Some("http://127.0.0.1:4801"));
         let line = "collector on http://127.0.0.1:4801; agents report there";

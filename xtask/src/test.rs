@@ -1,59 +1,97 @@
 //! `cargo xtask test`: everything that a change must pass, in the order in which it fails fastest.
 //!
 //! All steps use the release profile. Tests need it, because the demo's linear algebra and the
-//! sampler are too slow without; clippy uses it because it then shares build scripts and procedural
-//! macros with the build: for xtask alone, after a build, it took 25 s of processor time against 54 s
-//! in the debug profile.
+//! sampler are too slow without; clippy and rustdoc use it because they then share build scripts
+//! and procedural macros with the build: for xtask alone, after a build, clippy took 25 s of CPU
+//! time instead of 54 s in the debug profile.
+
+mod table;
 
 use std::process::ExitStatus;
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-
+use clap::ValueEnum as _;
 use xtask::{announce, cargo, page, root};
 
+use self::table::{Outcome, Row};
 use crate::{readers, tidy};
 
 /// What to run.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Skip formatting and clippy, for a quick loop.
-    #[arg(long)]
-    no_lint: bool,
-    /// Check the page in a browser, and nothing else, with the `emberline` that was built last.
-    #[arg(long)]
-    page: bool,
+    /// Leave out what takes long: whole-system tests, kill loops, the browser, documentation and
+    /// packages.
+    #[arg(long, conflicts_with = "only")]
+    quick: bool,
+    /// Run only these steps. They use what earlier steps have built.
+    #[arg(long, value_name = "STEP", value_enum, value_delimiter = ',')]
+    only: Vec<Step>,
+    /// Leave out these steps.
+    #[arg(long, value_name = "STEP", value_enum, value_delimiter = ',')]
+    skip: Vec<Step>,
 }
 
-/// One step: a command of cargo's.
-struct Step {
+/// The steps, in the order in which they run.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Step {
+    /// rustfmt.
+    Format,
+    /// `cargo xtask tidy`.
+    Tidy,
+    /// clippy on the whole workspace.
+    Clippy,
+    /// clippy on the agent without its network.
+    ClippySmallAgent,
+    /// rustdoc without warnings.
+    Doc,
+    /// Packages of the crates that are published.
+    Package,
+    /// Licenses, sources and advisories of dependencies, with cargo-deny.
+    Deny,
+    /// A release build of everything.
+    Build,
+    /// The golden store, read with DuckDB.
+    Readers,
+    /// All tests of the workspace.
+    Test,
+    /// The page in a browser.
+    Page,
+}
+
+/// A command of cargo's.
+struct CargoCommand {
     arguments: &'static [&'static str],
-    /// The component of the toolchain that it needs, beside cargo.
+    /// The component of the toolchain that it needs.
     component: Option<&'static str>,
+    environment: Option<(&'static str, &'static str)>,
     /// What to do when it fails.
     advice: &'static str,
 }
 
-const FORMAT: Step = Step {
+const FORMAT: CargoCommand = CargoCommand {
     arguments: &["fmt", "--all", "--check"],
     component: Some("rustfmt"),
+    environment: None,
     advice: "run `cargo fmt --all`",
 };
 
 /// The one package outside the workspace.
-const FORMAT_PEERS: Step = Step {
+const FORMAT_PEERS: CargoCommand = CargoCommand {
     arguments: &["fmt", "--manifest-path", "xtask/peers/Cargo.toml", "--check"],
-    component: Some("rustfmt"),
     advice: "run `cargo fmt --manifest-path xtask/peers/Cargo.toml`",
+    ..FORMAT
 };
 
-const LINT: Step = Step {
+const CLIPPY: CargoCommand = CargoCommand {
     arguments: &["clippy", "--release", "--workspace", "--all-targets", "--", "-D", "warnings"],
     component: Some("clippy"),
-    advice: "mend what clippy says above",
+    environment: None,
+    advice: "fix the warnings above",
 };
 
 /// The agent that profiles to a file, without a network.
-const LINT_SMALL_AGENT: Step = Step {
+const CLIPPY_SMALL_AGENT: CargoCommand = CargoCommand {
     arguments: &[
         "clippy",
         "--release",
@@ -64,82 +102,187 @@ const LINT_SMALL_AGENT: Step = Step {
         "-D",
         "warnings",
     ],
-    component: Some("clippy"),
-    advice: "what only `ship` needs must stand behind that feature",
+    advice: "code that only `ship` needs must be behind that feature",
+    ..CLIPPY
 };
 
-/// Whole-system tests run the binary. All targets at once, so that the features of what we depend on
-/// are those of the tests: on its own the binary asks for fewer, and 61 crates would be compiled twice,
-/// among them the largest.
-const BUILD: Step = Step {
+const DOC: CargoCommand = CargoCommand {
+    arguments: &["doc", "--release", "--workspace", "--no-deps"],
+    component: None,
+    environment: Some(("RUSTDOCFLAGS", "-D warnings")),
+    advice: "fix the warnings above",
+};
+
+/// The two crates that a user's program depends on.
+const PACKAGE: CargoCommand = CargoCommand {
+    arguments: &[
+        "package",
+        "--allow-dirty",
+        "--package",
+        "emberline-profiler-core",
+        "--package",
+        "emberline-agent",
+    ],
+    component: None,
+    environment: None,
+    advice: "a published crate needs metadata, files and dependencies of its own",
+};
+
+const DENY: CargoCommand = CargoCommand {
+    arguments: &["deny", "check"],
+    component: None,
+    environment: None,
+    advice: "see deny.toml",
+};
+
+/// Whole-system tests run the binary. All targets at once, so that dependencies have the features
+/// that the tests need: the binary alone needs fewer, and 61 crates would be compiled twice, among
+/// them the largest.
+const BUILD: CargoCommand = CargoCommand {
     arguments: &["build", "--release", "--workspace", "--all-targets"],
     component: None,
-    advice: "mend the build",
+    environment: None,
+    advice: "fix the errors above",
 };
 
-const TEST: Step = Step {
+const TEST: CargoCommand = CargoCommand {
     arguments: &["test", "--release", "--workspace"],
     component: None,
+    environment: None,
     advice: "the failing tests are named above",
 };
 
-/// Runs the steps in order.
+/// Without the tests of whole systems.
+const TEST_QUICK: CargoCommand = CargoCommand {
+    arguments: &["test", "--release", "--workspace", "--exclude", "emberline-tests"],
+    ..TEST
+};
+
+/// Runs the steps in order, up to the first that fails, and prints a table of them.
 ///
 /// # Errors
-/// At the first step that fails, with its command and what to do.
+/// If a step fails; names it and the command that runs only that step.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    if options.page {
-        return page::run(&root().join("target/release/emberline"));
+    let mut rows = Vec::new();
+    let mut failure = None;
+    for &step in Step::value_variants() {
+        if !options.wants(step) {
+            continue;
+        }
+        let started = Instant::now();
+        let outcome = match failure {
+            Some(_) => Outcome::Skipped("an earlier step failed".into()),
+            None => step.run(options).unwrap_or_else(|error| {
+                failure = Some((step, error));
+                Outcome::Failed
+            }),
+        };
+        rows.push(Row { step: step.name(), seconds: started.elapsed().as_secs_f64(), outcome });
     }
-    if !options.no_lint {
-        FORMAT.run()?;
-        FORMAT_PEERS.run()?;
+    eprint!("\n{}", table::render(&rows));
+    match failure {
+        None => Ok(()),
+        Some((step, error)) => {
+            let name = step.name();
+            Err(error.context(format!(
+                "the step {name} failed; `cargo xtask test --only {name}` runs only that step"
+            )))
+        }
     }
-    announce("cargo xtask tidy");
-    tidy::check()?;
-    if !options.no_lint {
-        LINT.run()?;
-        LINT_SMALL_AGENT.run()?;
+}
+
+impl Options {
+    fn wants(&self, step: Step) -> bool {
+        let is_named = self.only.is_empty() || self.only.contains(&step);
+        let is_quick = !matches!(
+            step,
+            Step::ClippySmallAgent
+                | Step::Doc
+                | Step::Package
+                | Step::Deny
+                | Step::Build
+                | Step::Readers
+                | Step::Page
+        );
+        is_named && !self.skip.contains(&step) && (is_quick || !self.quick)
     }
-    BUILD.run()?;
-    announce("reading the golden store with DuckDB");
-    readers::run()?;
-    TEST.run()?;
-    page::run(&root().join("target/release/emberline"))
 }
 
 impl Step {
-    fn run(&self) -> Result<()> {
-        announce(&self.command());
-        if let Some(component) = self.component {
-            check_component(self.arguments[0], component)?;
-        }
-        let status = cargo(self.arguments)
-            .status()
-            .with_context(|| format!("starting `{}`", self.command()))?;
-        self.judge(status)
+    /// The name on the command line.
+    fn name(self) -> String {
+        let value = self.to_possible_value().expect("every step can be named");
+        value.get_name().to_owned()
     }
 
-    fn judge(&self, status: ExitStatus) -> Result<()> {
-        if status.success() {
-            return Ok(());
+    fn run(self, options: &Options) -> Result<Outcome> {
+        match self {
+            Step::Format => FORMAT.run().and_then(|_| FORMAT_PEERS.run()),
+            Step::Tidy => {
+                announce("cargo xtask tidy");
+                tidy::check().map(|()| Outcome::Passed)
+            }
+            Step::Clippy => CLIPPY.run(),
+            Step::ClippySmallAgent => CLIPPY_SMALL_AGENT.run(),
+            Step::Doc => DOC.run(),
+            Step::Package => PACKAGE.run(),
+            Step::Deny if !has_subcommand("deny")? => {
+                Ok(Outcome::Skipped("no cargo-deny: cargo install cargo-deny --locked".into()))
+            }
+            Step::Deny => DENY.run(),
+            Step::Build => BUILD.run(),
+            Step::Readers => {
+                announce("reading the golden store with DuckDB");
+                readers::run().map(|()| Outcome::Passed)
+            }
+            Step::Test if options.quick => TEST_QUICK.run(),
+            Step::Test => TEST.run(),
+            Step::Page => {
+                let missing = page::run(&root().join("target/release/emberline"))?;
+                Ok(missing.map_or(Outcome::Passed, Outcome::Skipped))
+            }
         }
-        bail!("`{}` failed ({status}): {}", self.command(), self.advice)
-    }
-
-    /// What a person would type.
-    fn command(&self) -> String {
-        format!("cargo {}", self.arguments.join(" "))
     }
 }
 
-/// Says how to get a component that is not installed, which cargo does only with rustup.
+impl CargoCommand {
+    fn run(&self) -> Result<Outcome> {
+        announce(&self.text());
+        if let Some(component) = self.component {
+            check_component(self.arguments[0], component)?;
+        }
+        let mut command = cargo(self.arguments);
+        command.envs(self.environment);
+        let status = command.status().with_context(|| format!("starting `{}`", self.text()))?;
+        self.judge(status)
+    }
+
+    fn judge(&self, status: ExitStatus) -> Result<Outcome> {
+        if status.success() {
+            return Ok(Outcome::Passed);
+        }
+        bail!("`{}` failed ({status}): {}", self.text(), self.advice)
+    }
+
+    /// What a person would type.
+    fn text(&self) -> String {
+        let environment = self.environment.map(|(name, value)| format!("{name}=\"{value}\" "));
+        format!("{}cargo {}", environment.unwrap_or_default(), self.arguments.join(" "))
+    }
+}
+
+/// Whether cargo has a subcommand, which may be a component or a program in the path.
+fn has_subcommand(name: &str) -> Result<bool> {
+    let probe = cargo(&[name, "--version"]).output().context("starting cargo")?;
+    Ok(probe.status.success())
+}
+
+/// Names the command that installs a missing component, which cargo does only with rustup.
 fn check_component(subcommand: &str, component: &str) -> Result<()> {
-    let probe = cargo(&[subcommand, "--version"]).output().context("starting cargo")?;
-    if !probe.status.success() {
+    if !has_subcommand(subcommand)? {
         bail!(
             "`cargo {subcommand}` is not installed: run `rustup component add {component}`, or \
-             skip the lints with `cargo xtask test --no-lint`"
+             leave the step out with `cargo xtask test --skip STEP`"
         );
     }
     Ok(())
@@ -148,6 +291,8 @@ fn check_component(subcommand: &str, component: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use std::os::unix::process::ExitStatusExt;
+
+    use clap::Parser;
 
     use super::*;
 
@@ -160,11 +305,33 @@ mod tests {
     #[test]
     fn a_failing_step_is_named_with_its_command_and_advice() {
         let failed = ExitStatus::from_raw(101 << 8);
-        let error = FORMAT.judge(failed).unwrap_err().to_string();
+        let error = FORMAT.judge(failed).map(|_| ()).unwrap_err().to_string();
         assert_eq!(
             error,
             "`cargo fmt --all --check` failed (exit status: 101): run `cargo fmt --all`"
         );
         assert!(FORMAT.judge(ExitStatus::default()).is_ok());
+    }
+
+    #[derive(Parser)]
+    struct CommandLine {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    /// The steps that a command line asks for.
+    fn steps(arguments: &[&str]) -> Vec<String> {
+        let words = ["test"].iter().chain(arguments);
+        let options = CommandLine::try_parse_from(words).unwrap().options;
+        let wanted = Step::value_variants().iter().filter(|step| options.wants(**step));
+        wanted.map(|step| step.name()).collect()
+    }
+
+    #[test]
+    fn steps_are_chosen_by_name() {
+        assert_eq!(steps(&[]).len(), Step::value_variants().len());
+        assert_eq!(steps(&["--only", "clippy-small-agent,page"]), ["clippy-small-agent", "page"]);
+        assert_eq!(steps(&["--quick"]), ["format", "tidy", "clippy", "test"]);
+        assert_eq!(steps(&["--quick", "--skip", "format,clippy"]), ["tidy", "test"]);
     }
 }
