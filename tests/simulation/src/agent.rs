@@ -1,5 +1,6 @@
-//! One simulated agent without its socket: what it says next, and what an answer means to it. Like a
-//! real one it keeps what is not acked, and after a reconnect goes on from the marks of Welcome.
+//! One simulated agent without its socket: what it sends next and how it handles an answer. Like a
+//! real agent it keeps unacknowledged flushes, and after a reconnect resumes from the marks of
+//! Welcome.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,47 +18,47 @@ use crate::record::{Detail, Facts, Record, Violation};
 
 const SECOND_NS: i64 = 1_000_000_000;
 
-/// From a cycle's end until it is sent.
+/// Time from a cycle's end until it is sent.
 const FOLDING_NS: i64 = 3_000_000;
 
-/// Strings in one message, which then has about as many bytes as a real agent's.
+/// Most strings of one message, which gives it about the size of a real agent's.
 const DICTIONARY_STRINGS_MAX: usize = 32;
 
-/// Dictionaries that may be refused on one stream: the first may be a difference in what both
-/// believe is held.
+/// Dictionaries that may be rejected on one stream: the first may stem from different views of what
+/// the collector holds.
 const DICTIONARY_REFUSALS_MAX: u32 = 3;
 
-/// The times that an agent samples. They need not be those at which it sends.
+/// Sample times of an agent. They need not be the times at which it sends.
 #[derive(Clone, Copy, Debug)]
 pub struct Time {
     /// Start of the first second, by the collector's clock.
     pub first_ns: i64,
-    /// From the start of one burst of cycles to the next; cycles within one are a second apart.
+    /// Time between the starts of two bursts of cycles; cycles of one burst are a second apart.
     pub step_s: i64,
-    /// Cycles of a burst, at least one.
+    /// Cycles per burst, at least one.
     pub burst: i64,
-    /// After so many cycles the first second comes again; a second time counts on top.
+    /// After this many cycles the first second is sampled again; its weight adds up.
     pub steps: i64,
-    /// What the agent's clock lacks to the collector's.
+    /// Collector's clock minus agent's clock.
     pub offset_ns: i64,
 }
 
-/// What an agent is made from.
+/// Configuration of an agent.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Its worker's id.
+    /// The worker's id.
     pub worker: String,
-    /// What it runs.
+    /// The simulated program.
     pub program: Arc<Program>,
-    /// How.
+    /// How the worker runs it.
     pub pattern: Arc<Pattern>,
-    /// When.
+    /// When it is sampled.
     pub time: Time,
-    /// How much it remembers.
+    /// How much the record keeps.
     pub detail: Detail,
 }
 
-/// A flush that is not acked.
+/// A flush without an ack.
 #[derive(Debug)]
 struct Open {
     flush: v1::Flush,
@@ -67,14 +68,14 @@ struct Open {
     sent_at: Option<Instant>,
 }
 
-/// What an ack settled.
+/// Result of an ack.
 #[derive(Clone, Copy, Debug)]
-pub struct Settled {
+pub struct AckedFlush {
     /// Pairs of the flush.
     pub pairs: u64,
-    /// From when it was handed to its stream.
+    /// When it was handed to its stream.
     pub since_sent: Duration,
-    /// From when it was due.
+    /// When it was due.
     pub since_due: Duration,
 }
 
@@ -87,21 +88,21 @@ pub struct Agent {
     epoch: Epoch,
     threads: Threads,
     dictionary: Dictionary,
-    /// What the collector holds of it, or was sent.
+    /// Sizes of the tables that the collector holds or was sent.
     marks: Marks,
     /// Cycles of all lives: time goes on when an agent ends.
     cycles: i64,
     accepted_ns: u64,
     open: VecDeque<Open>,
-    /// How many of the open ones were sent on this stream.
+    /// Number of open flushes that were sent on this stream.
     sent: usize,
-    /// On this stream.
-    said: FlushDeltaCodec,
+    /// Delta encoding of this stream.
+    codec: FlushDeltaCodec,
     dictionary_refusals: u32,
 }
 
 impl Agent {
-    /// An agent at the beginning of its first life.
+    /// Creates an agent at the beginning of its first life.
     #[must_use]
     pub fn new(setup: Setup, random: Random) -> Agent {
         let record = Record::new(setup.worker.clone(), setup.program.clone(), setup.detail);
@@ -117,21 +118,21 @@ impl Agent {
             accepted_ns: 0,
             open: VecDeque::new(),
             sent: 0,
-            said: FlushDeltaCodec::default(),
+            codec: FlushDeltaCodec::default(),
             dictionary_refusals: 0,
         };
         agent.begin_life();
         agent
     }
 
-    /// What it remembers.
+    /// Its record.
     #[must_use]
     pub fn record(&self) -> Arc<Mutex<Record>> {
         self.record.clone()
     }
 
-    /// The worker starts again: a new epoch, new tables; what was not acked is gone with the old
-    /// one. Gives how many flushes that were.
+    /// Restarts the worker: new epoch, new tables; unacknowledged flushes are lost with the old
+    /// ones. Returns their number.
     pub(crate) fn begin_life(&mut self) -> usize {
         let lost = self.open.len();
         self.epoch = Epoch(self.random.next());
@@ -161,22 +162,23 @@ impl Agent {
         }))
     }
 
-    /// A stream begins. Gives how many flushes were held although no ack had come.
+    /// Starts a stream. Returns the number of flushes that the collector holds although no ack
+    /// arrived.
     pub(crate) fn welcome(&mut self, welcome: &v1::Welcome) -> Result<usize, Violation> {
         let mut record = lock(&self.record);
         record.life().check(welcome.acked_seq, welcome.stored_ns)?;
-        record.settle(welcome.acked_seq);
+        record.acknowledge(welcome.acked_seq);
         drop(record);
         self.dictionary_refusals = 0;
         self.set_marks([welcome.strings, welcome.frames, welcome.nodes])?;
         let before = self.open.len();
         while self.open.pop_front_if(|open| open.flush.seq <= welcome.acked_seq).is_some() {}
-        (self.sent, self.said) = (0, FlushDeltaCodec::default());
+        (self.sent, self.codec) = (0, FlushDeltaCodec::default());
         Ok(before - self.open.len())
     }
 
     fn set_marks(&mut self, [strings, frames, nodes]: [u32; 3]) -> Result<(), Violation> {
-        // A collector that never heard of this epoch holds what no table is without.
+        // A collector that does not know this epoch holds only what every table has.
         let held = Marks { strings: strings.max(1), frames, nodes: nodes.max(1) };
         let own = self.dictionary.marks();
         if held.strings > own.strings || held.frames > own.frames || held.nodes > own.nodes {
@@ -191,7 +193,7 @@ impl Agent {
         format!("{} {}", self.setup.worker, self.epoch)
     }
 
-    /// Makes the next flush.
+    /// Creates the next flush.
     pub fn make(&mut self, due_at: Instant) {
         let Setup { program, pattern, time, .. } = &self.setup;
         let step = self.cycles % time.steps;
@@ -241,17 +243,17 @@ impl Agent {
         record.made(Facts { seq, second: second_of_start, pairs, tasks, total_ns });
     }
 
-    /// Flushes of all its lives.
+    /// Number of flushes in all its lives.
     pub(crate) fn made(&self) -> u64 {
         self.cycles.unsigned_abs()
     }
 
-    /// Flushes that were sent and not answered.
+    /// Number of flushes that were sent and not answered.
     pub(crate) fn in_flight(&self) -> usize {
         self.sent
     }
 
-    /// Flushes that were not answered.
+    /// Number of unanswered flushes.
     pub(crate) fn open(&self) -> usize {
         self.open.len()
     }
@@ -260,7 +262,7 @@ impl Agent {
         self.sent < self.open.len()
     }
 
-    /// What to say next: a piece of the dictionary, or the flush that needed it.
+    /// Returns the next message: a piece of the dictionary, or the flush that needed it.
     pub fn next_message(&mut self, now: Instant) -> Option<v1::AgentMessage> {
         let open = self.open.get_mut(self.sent)?;
         let (needs, held) = (open.needs, self.marks);
@@ -272,30 +274,34 @@ impl Agent {
         self.sent += 1;
         open.sent_at = Some(now);
         let mut flush = open.flush.clone();
-        self.said.encode(&mut flush);
+        self.codec.encode(&mut flush);
         Some(message(Kind::Flush(flush)))
     }
 
-    /// A flush was acked.
+    /// Handles an ack.
     ///
     /// # Errors
-    /// If it was not its turn.
-    pub fn ack(&mut self, seq: u64, now: Instant) -> Result<Settled, Violation> {
+    /// If the ack is out of order.
+    pub fn ack(&mut self, seq: u64, now: Instant) -> Result<AckedFlush, Violation> {
         let due = self.open.front().map_or(0, |open| open.flush.seq);
         if seq != due || self.sent == 0 {
-            let (got, expected) = (format!("an ack of {seq}"), format!("one of {due}"));
+            let got = format!("an ack of {seq}");
+            let expected = format!("an ack of {due}");
             return Err(Violation::OutOfOrder { life: self.name(), got, expected });
         }
         let open = self.open.pop_front().expect("it was looked at");
         self.sent -= 1;
-        lock(&self.record).settle(seq);
+        lock(&self.record).acknowledge(seq);
         let sent_at = open.sent_at.expect("it was sent");
-        let (since_sent, since_due) = (now - sent_at, now.saturating_duration_since(open.due_at));
-        Ok(Settled { pairs: open.pairs, since_sent, since_due })
+        Ok(AckedFlush {
+            pairs: open.pairs,
+            since_sent: now - sent_at,
+            since_due: now.saturating_duration_since(open.due_at),
+        })
     }
 
-    /// A message was refused. All that is sent here is good, but for a dictionary that begins where
-    /// the collector was before it lost what was not yet synced.
+    /// Handles a rejection. Every message of this agent is valid, except a dictionary that begins
+    /// where the collector was before it lost unsynced data.
     pub(crate) fn refused(&mut self, refusal: v1::Refusal) -> Result<(), Violation> {
         let v1::Refusal { seq, reason, strings, frames, nodes, .. } = refusal;
         self.dictionary_refusals += 1;
@@ -305,31 +311,31 @@ impl Agent {
         self.set_marks([strings, frames, nodes])
     }
 
-    /// An answer that has no place in a conversation.
-    pub(crate) fn surprised(&self, got: &str, expected: &str) -> Violation {
+    /// An answer that the protocol does not allow.
+    pub(crate) fn unexpected(&self, got: &str, expected: &str) -> Violation {
         Violation::OutOfOrder { life: self.name(), got: got.into(), expected: expected.into() }
     }
 
-    /// The program's node for the agent's own, which it has sent.
+    /// Returns the program's node for a node of the agent.
     #[must_use]
     pub fn program_node(&self, own: NodeId) -> NodeId {
         self.dictionary.program_node(own.0)
     }
 }
 
-/// How much later than due a cycle ends and the next begins, for a real sampler's ticks are never
-/// quite on time.
+/// How much later than due a cycle ends and the next begins: a real sampler's ticks are never quite
+/// on time.
 fn lag_ns(cycle: i64) -> i64 {
     cycle.wrapping_mul(77_377).rem_euclid(200_000)
 }
 
-/// The weights of a cycle; its times are left 0.
+/// The weights of a cycle; its times stay 0.
 fn encode(program: &Program, dictionary: &mut Dictionary, pairs: &[Pair]) -> v1::Cycle {
     let own = pairs.iter().map(|(node, state, quanta)| {
         let own = dictionary.node(program, *node);
         (NodeId(own), *state, *quanta)
     });
-    // In quanta, so one of them is the unit.
+    // In quanta, so one quantum is the unit.
     let samples = encode_weights(&own.collect(), 1);
     let (ticks, ticks_expected) = (100, 100);
     v1::Cycle { quantum_ns: QUANTUM_NS, samples, ticks, ticks_expected, ..v1::Cycle::default() }
@@ -339,7 +345,7 @@ pub(crate) fn message(kind: Kind) -> v1::AgentMessage {
     v1::AgentMessage { kind: Some(kind) }
 }
 
-/// A record is only added to, so one whose thread panicked is as good as any.
+/// Records are append-only, so one whose thread panicked is still valid.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -368,15 +374,15 @@ mod tests {
         v1::Welcome { acked_seq, stored_ns, strings, frames, nodes, receipt: None }
     }
 
-    /// What is on the wire, read as a collector reads it, is what the record says.
+    /// The bytes on the wire, decoded as a collector decodes them, equal the record.
     #[test]
-    fn the_record_is_what_a_collector_reads() {
+    fn the_record_equals_what_a_collector_decodes() {
         let mut agent = agent(1);
         agent.welcome(&welcome(0, 0, [0, 0, 0])).unwrap();
         let (mut symbols, mut trie) = (SymbolTable::new(), CallTrie::new(100_000));
         let mut translation = Translation::default();
         let now = Instant::now();
-        let (mut total_ns, mut said) = (0, FlushDeltaCodec::default());
+        let (mut total_ns, mut codec) = (0, FlushDeltaCodec::default());
         for seq in 1..=120 {
             agent.make(now);
             while let Some(message) = agent.next_message(now) {
@@ -385,7 +391,7 @@ mod tests {
                         translation.apply(&piece, &mut symbols, &mut trie).unwrap();
                     }
                     Kind::Flush(mut flush) => {
-                        said.decode(&mut flush);
+                        codec.decode(&mut flush);
                         assert_eq!(flush.account.unwrap().accepted_ns, agent.accepted_ns);
                         let nodes = translation.marks().nodes;
                         let (range, delta) = decode_cycle(&flush.cycle.unwrap(), nodes).unwrap();
@@ -407,7 +413,7 @@ mod tests {
         assert_eq!(life.settled.by_second.iter().map(|((second, ..), _)| *second).max(), Some(58));
     }
 
-    /// Four flushes, of which the first was acked.
+    /// Four flushes, of which the first was acknowledged.
     fn with_one_of_four_acked() -> (Agent, Vec<u64>) {
         let mut agent = agent(2);
         agent.welcome(&welcome(0, 0, [0, 0, 0])).unwrap();
@@ -425,21 +431,22 @@ mod tests {
     }
 
     #[test]
-    fn after_a_reconnect_what_is_not_held_is_sent_again() {
+    fn a_reconnect_resends_what_the_collector_does_not_hold() {
         for held in 1..=4 {
             let (mut agent, sums) = with_one_of_four_acked();
             let more = agent.welcome(&welcome(held, sums[held as usize], [0, 0, 0])).unwrap();
             assert_eq!(more as u64, held - 1);
-            // The empty string and the root are known to both.
+            // Both ends know the empty string and the root.
             let (mut sent, mut entries) = (Vec::new(), [1, 0, 1]);
-            let mut said = FlushDeltaCodec::default();
+            let mut codec = FlushDeltaCodec::default();
             while let Some(message) = agent.next_message(Instant::now()) {
                 match message.kind.unwrap() {
                     Kind::Flush(mut flush) => {
-                        said.decode(&mut flush);
+                        codec.decode(&mut flush);
                         sent.push(flush.seq);
                     }
-                    // From the first entry on, without a gap, in pieces before the flushes that need them.
+                    // From the first entry on, without a gap, in pieces ahead of the flushes that
+                    // need them.
                     Kind::Dictionary(piece) => {
                         let v1::Dictionary { string_base, frame_base, node_base, .. } = piece;
                         assert_eq!([string_base, frame_base, node_base], entries);
@@ -456,15 +463,15 @@ mod tests {
     }
 
     #[test]
-    fn broken_promises_are_seen() {
+    fn broken_promises_are_detected() {
         let check = |held: u64, stored: &dyn Fn(&[u64]) -> u64, expected: &str| {
             let (mut agent, sums) = with_one_of_four_acked();
             let error = agent.welcome(&welcome(held, stored(&sums), [0, 0, 0])).unwrap_err();
             assert!(error.to_string().contains(expected), "{error}");
         };
-        check(0, &|_| 0, "flushes up to 1 were acked, and only those up to 0 are held");
-        check(5, &|sums| sums[4], "flushes up to 5 are held, and only those up to 4 were sent");
-        // One flush counted twice, and one not at all, under a right mark.
+        check(0, &|_| 0, "flushes up to 1 were acked, but only those up to 0 are held");
+        check(5, &|sums| sums[4], "flushes up to 5 are held, but only those up to 4 were sent");
+        // One flush counted twice and one not at all, under a correct mark.
         check(2, &|sums| sums[2] + sums[1], "flushes up to 2 weigh");
         check(2, &|sums| sums[1], "flushes up to 2 weigh");
 
@@ -473,6 +480,9 @@ mod tests {
         assert!(matches!(error, Violation::Dictionary { .. }), "{error}");
         let (mut agent, _) = with_one_of_four_acked();
         let error = agent.ack(3, Instant::now()).unwrap_err();
-        assert!(error.to_string().contains("an ack of 3 came where one of 2 was due"), "{error}");
+        assert!(
+            error.to_string().contains("received an ack of 3, expected an ack of 2"),
+            "{error}"
+        );
     }
 }

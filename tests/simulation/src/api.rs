@@ -1,4 +1,4 @@
-//! Questions to the collector, as a person asks them.
+//! Queries to the collector's HTTP API.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use serde_json::Value;
 /// Longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// One collector's API, on one connection that is kept.
+/// One collector's API, over one persistent connection.
 #[derive(Debug)]
 pub struct Api {
     agent: ureq::Agent,
@@ -28,10 +28,10 @@ impl Api {
         Api { agent, url: format!("http://{address}/api/v1/") }
     }
 
-    /// `GET path`, which must succeed.
+    /// `GET path`; must succeed.
     ///
     /// # Errors
-    /// If it does not.
+    /// If the request fails.
     pub fn text(&self, path: &str) -> Result<String> {
         text_of(&mut self.get(path)?)
     }
@@ -39,16 +39,16 @@ impl Api {
     /// `GET path`, as JSON.
     ///
     /// # Errors
-    /// If it does not succeed, or is none.
+    /// If the request fails or the answer is not JSON.
     pub fn json(&self, path: &str) -> Result<Value> {
         let text = self.text(path)?;
         serde_json::from_str(&text).with_context(|| format!("{path} is no JSON"))
     }
 
-    /// How long an answer took, read to its end.
+    /// Time of a query, read to its end.
     ///
     /// # Errors
-    /// If it does not succeed.
+    /// If the request fails.
     pub fn time(&self, path: &str) -> Result<Timed> {
         let begin = Instant::now();
         let mut response = self.get(path)?;
@@ -77,13 +77,13 @@ fn text_of(response: &mut Response) -> Result<String> {
     Ok(response.body_mut().with_config().limit(u64::MAX).read_to_string()?)
 }
 
-/// What an answer took.
+/// Cost of an answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Timed {
-    /// From the question to the end of the answer's text.
+    /// From the request to the end of the answer's body.
     pub took: Duration,
-    /// Of that, to make the answer before it was written, in milliseconds, if the collector tells.
+    /// Milliseconds to compute the answer before writing it, if the collector reports them.
     pub made_ms: Option<f64>,
-    /// Length of the text.
+    /// Length of the body.
     pub bytes: usize,
 }

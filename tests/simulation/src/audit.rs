@@ -1,6 +1,6 @@
-//! The oracle: asks the collector as a person would, and holds each answer to the fleet's own
-//! record. Every number must be exact; what was sent and never acked may be held or not, flush by
-//! flush, and the collector's own mark says which.
+//! The oracle: queries the collector and compares each answer with the fleet's own record. Every
+//! number must be exact. A flush that was sent and never acknowledged may be held or not; the
+//! collector's own mark decides.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -15,16 +15,16 @@ use crate::api::Api;
 use crate::program::Program;
 use crate::record::{Life, Record, Sums, Violation};
 
-/// What is counted exactly.
+/// Exact counts.
 type Table = BTreeMap<String, u64>;
 
-/// Steps of a timeline that are asked for at most; a collector gives 4,000.
+/// Most steps of a timeline query; the collector allows 4,000.
 const STEPS_MAX: i64 = 3_900;
-/// Rows of tasks that a collector gives at most.
+/// Most task rows that a collector returns.
 const ROWS_MAX: u64 = 100_000;
 const NO_LIST: &[Value] = &[];
 
-/// One audit: the records of a fleet that is at rest, over a span of seconds that holds all of it.
+/// One audit: the records of an idle fleet, over a span of seconds that contains all of it.
 #[derive(Debug)]
 pub struct Audit<'a> {
     api: &'a Api,
@@ -34,7 +34,7 @@ pub struct Audit<'a> {
 }
 
 impl<'a> Audit<'a> {
-    /// Asks for everything; gives what is wrong. `closer` are shorter spans that are also looked at
+    /// Runs every query; returns the differences. `closer` are shorter spans that are also checked
     /// second by second.
     ///
     /// # Errors
@@ -67,7 +67,7 @@ impl<'a> Audit<'a> {
         Ok(audit.violations)
     }
 
-    /// Checks marks and accounts of a worker's lives; gives what is held of each.
+    /// Checks marks and accounts of a worker's lives; returns what is held of each.
     fn lives(&mut self, record: &Record, sessions: &Sessions) -> Vec<Sums> {
         let sum = |life: &Life| {
             let held = sessions.0.get(&life.name).copied().unwrap_or_default();
@@ -121,9 +121,9 @@ impl<'a> Audit<'a> {
         let path = format!("tasks?worker={worker}&from={start}&to={end}&limit={ROWS_MAX}");
         let answer = self.api.json(&path)?;
         if answer["truncated"] != false {
-            bail!("{path}: {} rows are more than an answer holds", answer["total"]);
+            bail!("{path}: {} rows exceed one answer", answer["total"]);
         }
-        // Of a life that is over it is the collector's affair when it finds its tasks lost.
+        // For an ended life, the collector decides when its tasks count as lost.
         let over = |epoch: &str| {
             record.lives.iter().any(|life| life.is_over && life.epoch.to_string() == epoch)
         };
@@ -141,7 +141,7 @@ impl<'a> Audit<'a> {
         Ok(())
     }
 
-    /// Counts and times of the tasks that ended, by name.
+    /// Counts and durations of ended tasks, by name.
     fn summary(&mut self, rows: &[v1::Task]) -> Result<()> {
         let Range { start, end } = self.span;
         let path = format!("tasks?summary=true&from={start}&to={end}");
@@ -174,7 +174,7 @@ impl<'a> Audit<'a> {
     }
 }
 
-/// What `/api/v1/workers` says of each life, by its name.
+/// The lives in `/api/v1/workers`, by name.
 #[derive(Debug)]
 struct Sessions(BTreeMap<String, Held>);
 
@@ -206,7 +206,7 @@ impl Sessions {
     }
 }
 
-/// What several lives add up to, but for the rows of their tasks.
+/// Sum of several lives, without their task rows.
 fn total(sums: &[Sums]) -> Sums {
     let mut total = Sums::default();
     sums.iter().for_each(|sums| add(&mut total, sums));
@@ -233,7 +233,7 @@ fn stacks(text: &str) -> Result<Table> {
     Ok(table)
 }
 
-/// What of a timeline is not 0, by series, state and step.
+/// Nonzero values of a timeline, by series, state and step.
 fn steps(answer: &Value) -> Result<Table> {
     let mut table = Table::new();
     for series in answer["series"].as_array().context("a timeline without series")? {
@@ -267,7 +267,7 @@ fn outcome(task: &v1::Task) -> &'static str {
     }
 }
 
-/// A row that may be lost or not yet.
+/// A row that may be lost or still missing.
 const ENDLESS: &str = "endless";
 
 fn expected_row(life: &Life, task: &v1::Task, program: &Program) -> String {
@@ -303,7 +303,8 @@ fn row<T: Display>(
     )
 }
 
-/// How two tables differ: in how many places, by how much in all, and the first of them.
+/// Describes how two tables differ: number of differing entries, total difference, and the first of
+/// them.
 fn difference(expected: &Table, got: &Table) -> Option<String> {
     let keys = expected.keys().chain(got.keys().filter(|key| !expected.contains_key(*key)));
     let value = |table: &Table, key: &String| table.get(key).copied().unwrap_or(0);
@@ -337,9 +338,9 @@ mod tests {
     }
 
     #[test]
-    fn whatever_differs_is_said() {
+    fn every_difference_is_reported() {
         check_difference(&[("a", 1), ("b", 2)], &[("a", 1), ("b", 2)], None);
-        // What is 0 need not be there.
+        // Zero values may be missing.
         check_difference(&[("a", 1)], &[("a", 1), ("b", 0)], None);
         check_difference(
             &[("a", 1), ("b", 2)],
@@ -354,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_read_to_the_last_number() {
+    fn answers_are_parsed_exactly() {
         assert_eq!(stacks("a;b c 3\na 4\n").unwrap(), table(&[("a;b c", 3), ("a", 4)]));
         assert!(stacks("a;b").is_err());
         let answer = json!({"series": [
@@ -365,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_of_a_life_that_is_over_may_be_lost_or_not_yet() {
+    fn a_task_of_an_ended_life_may_be_lost_or_missing() {
         let row = |outcome: &str, stop: i64| {
             json!({"epoch": "00000000000000a1", "id": 3, "name": "load", "key": "k",
                    "start_ns": 5, "stop_ns": stop, "outcome": outcome, "cause": ""})

@@ -1,5 +1,5 @@
-//! What a real fleet was seen to do, read back from the collector that took it in, so that simulated
-//! agents can say it again at other times.
+//! Recorded cycles of a real fleet, read back from its collector, so that simulated agents can
+//! replay them at other times.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use crate::api::Api;
 use crate::pattern::{Pair, Pattern, QUANTUM_NS};
 use crate::program::{Program, ProgramFrame};
 
-/// Cycles of real workers and the program that they were of.
+/// Cycles of real workers and the program they ran.
 #[derive(Debug)]
 pub struct Capture {
     /// Frames and nodes of all cycles.
@@ -21,11 +21,11 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Reads what a collector holds of each worker in each second of `from..to`, of all threads and
-    /// line by line. Tasks' starts and stops are not read.
+    /// Reads each worker's samples for each second of `from..to`, of all threads and by line. Task
+    /// starts and stops are not read.
     ///
     /// # Errors
-    /// If it does not answer, or with nothing.
+    /// If the collector does not answer, or has no samples.
     pub fn read(api: &Api, (from, to): (i64, i64)) -> Result<Capture> {
         let workers = api.json("workers")?;
         let workers = workers["workers"].as_array().context("an answer without workers")?;
@@ -44,13 +44,13 @@ impl Capture {
         Ok(Capture { program: reading.program, cycles })
     }
 
-    /// How many cycles there are.
+    /// Number of cycles.
     #[must_use]
     pub fn cycle_count(&self) -> usize {
         self.cycles.len()
     }
 
-    /// A task's name, which is not empty and stands in cycles.
+    /// The name of a task that occurs in the cycles.
     #[must_use]
     pub fn task(&self) -> Option<&str> {
         let frames = self.program.frames.iter();
@@ -58,7 +58,7 @@ impl Capture {
         tasks.next().map(|frame| &*self.program.strings[frame.function as usize])
     }
 
-    /// Agents that say any of the cycles each time.
+    /// A pattern that replays a random one of the cycles each second.
     #[must_use]
     pub fn pattern(&self) -> Pattern {
         Pattern::recorded(self.cycles.clone())
@@ -91,7 +91,7 @@ impl Reading {
         let mut pairs = Vec::new();
         for node in nodes {
             let parent = usize::try_from(number(&node["parent"])?)?;
-            let parent = *ids.get(parent).context("a node stands before its parent")?;
+            let parent = *ids.get(parent).context("a node precedes its parent")?;
             let id = self.node(parent, node)?;
             ids.push(id);
             for state in State::ALL {
@@ -117,7 +117,7 @@ impl Reading {
                 "agent" => FrameKind::Agent,
                 "truncated" => FrameKind::Truncated,
                 "overflow" => FrameKind::Overflow,
-                // What has no name of its own is told by the one that is shown for it.
+                // Frames without a name use their displayed label.
                 _ => FrameKind::Function,
             },
             function: self.string(text("name")?),

@@ -1,4 +1,4 @@
-//! Messages to bytes, a few at a time, as a real agent does it.
+//! Encodes messages with small buffers, like a real agent.
 
 use profiler_core::wire::v1::{AgentMessage, CollectorMessage};
 use tonic::codec::{BufferSettings, Codec};
@@ -6,11 +6,11 @@ use tonic_prost::ProstCodec;
 
 type Plain = ProstCodec<AgentMessage, CollectorMessage>;
 
-/// What the buffers begin with, in bytes: answers take 50, and a larger message makes room for itself.
+/// Initial buffer size in bytes: answers take 50, and larger messages grow it.
 const BUFFER_BYTES: usize = 1 << 10;
 
-/// Messages that wait are sent together until they have so many bytes: a collector's buffers for a stream
-/// stay as large as what came at once on it, and it has ten thousand of them.
+/// Waiting messages are sent together up to this many bytes. A collector's buffers of a stream stay
+/// as large as its largest burst, and it has ten thousand streams.
 const SENT_AT_ONCE_BYTES: usize = 2 << 10;
 
 /// The codec of the generated client: prost's own, with smaller buffers.

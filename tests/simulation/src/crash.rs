@@ -1,8 +1,8 @@
-//! A real collector under load, killed at instants drawn from a seed, started again on the same
-//! folder, and held to the fleet's record.
+//! Kills a real collector under load at instants drawn from a seed, restarts it on the same
+//! directory, and compares it with the fleet's record.
 //!
-//! Instants are counted, not timed: after so many acks, so many flushes handed over, so many bytes
-//! that the collector asked the system to write, or while it starts and replays.
+//! Instants are counted, not timed: after a number of acks, flushes sent or bytes written by the
+//! collector, or while it starts and replays.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,29 +25,29 @@ use crate::program::{Program, Shape};
 use crate::random::Random;
 use crate::record::{Detail, Record};
 
-/// What to do.
+/// Options of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The `emberline` binary.
     pub program: PathBuf,
-    /// Kills.
+    /// Number of kills.
     pub cycles: u32,
-    /// Of everything that is drawn.
+    /// Seed of everything that is drawn.
     pub seed: u64,
-    /// Simulated workers.
+    /// Number of simulated workers.
     pub agents: usize,
-    /// The folder that the collector gets; `None`: one that goes away if all is well.
+    /// Data directory of the collector; `None`: a temporary one, deleted on success.
     pub data: Option<PathBuf>,
-    /// All agents sample the last ten minutes, which are all that a collector without tables keeps.
+    /// All agents sample the last ten minutes, which is all that a collector without tables keeps.
     pub recent: bool,
-    /// A fault in the record, to show that the oracle finds it.
+    /// Falsifies the record, to show that the oracle detects it.
     pub tamper: Option<Tamper>,
-    /// Gets a line now and then, of how far it is.
+    /// Called now and then with the progress.
     pub tell: fn(&str),
 }
 
 impl Options {
-    /// As many agents as the short form has.
+    /// Number of agents of the short form.
     #[must_use]
     pub fn new(program: &Path, cycles: u32, seed: u64) -> Options {
         let (agents, data, recent, tamper) = (12, None, false, None);
@@ -64,38 +64,38 @@ impl Options {
     }
 }
 
-/// What is wrong with a record, as if the collector had done the opposite.
+/// A falsification of the record, as if the collector had done the opposite.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tamper {
-    /// An acked flush is in the record, and the collector lost it.
+    /// Adds an acknowledged flush to the record, as if the collector had lost it.
     Lost,
-    /// As if the collector had counted a flush twice.
+    /// Removes a flush from the record, as if the collector had counted it twice.
     Twice,
-    /// The weight is right, and at another stack.
+    /// Moves weight to another stack.
     Moved,
-    /// A second earlier.
+    /// Moves weight a second earlier.
     Earlier,
-    /// A task is not in the record.
+    /// Removes a task from the record.
     Task,
 }
 
-/// Everything must be over, and any one step, long before this.
+/// Time limit of the whole, far above any single step.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Kills between two audits at least, and so many parts of all kills before: an audit asks for all there
-/// is, so one after every fiftieth kill of many would take time by the square of their number.
+/// Kills between two audits: at least this many, and at least this fraction of all kills so far. An
+/// audit reads the whole history, so auditing at a fixed interval would take quadratic time.
 const AUDIT_EVERY: u32 = 50;
 const AUDIT_PARTS: u32 = 10;
-/// How long a look at what the collector wrote is apart from the next.
+/// Interval between two looks at the bytes that the collector wrote.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 const SECOND_NS: i64 = 1_000_000_000;
-/// How long ago agents sample, in seconds: a quarter of the fleet now, the others come late, by more
-/// than a day too.
+/// Ages of the sampled seconds: a quarter of the fleet samples now, the others late, some by more
+/// than a day.
 const AGO_S: [i64; 4] = [RECENT_S + 60, 26 * 3_600, 50 * 3_600, 98 * 3_600];
-/// Seconds that each agent samples, again and again: two hours, or what a collector without tables
+/// Seconds that each agent samples over and over: two hours, or what a collector without tables
 /// keeps.
 const STEPS: i64 = 7_200;
 const RECENT_S: i64 = 600;
-/// So many acks between the last start and the last audit.
+/// Acks between the last start and the last audit.
 const LAST_ACKS: u64 = 200;
 
 /// When to kill.
@@ -103,9 +103,9 @@ const LAST_ACKS: u64 = 200;
 enum Moment {
     Acks(u64),
     Sends(u64),
-    /// Bytes after it listens.
+    /// After this many bytes once it listens.
     Written(u64),
-    /// Bytes before it listens.
+    /// After this many bytes before it listens.
     Starting(u64),
 }
 
@@ -129,7 +129,7 @@ impl Moment {
     }
 }
 
-/// What a run came to; printed, it is a line of the benchmarks.
+/// Result of a run; prints as a line of the benchmarks.
 #[derive(Debug)]
 pub struct Report {
     seed: u64,
@@ -173,7 +173,7 @@ impl fmt::Display for Report {
         let milliseconds = |at: usize| starts.get(at).map_or(0, Duration::as_millis);
         write!(
             f,
-            "From start to listening: median {} ms, most {} ms; ordered end {} ms; {:.1} MB of data.",
+            "From start to listening: median {} ms, most {} ms; clean shutdown {} ms; {:.1} MB of data.",
             milliseconds(starts.len() / 2),
             milliseconds(starts.len().saturating_sub(1)),
             self.stop.as_millis(),
@@ -185,7 +185,7 @@ impl fmt::Display for Report {
 /// Runs it.
 ///
 /// # Errors
-/// At the first promise that the collector breaks, with the folder that it left.
+/// At the first broken promise, with the path of the data directory.
 pub fn run(options: &Options) -> Result<Report> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -203,7 +203,7 @@ pub fn run(options: &Options) -> Result<Report> {
         }
         let kept = options.data.clone().unwrap_or_else(|| folder.keep());
         error.context(format!(
-            "seed {}; what the collector left is in {}",
+            "seed {}; the collector's data is in {}",
             options.seed,
             kept.display()
         ))
@@ -218,9 +218,9 @@ struct Harness<'a> {
     program: Arc<Program>,
     fleet: Fleet,
     begin: Instant,
-    /// All seconds that agents sample.
+    /// All sampled seconds.
     span: Range<i64>,
-    /// First seconds of agents.
+    /// First sampled seconds of the agents.
     firsts: Vec<i64>,
     kills: BTreeMap<&'static str, u32>,
     audits: u32,
@@ -228,17 +228,17 @@ struct Harness<'a> {
 }
 
 impl Harness<'_> {
-    /// To be called on a runtime.
+    /// Must be called on a runtime.
     fn new(options: &Options, data: PathBuf) -> Result<Harness<'_>> {
         let mut serve = Serve::new(&options.program);
-        let path = data.to_str().context("the folder's path is not UTF-8")?.to_owned();
+        let path = data.to_str().context("the directory's path is not UTF-8")?.to_owned();
         let has_data = serve.takes(&["--data", &path])?;
         if has_data {
             serve.arguments.extend(["--data".to_owned(), path]);
         } else if options.cycles > 0 {
-            bail!("this `emberline serve` has no --data: it forgets all when it is killed");
+            bail!("this `emberline serve` has no --data: a kill loses everything");
         }
-        // So that sealing and compaction are among what is interrupted.
+        // So that sealing and compaction are among the interrupted operations.
         for every in ["100ms", "1s"] {
             if serve.takes(&["--seal-every", every])? {
                 serve.arguments.extend(["--seal-every".to_owned(), every.to_owned()]);
@@ -295,7 +295,7 @@ impl Harness<'_> {
         self.audit(&running).await.context("the last life")?;
         self.fleet.collector_is_gone();
         let mut stop = running.process.stop()?;
-        // What an ordered end leaves is read by nothing but tables.
+        // After a clean shutdown, queries read tables only.
         if self.serve.arguments.contains(&"--data".to_owned()) {
             let running = self.start()?;
             self.audit(&running).await.context("after an ordered end")?;
@@ -305,7 +305,7 @@ impl Harness<'_> {
         self.report(stop).await
     }
 
-    /// How far it is: it ends with the first cycle that is lost or counted twice.
+    /// Progress line; starts with the number of lost or doubly counted cycles.
     fn progress(&self, kills: u32) -> String {
         format!(
             "{kills} kills of {}: {} cycles acked, 0 lost, 0 counted twice in {} audits, {:.0} s",
@@ -316,11 +316,11 @@ impl Harness<'_> {
         )
     }
 
-    /// One life of the collector, up to its kill.
+    /// One life of the collector, until its kill.
     async fn life(&mut self, moment: Moment) -> Result<()> {
         if let Moment::Starting(bytes) = moment {
             let process = self.serve.spawn()?;
-            // Once it listens it does not start any more.
+            // Once it listens, it is no longer starting.
             wait_until(|| process.written_bytes() >= bytes || process.listens()).await?;
             return process.kill();
         }
@@ -348,7 +348,7 @@ impl Harness<'_> {
         Ok(running)
     }
 
-    /// Brings the fleet to rest and asks for everything.
+    /// Brings the fleet to rest and audits everything.
     async fn audit(&mut self, running: &Running) -> Result<()> {
         let log = || format!("the collector's log ends:\n{}", running.process.log());
         self.fleet.drain(PATIENCE).await.with_context(log)?;
@@ -356,7 +356,8 @@ impl Harness<'_> {
         if let Some(tamper) = self.options.tamper {
             tamper.apply(&mut records)?;
         }
-        // An hour of each quarter of the fleet, at a second that no period of a tier begins with.
+        // One hour of each quarter of the fleet, starting at a second that begins no period of a
+        // tier.
         let from = self.random.below(300);
         let from = i64::try_from(from)?;
         let quarters = self.firsts.iter().take(AGO_S.len());
@@ -369,7 +370,7 @@ impl Harness<'_> {
         self.audits += 1;
         match violations.first() {
             None => Ok(()),
-            Some(first) => bail!("{} answers are wrong, the first: {first}", violations.len()),
+            Some(first) => bail!("{} wrong answers, the first: {first}", violations.len()),
         }
     }
 
@@ -418,7 +419,7 @@ fn agents(firsts: &[i64], now: i64, random: &mut Random) -> (Arc<Program>, Vec<A
     (program, agents)
 }
 
-/// Looks again and again; nothing tells of another process's doings.
+/// Polls, because another process's writes send no notification.
 async fn wait_until(mut is_so: impl FnMut() -> bool) -> Result<()> {
     let until = Deadline::now() + PATIENCE;
     while !is_so() {

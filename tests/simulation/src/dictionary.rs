@@ -1,12 +1,11 @@
-//! An agent's own tables: the parts of the program that it has met, in the order in which it met
-//! them.
+//! An agent's own tables: the parts of the program that it has met, in the order of meeting them.
 
 use profiler_core::NodeId;
 use profiler_core::wire::{Marks, v1};
 
 use crate::program::Program;
 
-/// Places of the program's entries in the agent's tables. `u32::MAX` marks what was not met.
+/// Positions of the program's entries in the agent's tables. `u32::MAX` marks entries not met yet.
 #[derive(Debug)]
 pub(crate) struct Dictionary {
     strings: Table,
@@ -17,14 +16,14 @@ pub(crate) struct Dictionary {
 #[derive(Debug)]
 struct Table {
     own_of: Vec<u32>,
-    /// The program's index of each of the agent's entries.
+    /// The program's index of each entry of the agent.
     order: Vec<u32>,
 }
 
 const UNMET: u32 = u32::MAX;
 
 impl Table {
-    /// `first`: whether entry 0 is there from the beginning.
+    /// `first`: whether entry 0 exists from the beginning.
     fn new(length: usize, first: bool) -> Table {
         let mut table = Table { own_of: vec![UNMET; length], order: Vec::new() };
         if first {
@@ -45,7 +44,7 @@ impl Table {
 
     fn own(&self, index: u32) -> u32 {
         let own = self.own_of[index as usize];
-        assert!(own != UNMET, "what an entry refers to is met before it");
+        assert!(own != UNMET, "references precede the entry");
         own
     }
 
@@ -63,7 +62,7 @@ impl Dictionary {
         }
     }
 
-    /// The agent's id of a node of the program, which it has met by now.
+    /// Returns the agent's id of a node of the program, which it has now met.
     pub(crate) fn node(&mut self, program: &Program, node: NodeId) -> u32 {
         let own = self.nodes.own_of[node.index()];
         if own != UNMET {
@@ -83,7 +82,7 @@ impl Dictionary {
         self.strings.meet(index)
     }
 
-    /// The program's node for the agent's.
+    /// The program's node for a node of the agent.
     pub(crate) fn program_node(&self, own: u32) -> NodeId {
         NodeId(self.nodes.order[own as usize])
     }
@@ -96,8 +95,8 @@ impl Dictionary {
         }
     }
 
-    /// What comes after `held`, up to `strings_max` strings and as many bytes of the others, about, and
-    /// advances `held` over it; `None` if there is nothing.
+    /// Encodes the entries after `held`, up to `strings_max` strings and about as many bytes of the
+    /// others, and advances `held`; `None` if there are none.
     pub(crate) fn since(
         &self,
         program: &Program,
@@ -116,7 +115,7 @@ impl Dictionary {
         };
         let strings = next(&self.strings, &mut held.strings, strings_max);
         message.strings = strings.iter().map(|at| program.strings[*at as usize].clone()).collect();
-        // What refers to a string goes only when all strings have gone.
+        // Entries that refer to a string are sent only once all strings are.
         if held.strings == end.strings {
             for at in next(&self.frames, &mut held.frames, 2 * strings_max) {
                 let frame = program.frames[*at as usize];
@@ -141,7 +140,7 @@ impl Dictionary {
     }
 }
 
-/// The program's indices of the agent's entries from `held` on, over which it is advanced.
+/// The program's indices of the agent's entries after `held`, which is advanced.
 fn next<'a>(table: &'a Table, held: &mut u32, entries_max: usize) -> &'a [u32] {
     let rest = &table.order[*held as usize..];
     let part = &rest[..rest.len().min(entries_max)];
@@ -159,7 +158,7 @@ mod tests {
     use crate::random::Random;
 
     #[test]
-    fn what_a_collector_makes_of_the_pieces_is_the_program() {
+    fn a_collector_rebuilds_the_program_from_the_pieces() {
         let shape = Shape { tasks: 4, stacks_per_task: 30, idle: 3, depths: (3, 12) };
         let program = Program::generate(shape, &mut Random(1));
         for strings_max in [1, 7, 10_000] {

@@ -1,5 +1,5 @@
-//! Many agents on one runtime, what they count together, and how they are led: where the collector
-//! is, whether to make flushes or only to get rid of them.
+//! Many agents on one runtime, their common counters, and their control: the collector's address,
+//! and whether to create flushes or only to drain them.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -17,45 +17,45 @@ use crate::random::Random;
 use crate::record::{Record, Violation};
 use crate::stream;
 
-/// Streams that are being opened at once: a collector gives each of them ten seconds.
+/// Most streams being opened at once: a collector allows each of them ten seconds.
 const ATTACHING_MAX: usize = 256;
 
 /// How agents send.
 #[derive(Clone, Copy, Debug)]
 pub enum Pace {
-    /// The next as soon as fewer than this many are not answered.
+    /// The next flush as soon as fewer than this many are unanswered.
     AsFast {
         /// At least 1.
         in_flight: usize,
     },
-    /// One a second, each agent in a part of the second of its own; one more than a minute of them
-    /// is never kept.
+    /// One flush a second, each agent at its own offset within the second. Beyond a minute of
+    /// unsent flushes, further ones are skipped.
     EverySecond,
 }
 
-/// How a fleet is led.
+/// Options of a fleet.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// How agents send.
     pub pace: Pace,
-    /// Agents that share a connection.
+    /// Agents per connection.
     pub agents_per_connection: usize,
-    /// How likely an agent ends with its stream and begins a new life.
+    /// Probability that an agent ends with its stream and begins a new life.
     pub new_life: f64,
-    /// Flushes that an agent makes at most.
+    /// Most flushes per agent.
     pub flushes_max: u64,
 }
 
-/// What to do now.
+/// Current phase.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
-    /// Make flushes and send them.
+    /// Create flushes and send them.
     Run,
-    /// Send those that there are.
+    /// Send the existing ones.
     Drain,
 }
 
-/// A collector that is there.
+/// A running collector.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     channels: Arc<Vec<Channel>>,
@@ -67,50 +67,50 @@ impl Place {
     }
 }
 
-/// Counts of the whole fleet since it began.
+/// Counters of the whole fleet.
 #[derive(Default, Debug)]
 pub struct Counts {
-    /// Flushes that were handed to a stream, those sent again too.
+    /// Flushes handed to a stream, including resent ones.
     pub sent: AtomicU64,
-    /// Flushes that were acked.
+    /// Acknowledged flushes.
     pub acked: AtomicU64,
     /// Pairs in them.
     pub pairs: AtomicU64,
     /// Bytes of all messages.
     pub bytes: AtomicU64,
-    /// Flushes that were held although no ack had come.
+    /// Flushes that are held although no ack arrived.
     pub held_unacked: AtomicU64,
-    /// Flushes that are neither acked nor gone with their life.
+    /// Flushes neither acknowledged nor lost with their life.
     pub(crate) open: AtomicU64,
-    /// Flushes that went with their life before an ack: they may be held or not.
+    /// Flushes lost with their life before an ack: they may be held or not.
     pub abandoned: AtomicU64,
-    /// Streams that are open now.
+    /// Currently open streams.
     pub attached: AtomicU64,
-    /// Seconds that were left out because the agent could not get rid of earlier ones.
+    /// Seconds skipped because earlier flushes were not sent yet.
     pub skipped: AtomicU64,
-    /// Streams that ended.
+    /// Ended streams.
     pub broken: AtomicU64,
 }
 
-/// How long acks took, in microseconds.
+/// Ack latencies, in microseconds.
 #[derive(Clone, Debug)]
 pub struct Latencies {
     /// From handing a flush to its stream.
     pub since_sent: Histogram<u64>,
-    /// From when it was due: with what the generator itself was late.
+    /// From its due time: includes delays of the generator itself.
     pub since_due: Histogram<u64>,
 }
 
 impl Default for Latencies {
     fn default() -> Self {
-        /// Ten minutes: what takes longer counts as that.
+        /// Ten minutes: larger values count as that.
         const MOST: u64 = 600_000_000;
         let histogram = || Histogram::new_with_bounds(1, MOST, 3).expect("the bounds are good");
         Latencies { since_sent: histogram(), since_due: histogram() }
     }
 }
 
-/// Wakes whoever waits for a count to be reached, at once.
+/// Wakes the waiter of a counter exactly when it reaches its value.
 #[derive(Debug)]
 pub(crate) struct Trap {
     at: AtomicU64,
@@ -124,7 +124,7 @@ impl Default for Trap {
 }
 
 impl Trap {
-    /// Adds one; springs if that reaches the trap.
+    /// Increments; triggers if the trap's value is reached.
     pub(crate) fn count(&self, counter: &AtomicU64) {
         if counter.fetch_add(1, Relaxed) + 1 >= self.at.load(Relaxed) {
             self.sprung.notify_one();
@@ -132,7 +132,7 @@ impl Trap {
     }
 }
 
-/// What all agents share.
+/// State shared by all agents.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) plan: Plan,
@@ -160,22 +160,22 @@ impl Shared {
     }
 }
 
-/// A count to wait for.
+/// A counter value to wait for.
 #[derive(Clone, Copy, Debug)]
 pub enum Count {
-    /// So many acks from now on.
+    /// This many acks from now on.
     Acks(u64),
-    /// So many flushes handed to streams from now on.
+    /// This many flushes handed to streams from now on.
     Sends(u64),
-    /// So many flushes held from now on, acked or found held by a stream after the one that sent them:
-    /// a collector that turns late data away until it has sealed ends streams whose acks are under way.
+    /// This many flushes held from now on, acknowledged or found held by a later stream. A
+    /// collector that rejects late data until it has sealed ends streams whose acks are in flight.
     Held(u64),
 }
 
-/// How often a count is looked at that nothing springs for.
+/// Polling interval of counters without a trap.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// A fleet at work; it ends when it is dropped.
+/// A running fleet; it ends when it is dropped.
 #[derive(Debug)]
 pub struct Fleet {
     shared: Arc<Shared>,
@@ -185,27 +185,27 @@ pub struct Fleet {
     agents: JoinSet<()>,
 }
 
-/// The fleet did not get where it should.
+/// Why the fleet did not reach its goal.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FleetError {
-    /// It waited long enough.
+    /// The wait timed out.
     #[error(
         "the fleet waited {waited:?} for {what}: {attached} of {agents} agents are attached, \
          {open} flushes are not acked, {acked} are; the last stream that broke said: {said:?}"
     )]
     Stuck {
-        /// For what.
+        /// What it waited for.
         what: &'static str,
-        /// How long.
+        /// How long it waited.
         waited: Duration,
         /// Open streams.
         attached: u64,
         /// All agents.
         agents: u64,
-        /// Flushes that wait.
+        /// Unanswered flushes.
         open: u64,
-        /// Flushes that do not.
+        /// Answered flushes.
         acked: u64,
         /// Why the last stream ended.
         said: String,
@@ -213,15 +213,15 @@ pub enum FleetError {
     /// The collector broke promises.
     #[error("the collector broke {count} promises, the first: {first}")]
     Violated {
-        /// How many.
+        /// Number of broken promises.
         count: usize,
-        /// The first.
+        /// The first one.
         first: Violation,
     },
 }
 
 impl Fleet {
-    /// Starts agents, which wait for a collector. To be called on a runtime.
+    /// Starts agents, which wait for a collector. Must be called on a runtime.
     #[must_use]
     pub fn start(agents: Vec<Agent>, plan: Plan, random: &Random) -> Fleet {
         let shared = Arc::new(Shared {
@@ -246,7 +246,7 @@ impl Fleet {
         Fleet { shared, place, phase, records, agents: tasks }
     }
 
-    /// Says where the collector is.
+    /// Sets the collector's address.
     pub fn point_at(&self, address: SocketAddr) {
         let endpoint = Endpoint::from_shared(format!("http://{address}"))
             .expect("an address makes a URL")
@@ -261,12 +261,12 @@ impl Fleet {
         self.place.send_replace(None);
     }
 
-    /// Goes on making flushes.
+    /// Resumes creating flushes.
     pub fn go_on(&self) {
         self.phase.send_replace(Phase::Run);
     }
 
-    /// Waits for a count to be reached.
+    /// Waits until a counter reaches a value.
     ///
     /// # Errors
     /// If that takes longer than `patience`, or a promise was broken.
@@ -285,7 +285,7 @@ impl Fleet {
             if counter.load(Relaxed) >= goal {
                 break Ok(());
             }
-            // A change that came before this is kept for it.
+            // A change before this point is not missed.
             if timeout_at(until, trap.sprung.notified()).await.is_err() {
                 break Err(self.stuck("acks or sends", patience));
             }
@@ -308,7 +308,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Lets the agents get rid of what they have, until all are attached and nothing is open.
+    /// Drains all agents: returns once all are attached and no flush is open.
     ///
     /// # Errors
     /// If that takes longer than `patience`, or a promise was broken.
@@ -328,7 +328,7 @@ impl Fleet {
         }
     }
 
-    /// Waits until so many agents are attached.
+    /// Waits until this many agents are attached.
     ///
     /// # Errors
     /// If that takes longer than `patience`, or a promise was broken.
@@ -368,19 +368,19 @@ impl Fleet {
         }
     }
 
-    /// What the agents remember; in the order in which they were given.
+    /// The agents' records, in the order of their configurations.
     #[must_use]
     pub fn records(&self) -> Vec<Record> {
         self.records.iter().map(|record| lock(record).clone()).collect()
     }
 
-    /// Its counts.
+    /// Its counters.
     #[must_use]
     pub fn counts(&self) -> &Counts {
         &self.shared.counts
     }
 
-    /// How long acks took since this was asked last.
+    /// Ack latencies since the last call.
     #[must_use]
     pub fn take_latencies(&self) -> Latencies {
         std::mem::take(&mut *lock(&self.shared.latencies))

@@ -1,14 +1,14 @@
 //! A fleet of simulated agents that speaks the real protocol to a real collector, keeps its own
-//! record of what it sent and what was acked, and holds the collector's answers to it.
+//! record of sent and acknowledged flushes, and compares the collector's answers with it.
 //!
-//! Reading order: [`program`] (what is sampled), [`pattern`] (what a worker does in a second),
+//! Reading order: [`program`] (the sampled program), [`pattern`] (a worker's samples of a second),
 //! `dictionary`, [`agent`] (one agent, without a socket), `stream` and [`fleet`] (many, with
-//! sockets), [`record`] (what must be true), [`process`] (the collector), `api` and [`audit`] (what
-//! it answers, against the record), [`capture`] (what a real fleet did, to be said again), [`crash`]
-//! (all of it, under `kill -9`).
+//! sockets), [`record`] (the truth), [`process`] (the collector), `api` and [`audit`] (its answers,
+//! compared with the record), [`capture`] (recorded cycles of a real fleet), [`crash`] (all of it,
+//! under `kill -9`).
 //!
-//! Everything is drawn from a seed: it gives the same programs, the same seconds and the same
-//! instants again. When threads and processes are scheduled is the system's.
+//! Everything is drawn from a seed: the same seed gives the same programs, seconds and instants.
+//! Scheduling of threads and processes is the system's.
 
 pub mod agent;
 pub mod audit;

@@ -1,5 +1,4 @@
-//! What a worker does in a second: which stacks its threads were seen at, and which tasks began and
-//! ended.
+//! What a worker does in a second: stacks of its threads, and tasks that begin and end.
 
 use profiler_core::wire::v1;
 use profiler_core::{NodeId, State};
@@ -10,19 +9,19 @@ use crate::random::{Random, Zipf};
 /// How busy a worker is. The defaults give about 50 pairs a second.
 #[derive(Clone, Copy, Debug)]
 pub struct Busyness {
-    /// Tasks that run at once.
+    /// Concurrent tasks.
     pub slots: usize,
-    /// Samples of each in a second.
+    /// Samples per task and second.
     pub samples: usize,
-    /// How likely a slot's task ends in a second, and another begins.
+    /// Probability that a slot's task ends in a second and another begins.
     pub switch: f64,
-    /// Whether the threads outside any task are there.
+    /// Whether there are threads outside any task.
     pub idle: bool,
-    /// How far a pair's weight may be from its count of samples, in quanta: real weights are
-    /// measured time, which is never whole samples.
+    /// Largest deviation of a pair's weight from its number of samples, in quanta: real weights are
+    /// measured time, never whole samples.
     pub noise_quanta: u64,
-    /// Draws the samples of a slot from so many prepared draws; 0 draws each anew. Drawing anew is
-    /// more varied, and costs the generator more than all else.
+    /// Number of prepared draws from which a slot's samples are picked; 0 draws each anew, which is
+    /// more varied and costs the generator more than everything else.
     pub prepared: usize,
 }
 
@@ -32,33 +31,34 @@ impl Default for Busyness {
     }
 }
 
-/// A quantum: a tenth of the default interval, as real agents have it.
+/// A quantum: a tenth of the default interval, as in real agents.
 pub(crate) const QUANTUM_NS: u64 = 1_000_000;
-/// Quanta of a sample.
+/// Quanta per sample.
 const SAMPLE_QUANTA: u64 = 10;
-/// So many leaves of a task are mostly found waiting, and so often is any found otherwise.
+/// Share of a task's leaves that mostly wait.
 const WAITING_SHARE: f64 = 0.3;
+/// Share of a leaf's samples in its other state.
 const ODD_SHARE: f64 = 0.01;
 
 /// One pair on the wire: a node of the program, a state, a weight in quanta.
 pub(crate) type Pair = (NodeId, State, u64);
 
-/// What all workers of a fleet have in common.
+/// State shared by all workers of a fleet.
 #[derive(Debug)]
 pub struct Pattern {
     busyness: Busyness,
     tasks: Zipf,
     stacks: Zipf,
-    /// For each node of the program: the state in which a sample ends there mostly.
+    /// For each node of the program: the usual state of its samples.
     states: Vec<State>,
-    /// Draws: rank of a leaf, whether its state is the odd one, samples.
+    /// Draws: rank of a leaf, whether its state is the unusual one, samples.
     prepared: Vec<Vec<(usize, bool, u64)>>,
-    /// Whole cycles, any of which is said each time in place of what is drawn; none to draw.
+    /// Recorded cycles, replayed at random instead of drawing; empty to draw.
     recorded: Vec<Vec<Pair>>,
 }
 
 impl Pattern {
-    /// Says any of these cycles each time, and runs no task.
+    /// Replays these cycles at random, and runs no task.
     pub(crate) fn recorded(cycles: Vec<Vec<Pair>>) -> Pattern {
         let none = Zipf::new(1, 1.0);
         let busyness = Busyness { slots: 0, idle: false, noise_quanta: 0, ..Busyness::default() };
@@ -66,7 +66,7 @@ impl Pattern {
         Pattern { busyness, tasks: none.clone(), stacks: none, states, prepared, recorded: cycles }
     }
 
-    /// How `program` is run.
+    /// Options for running `program`.
     #[must_use]
     pub fn new(program: &Program, busyness: Busyness, random: &mut Random) -> Pattern {
         let state = |_| match random.chance(WAITING_SHARE) {
@@ -95,7 +95,7 @@ impl Pattern {
     }
 }
 
-/// A task that runs.
+/// A running task.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     task: usize,
@@ -110,7 +110,7 @@ pub(crate) struct Threads {
     last_task_id: u64,
 }
 
-/// What a second brings.
+/// Content of a second.
 #[derive(Debug, Default)]
 pub(crate) struct Second {
     /// In no order; each (node, state) once.
@@ -144,7 +144,7 @@ impl Threads {
                 self.slots.push(slot);
             } else if random.chance(busyness.switch) {
                 let slot = self.slots[index];
-                // Where time begins anew, a task ends when it started.
+                // When time starts over, a task ends at its start.
                 let stop_ns = start_ns + nanoseconds(random.below(900_000_000));
                 let stop_ns = stop_ns.max(slot.start_ns);
                 second.tasks.push(row(program, slot, Some(stop_ns), random));
@@ -189,7 +189,7 @@ impl Threads {
     }
 }
 
-/// Sums what several threads gave to the same pair.
+/// Sums the weights of several threads by pair.
 fn sum(pairs: &mut Vec<Pair>) {
     pairs.sort_unstable_by_key(|(node, state, _)| (*node, *state));
     pairs.dedup_by(|next, sum| {

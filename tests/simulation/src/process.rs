@@ -1,4 +1,4 @@
-//! The collector as a process of its own: started, measured, killed.
+//! The collector as a separate process: started, measured, killed.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -18,35 +18,35 @@ use nix::unistd::Pid;
 
 use crate::agent::lock;
 
-/// Longest wait for the collector to say where it listens, and for it to end when it was told to: on a
-/// busy machine it may have minutes of back-dated data to seal.
+/// Longest wait for the collector to listen, and for it to end after a request: on a busy machine
+/// it may have minutes of backdated data to seal.
 const START_MAX: Duration = Duration::from_secs(600);
 
-/// Last lines of its log that are kept for an error.
+/// Last lines of its log, kept for an error.
 const LOG_LINES_MAX: usize = 40;
 
-/// How a collector is started.
+/// How to start a collector.
 #[derive(Clone, Debug)]
 pub struct Serve {
     /// The `emberline` binary.
     pub program: PathBuf,
-    /// After `serve --listen 127.0.0.1:0`.
+    /// Arguments after `serve --listen 127.0.0.1:0`.
     pub arguments: Vec<String>,
-    /// What of the log is wanted, as `EMBERLINE_LOG` says it.
+    /// Log filter, as in `EMBERLINE_LOG`.
     pub log: &'static str,
-    /// The only processor that it may use.
+    /// Pins it to this CPU.
     pub processor: Option<usize>,
 }
 
 impl Serve {
-    /// A collector without arguments of its own.
+    /// A collector without extra arguments.
     #[must_use]
     pub fn new(program: &Path) -> Serve {
         Serve { program: program.into(), arguments: Vec::new(), log: "warn", processor: None }
     }
 
-    /// Whether `serve` takes these arguments, hidden ones too: it would refuse an unknown one before
-    /// it shows its help.
+    /// Whether `serve` accepts these arguments, including hidden ones: it rejects an unknown one
+    /// before it shows its help.
     ///
     /// # Errors
     /// If the program cannot be started.
@@ -61,7 +61,7 @@ impl Serve {
         format!("starting {}: run `cargo build --release` first", self.program.display())
     }
 
-    /// Starts it and does not wait for anything.
+    /// Starts it without waiting.
     ///
     /// # Errors
     /// If the program cannot be started.
@@ -89,7 +89,7 @@ impl Serve {
             let mut panics = 0;
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
                 if let Some(address) = address_in(&line) {
-                    // Nobody waits for it if the process was killed first.
+                    // No receiver is left if the process was killed first.
                     let _ = sender.send(address);
                 }
                 panics += usize::from(line.contains("panicked at"));
@@ -107,14 +107,14 @@ impl Serve {
     /// Starts it and waits until it listens.
     ///
     /// # Errors
-    /// If it does not come to that.
+    /// If it does not get that far.
     pub fn start(&self) -> Result<Running> {
         self.spawn()?.listening()
     }
 }
 
-/// Threads inherit the processors that they may use, and so do processes: a thread of its own
-/// starts it, so that ours keep theirs.
+/// Threads and processes inherit their CPU affinity: a separate thread starts the process, so that
+/// ours keep theirs.
 fn spawn_on(command: &mut Command, processor: usize) -> Result<std::io::Result<Child>> {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
@@ -127,7 +127,7 @@ fn spawn_on(command: &mut Command, processor: usize) -> Result<std::io::Result<C
     })
 }
 
-/// The last processor that this process may use.
+/// The last CPU that this process may use.
 #[must_use]
 pub fn last_processor() -> Option<usize> {
     let set = sched_getaffinity(Pid::from_raw(0)).ok()?;
@@ -155,9 +155,9 @@ pub struct Process {
 pub struct Running {
     /// The process.
     pub process: Process,
-    /// Where it listens.
+    /// Its address.
     pub address: SocketAddr,
-    /// From its start until it said so.
+    /// Time from its start until it listened.
     pub took: Duration,
 }
 
@@ -165,15 +165,15 @@ impl Process {
     /// Waits until it listens.
     ///
     /// # Errors
-    /// If it ends first, or takes longer than two minutes; with the end of its log.
+    /// If it ends first or takes longer than two minutes; with the end of its log.
     pub fn listening(self) -> Result<Running> {
         match self.address.recv_timeout(START_MAX) {
             Ok(address) => Ok(Running { took: self.begin.elapsed(), address, process: self }),
-            Err(_) => bail!("the collector does not listen; its log ends:\n{}", self.log()),
+            Err(_) => bail!("the collector does not listen; end of its log:\n{}", self.log()),
         }
     }
 
-    /// Whether it has said where it listens, which [`Process::listening`] then does not.
+    /// Whether it has printed its address, which [`Process::listening`] then does not.
     #[must_use]
     pub fn listens(&self) -> bool {
         self.address.try_recv().is_ok()
@@ -186,36 +186,36 @@ impl Process {
         lines.iter().fold(String::new(), |text, line| text + "  " + line + "\n")
     }
 
-    /// Ends it as `kill -9` does.
+    /// Kills it with SIGKILL.
     ///
     /// # Errors
     /// If it had ended by itself, or panicked before.
     pub fn kill(mut self) -> Result<()> {
         if let Some(status) = self.child.try_wait()? {
-            bail!("the collector ended by itself ({status}); its log ends:\n{}", self.log());
+            bail!("the collector ended by itself ({status}); end of its log:\n{}", self.log());
         }
         self.child.kill()?;
         self.child.wait()?;
         self.had_no_panic()
     }
 
-    /// Ends it as Ctrl-C does, and waits for its end.
+    /// Ends it with SIGINT, and waits.
     ///
     /// # Errors
-    /// If it does not end well.
+    /// If it does not end successfully.
     pub fn stop(mut self) -> Result<Duration> {
         let begin = Instant::now();
         kill(Pid::from_raw(i32::try_from(self.child.id())?), Signal::SIGTERM)?;
         while self.child.try_wait()?.is_none() {
             if begin.elapsed() > START_MAX {
-                bail!("the collector does not end; its log ends:\n{}", self.log());
+                bail!("the collector does not shut down; end of its log:\n{}", self.log());
             }
             std::thread::park_timeout(Duration::from_millis(5));
         }
         let took = begin.elapsed();
         let status = self.child.wait()?;
         if !status.success() {
-            bail!("the collector ended badly ({status}); its log ends:\n{}", self.log());
+            bail!("the collector failed ({status}); end of its log:\n{}", self.log());
         }
         self.had_no_panic()?;
         Ok(took)
@@ -225,28 +225,28 @@ impl Process {
         let panics = self.reader.take().map_or(0, |reader| reader.join().unwrap_or(1));
         match panics {
             0 => Ok(()),
-            _ => bail!("the collector panicked; its log ends:\n{}", self.log()),
+            _ => bail!("the collector panicked; end of its log:\n{}", self.log()),
         }
     }
 
-    /// What it used so far.
+    /// Its resource usage so far.
     ///
     /// # Errors
-    /// If it is gone.
+    /// If it has ended.
     pub fn usage(&self) -> Result<Usage> {
         Usage::of(self.child.id())
     }
 
-    /// Time on processors of its threads of that name, as far as they still run.
+    /// CPU time of its threads of that name that still run.
     ///
     /// # Errors
-    /// If it is gone.
+    /// If it has ended.
     pub fn thread_cpu(&self, name: &str) -> Result<Duration> {
         let threads = format!("/proc/{}/task", self.child.id());
         let mut sum = Duration::ZERO;
         for thread in fs::read_dir(&threads).with_context(|| threads.clone())? {
             let path = thread?.path();
-            // One that ends meanwhile is none.
+            // A thread that ends meanwhile counts as none.
             let read = |file: &str| fs::read_to_string(path.join(file)).unwrap_or_default();
             if read("comm").trim_end() == name {
                 sum += cpu_in(&read("stat")).unwrap_or_default();
@@ -255,7 +255,7 @@ impl Process {
         Ok(sum)
     }
 
-    /// Bytes that it asked the system to write so far, to files and pipes; 0 if it is gone.
+    /// Bytes that it wrote so far, to files and pipes; 0 if it has ended.
     #[must_use]
     pub fn written_bytes(&self) -> u64 {
         let text = fs::read_to_string(format!("/proc/{}/io", self.child.id())).unwrap_or_default();
@@ -271,16 +271,16 @@ impl Drop for Process {
     }
 }
 
-/// What a process used since it started.
+/// Resource usage of a process since its start.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Usage {
-    /// Time on processors.
+    /// CPU time.
     pub cpu: Duration,
-    /// Most memory at any moment.
+    /// Peak memory.
     pub memory_peak_bytes: u64,
-    /// Memory now.
+    /// Current memory.
     pub memory_bytes: u64,
-    /// Bytes that went to disks.
+    /// Bytes written to disks.
     pub written_bytes: u64,
 }
 
@@ -296,7 +296,7 @@ impl Usage {
     /// Of the process with that id.
     ///
     /// # Errors
-    /// If `/proc` cannot be read, as when it is gone.
+    /// If `/proc` cannot be read, for example because the process has ended.
     pub fn of(id: u32) -> Result<Usage> {
         let read = |file: &str| {
             let path = format!("/proc/{id}/{file}");
@@ -312,9 +312,9 @@ impl Usage {
     }
 }
 
-/// User and system time, which stand in hundredths of a second, as Linux has it on every machine.
+/// User and system time, in hundredths of a second, as on every Linux machine.
 fn cpu_in(stat: &str) -> Option<Duration> {
-    // The name stands in brackets and may hold anything.
+    // The name is in parentheses and may contain anything.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     let mut next = || fields.next()?.parse::<u64>().ok();
     Some(Duration::from_millis((next()? + next()?) * 10))
@@ -325,10 +325,10 @@ fn field(text: &str, name: &str) -> Option<u64> {
     rest.split_whitespace().next()?.parse().ok()
 }
 
-/// Bytes of all files below a folder.
+/// Bytes of all files below a directory.
 ///
 /// # Errors
-/// If a folder cannot be read; a file that goes away meanwhile is no error.
+/// If a directory cannot be read; a file that vanishes meanwhile is not an error.
 pub fn folder_bytes(folder: &Path) -> Result<u64> {
     let mut bytes = 0;
     for entry in fs::read_dir(folder)? {
@@ -347,7 +347,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_linux_writes_is_read() {
+    fn proc_status_is_parsed() {
         let stat = "42 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 150 7 0 0 20";
         assert_eq!(cpu_in(stat), Some(Duration::from_millis(1_570)));
         assert_eq!(field("VmPeak:\t 9 kB\nVmHWM:\t 12 kB\n", "VmHWM:"), Some(12));
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn the_address_is_read_from_the_first_line() {
+    fn the_address_is_parsed_from_the_first_line() {
         let line = "collector on http://127.0.0.1:4747; agents report there";
         assert_eq!(address_in(line), Some("127.0.0.1:4747".parse().unwrap()));
         assert_eq!(address_in("open http://127.0.0.1:4747/api/v1/profile"), None);

@@ -1,4 +1,4 @@
-//! What a simulated fleet runs: tasks, and stacks below each that share prefixes.
+//! The program of a simulated fleet: tasks, and stacks below them that share prefixes.
 
 use profiler_core::NodeId;
 use profiler_core::wire::v1::FrameKind;
@@ -6,22 +6,22 @@ use rustc_hash::FxHashMap;
 
 use crate::random::Random;
 
-/// How large a program is.
+/// Size of a program.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    /// Names of tasks.
+    /// Task names.
     pub tasks: usize,
-    /// Distinct stacks below each.
+    /// Distinct stacks per task.
     pub stacks_per_task: usize,
     /// Distinct stacks of threads outside any task.
     pub idle: usize,
-    /// Least and most frames below the task.
+    /// Fewest and most frames below the task.
     pub depths: (usize, usize),
 }
 
-/// Most nodes that one stack of a task adds to what it shares with an earlier one.
+/// Most nodes that a stack of a task adds to those it shares with an earlier one.
 const OWN_NODES_MAX: usize = 6;
-/// A function is called from so many places.
+/// Number of call sites per function.
 const NODES_PER_FUNCTION: usize = 8;
 
 /// A frame: indices of strings, as on the wire.
@@ -33,34 +33,34 @@ pub struct ProgramFrame {
     pub(crate) line: u32,
 }
 
-/// A task: its name, and the nodes at which samples of it end, the most frequent first.
+/// A task: its name, and the leaves of its samples, most frequent first.
 #[derive(Clone, Debug)]
 pub struct ProgramTask {
     /// Index of its name in the program's strings.
     pub name: u32,
     /// Its first-level node.
     pub top: NodeId,
-    /// Distinct ends of stacks.
+    /// Distinct leaves.
     pub leaves: Vec<NodeId>,
 }
 
-/// Strings, frames and nodes that every agent of a fleet meets, in its own order. String 0 is empty
-/// and node 0 the root; every parent stands before its children.
+/// Strings, frames and nodes that every agent of a fleet meets, each in its own order. String 0 is
+/// empty, node 0 is the root, and every parent comes before its children.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// All texts.
+    /// All strings.
     pub strings: Vec<String>,
     pub(crate) frames: Vec<ProgramFrame>,
     /// Parent and frame; the root's are 0.
     pub(crate) nodes: Vec<(NodeId, u32)>,
-    /// What can run.
+    /// The tasks.
     pub tasks: Vec<ProgramTask>,
-    /// Ends of stacks outside any task.
+    /// Leaves of stacks outside any task.
     pub idle: Vec<NodeId>,
 }
 
 impl Program {
-    /// Nothing but string 0 and the root.
+    /// A program with string 0 and the root alone.
     pub(crate) fn empty() -> Program {
         Program {
             strings: vec![String::new()],
@@ -91,13 +91,13 @@ impl Program {
         growth.program
     }
 
-    /// Nodes without the root.
+    /// Number of nodes without the root.
     #[must_use]
     pub fn node_count(&self) -> usize {
         self.nodes.len() - 1
     }
 
-    /// Functions from the outermost to `node`'s, the first-level name before them.
+    /// Functions from the outermost to `node`'s, preceded by the first-level name.
     #[must_use]
     pub fn path(&self, node: NodeId) -> Vec<&str> {
         let mut names = Vec::new();
@@ -137,7 +137,7 @@ impl Program {
     }
 }
 
-/// A program that is not whole yet.
+/// A program under construction.
 struct Growth {
     program: Program,
     children: FxHashMap<(NodeId, u32), NodeId>,
@@ -149,7 +149,7 @@ impl Growth {
     fn new(functions: usize) -> Growth {
         let (program, children) = (Program::empty(), FxHashMap::default());
         let mut growth = Growth { program, children, functions: id(functions) };
-        // Names as long as those of real programs; a few files hold all functions.
+        // Names are as long as in real programs; a few files hold all functions.
         let files = (functions / 20).max(1);
         let files: Vec<u32> = (0..files)
             .map(|file| {
@@ -187,8 +187,8 @@ impl Growth {
         })
     }
 
-    /// `count` distinct stacks below `top`: each leaves an earlier one near its end, for event loops
-    /// and pools are shared, and goes on with frames of its own.
+    /// `count` distinct stacks below `top`. Each branches off an earlier one near its end, because
+    /// event loops and pools are shared, and continues with frames of its own.
     fn stacks(
         &mut self,
         top: NodeId,
@@ -214,7 +214,7 @@ impl Growth {
                 let parent = stack[stack.len() - 1];
                 stack.push(self.child(parent, frame));
             }
-            // One that ends at a node that was there may be the end of another.
+            // A stack that ends at an existing node may be the end of another.
             if stack[stack.len() - 1].index() >= known {
                 stacks.push(stack);
             }
@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_has_distinct_stacks_of_the_depths_that_were_asked_for() {
+    fn a_program_has_distinct_stacks_of_the_requested_depths() {
         let shape = Shape { tasks: 5, stacks_per_task: 40, idle: 7, depths: (10, 30) };
         let program = Program::generate(shape, &mut Random(3));
         let leaves = program.tasks.iter().flat_map(|task| &task.leaves).chain(&program.idle);

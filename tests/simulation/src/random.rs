@@ -1,11 +1,11 @@
 //! Numbers from a seed.
 
-/// SplitMix64 (Steele, Lea and Flood 2014): five lines, and the same stream for ever.
+/// SplitMix64 (Steele, Lea and Flood 2014): five lines, and a stream that never changes.
 #[derive(Clone, Debug)]
 pub struct Random(pub u64);
 
 impl Random {
-    /// A generator of its own for the `index`-th of many.
+    /// An independent generator for the `index`-th of many.
     #[must_use]
     pub fn fork(&self, index: usize) -> Random {
         let mut random = Random(self.0 ^ (index as u64).wrapping_mul(0xd6e8_feb8_6659_fd93));
@@ -38,16 +38,16 @@ impl Random {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// True so often.
+    /// True with this probability.
     pub fn chance(&mut self, share: f64) -> bool {
         self.fraction() < share
     }
 }
 
-/// Ranks by Zipf's law: the n-th is drawn in proportion to n to the power of -`exponent`.
+/// Ranks by Zipf's law: rank n is drawn in proportion to n^-`exponent`.
 #[derive(Clone, Debug)]
 pub struct Zipf {
-    /// Sums of the weights up to and with each rank.
+    /// Cumulative weights of the ranks.
     sums: Vec<f64>,
 }
 
@@ -76,14 +76,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_gives_the_same_stream_for_ever() {
+    fn a_seed_always_gives_the_same_stream() {
         let mut random = Random(0);
         assert_eq!(random.next(), 0xe220_a839_7b1d_cdaf);
         assert_ne!(random.fork(1).next(), random.fork(2).next());
     }
 
     #[test]
-    fn the_first_ranks_are_drawn_as_often_as_the_law_says() {
+    fn ranks_follow_zipfs_law() {
         let (zipf, mut random) = (Zipf::new(100, 1.5), Random(1));
         let mut counts = [0u32; 100];
         (0..100_000).for_each(|_| counts[zipf.draw(&mut random)] += 1);

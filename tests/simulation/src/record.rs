@@ -1,5 +1,5 @@
-//! What a simulated worker knows of its own: what it sent, what was acked, and so what a collector
-//! must hold. It is kept apart from everything that the collector says.
+//! A simulated worker's own record: what it sent, what was acknowledged, and therefore what a
+//! collector must hold. Independent of everything that the collector reports.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -15,86 +15,86 @@ use crate::program::Program;
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Violation {
-    /// Acked and gone.
-    #[error("{life}: flushes up to {acked} were acked, and only those up to {held} are held")]
+    /// Acknowledged and lost.
+    #[error("{life}: flushes up to {acked} were acked, but only those up to {held} are held")]
     Lost {
-        /// Whose.
+        /// The life.
         life: String,
-        /// Highest sequence number that was acked.
+        /// Highest acknowledged sequence number.
         acked: u64,
-        /// What the collector says.
+        /// Sequence number that the collector reports.
         held: u64,
     },
     /// Held and never sent.
-    #[error("{life}: flushes up to {held} are held, and only those up to {sent} were sent")]
+    #[error("{life}: flushes up to {held} are held, but only those up to {sent} were sent")]
     Invented {
-        /// Whose.
+        /// The life.
         life: String,
         /// Highest sequence number that was sent.
         sent: u64,
-        /// What the collector says.
+        /// Sequence number that the collector reports.
         held: u64,
     },
-    /// The flushes that are held do not weigh what was stored.
-    #[error("{life}: flushes up to {held} weigh {expected_ns} ns, and {stored_ns} ns are stored")]
+    /// The weight of the held flushes differs from the stored weight.
+    #[error("{life}: flushes up to {held} weigh {expected_ns} ns, but {stored_ns} ns are stored")]
     Weight {
-        /// Whose.
+        /// The life.
         life: String,
         /// Highest sequence number that the collector holds.
         held: u64,
-        /// What those flushes weigh.
+        /// Weight of those flushes.
         expected_ns: u64,
-        /// What the collector says.
+        /// Weight that the collector reports.
         stored_ns: u64,
     },
-    /// The collector claims entries of the dictionary that the agent never had.
-    #[error("{life}: the collector holds more of the dictionary than there is: {held}")]
+    /// The collector claims dictionary entries that the agent never had.
+    #[error("{life}: the collector claims dictionary entries that were never sent: {held}")]
     Dictionary {
-        /// Whose.
+        /// The life.
         life: String,
-        /// Which.
+        /// The entries.
         held: String,
     },
-    /// A good message was refused.
-    #[error("{life}: flush {seq} (0: a dictionary) was refused: {reason}")]
+    /// A valid message was rejected.
+    #[error("{life}: flush {seq} (0: a dictionary) was rejected: {reason}")]
     Refused {
-        /// Whose.
+        /// The life.
         life: String,
-        /// Which.
+        /// Sequence number.
         seq: u64,
-        /// What the collector said.
+        /// Reason given by the collector.
         reason: String,
     },
     /// An answer that the protocol does not allow there.
-    #[error("{life}: {got} came where {expected} was due")]
+    #[error("{life}: received {got}, expected {expected}")]
     OutOfOrder {
-        /// Whose.
+        /// The life.
         life: String,
-        /// What came.
+        /// The received answer.
         got: String,
-        /// What the protocol allows.
+        /// The expected answer.
         expected: String,
     },
-    /// An answer to a question is not what the record says.
+    /// An answer differs from the record.
     #[error("{subject}: {what}")]
     Answer {
-        /// Which question.
+        /// The query.
         subject: String,
-        /// What is wrong.
+        /// The difference.
         what: String,
     },
 }
 
-/// How much is kept of what is settled.
+/// How much is kept of acknowledged flushes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Detail {
-    /// Sums by second, task, state and stack, and every row of tasks.
+    /// Sums by second, task, state and stack, and every task row.
     Full,
-    /// Only what it weighs.
+    /// Total weight only.
     Totals,
 }
 
-/// One flush as it was meant, in terms of the program and of the collector's clock.
+/// One flush as intended, in terms of the program and of the collector's clock.
 #[derive(Clone, Debug)]
 pub struct Facts {
     /// Its sequence number.
@@ -102,16 +102,16 @@ pub struct Facts {
     /// The second in which its cycle starts.
     pub second: i64,
     pub(crate) pairs: Vec<Pair>,
-    /// Names are indices of the program's strings, times the collector's.
+    /// Names are indices of the program's strings; times are the collector's.
     pub(crate) tasks: Vec<v1::Task>,
-    /// The sum of the pairs.
+    /// Sum of the pairs.
     pub total_ns: u64,
 }
 
-/// What flushes add up to.
+/// Sums of flushes.
 #[derive(Clone, Default, Debug)]
 pub struct Sums {
-    /// All weight.
+    /// Total weight.
     pub total_ns: u64,
     /// By second, first-level node and state.
     pub by_second: BTreeMap<(i64, NodeId, State), u64>,
@@ -144,21 +144,21 @@ impl Sums {
 pub struct Life {
     /// Its name in violations.
     pub name: String,
-    /// Drawn when it began.
+    /// Drawn at its start.
     pub epoch: Epoch,
-    /// Every flush up to here was acked, or was held when the collector said Welcome.
+    /// Every flush up to here was acknowledged, or was held at a Welcome.
     pub acked: u64,
-    /// The highest sequence number there is. What is above `acked` may be held or not.
+    /// Highest sequence number in use. Flushes above `acked` may be held or not.
     pub made: u64,
-    /// The agent is gone and will not say more.
+    /// The agent has ended and will send nothing more.
     pub is_over: bool,
-    /// What the flushes up to `acked` add up to.
+    /// Sums of the flushes up to `acked`.
     pub settled: Sums,
-    /// Those above.
+    /// The flushes above.
     pub open: VecDeque<Facts>,
 }
 
-/// One worker: its lives in order. Only the last can be going on.
+/// One worker: its lives in order. Only the last can be active.
 #[derive(Clone, Debug)]
 pub struct Record {
     /// Its id.
@@ -199,8 +199,8 @@ impl Record {
         life.open.push_back(facts);
     }
 
-    /// Takes over all flushes up to `seq` into what must be held.
-    pub(crate) fn settle(&mut self, seq: u64) {
+    /// Moves all flushes up to `seq` into the sums that must be held.
+    pub(crate) fn acknowledge(&mut self, seq: u64) {
         let (program, detail) = (self.program.clone(), self.detail);
         let life = self.life();
         while let Some(facts) = life.open.pop_front_if(|facts| facts.seq <= seq) {
@@ -211,10 +211,11 @@ impl Record {
 }
 
 impl Life {
-    /// Checks what the collector says it holds of this life; what it holds then is known exactly.
+    /// Checks the state that the collector reports for this life, which is then known exactly.
     ///
     /// # Errors
-    /// If acked flushes are gone, or there are more than were sent, or their weight is another.
+    /// If acknowledged flushes are missing, more flushes are held than were sent, or their weight
+    /// differs.
     pub fn check(&self, held: u64, stored_ns: u64) -> Result<(), Violation> {
         let life = self.name.clone();
         if held < self.acked {
@@ -231,7 +232,7 @@ impl Life {
         Ok(())
     }
 
-    /// What the flushes up to `held` add up to, which [`Life::check`] let pass.
+    /// Sums of the flushes up to `held`, which [`Life::check`] accepted.
     #[must_use]
     pub fn sums(&self, held: u64, program: &Program) -> Sums {
         let mut sums = self.settled.clone();

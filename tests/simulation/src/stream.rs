@@ -1,4 +1,4 @@
-//! An agent's life on the network: connect, talk, and when it breaks, connect again.
+//! An agent's network loop: connects, exchanges messages, and reconnects.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -24,13 +24,13 @@ use crate::record::Violation;
 const OUTGOING_MAX: usize = 4;
 /// Longest wait for the collector's Welcome.
 const WELCOME_MAX: Duration = Duration::from_secs(30);
-/// Between two attempts at a collector that is there and turned the first away.
+/// Pause between two attempts at a collector that rejected the first.
 const RETRY: Duration = Duration::from_millis(50);
-/// Flushes that an agent keeps at most when it makes one a second.
+/// Most flushes that an agent keeps when it creates one a second.
 const KEPT_MAX: usize = 60;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What the agents are told.
+/// Control of the agents.
 #[derive(Clone, Debug)]
 pub(crate) struct Orders {
     pub(crate) place: watch::Receiver<Option<Place>>,
@@ -56,7 +56,7 @@ impl From<Status> for Ended {
     }
 }
 
-/// One agent, for as long as there is a fleet.
+/// One agent, for the life of the fleet.
 pub(crate) async fn run(
     agent: Agent,
     index: usize,
@@ -64,7 +64,7 @@ pub(crate) async fn run(
     shared: Arc<Shared>,
     mut random: Random,
 ) {
-    // Spread over the second, as agents are that started at any time.
+    // Spread over the second, like agents that started at arbitrary times.
     let phase = SECOND.mul_f64(random.fraction());
     let mut line = Line { agent, shared, next_due: Instant::now() + phase };
     loop {
@@ -86,19 +86,19 @@ pub(crate) async fn run(
             line.shared.counts.abandoned.fetch_add(gone, Relaxed);
             line.shared.counts.open.fetch_sub(gone, Relaxed);
         }
-        // Whether it is gone or turned us away, we come back.
+        // Reconnects, whether the collector is gone or rejected the stream.
         let _ = timeout(RETRY, orders.place.changed()).await;
     }
 }
 
-/// An agent and the way out.
+/// An agent and its outgoing side.
 struct Line {
     agent: Agent,
     shared: Arc<Shared>,
     next_due: Instant,
 }
 
-/// Counts a stream for as long as it is open.
+/// Counts a stream while it is open.
 struct Attached<'a>(&'a Shared);
 
 impl<'a> Attached<'a> {
@@ -116,7 +116,7 @@ impl Drop for Attached<'_> {
 }
 
 impl Line {
-    /// One stream, to its end.
+    /// Runs one stream to its end.
     async fn converse(&mut self, channel: Channel, phase: &mut watch::Receiver<Phase>) -> Ended {
         let shared = self.shared.clone();
         let permit = shared.attaching.acquire().await.expect("it is never closed");
@@ -146,7 +146,7 @@ impl Line {
         let Some(collector_message::Kind::Welcome(welcome)) = first else {
             return Err(match first {
                 None => Ended::Broken("it ended the stream before Welcome".into()),
-                Some(other) => self.agent.surprised(name(&other), "Welcome").into(),
+                Some(other) => self.agent.unexpected(name(&other), "Welcome").into(),
             });
         };
         let held = self.agent.welcome(&welcome)? as u64;
@@ -174,7 +174,7 @@ impl Line {
                     self.answered(answer?.ok_or_else(ended)?)?;
                 }
                 permit = sender.reserve(), if may_send => {
-                    // Without a receiver the stream broke, and `incoming` says how.
+                    // Without a receiver the stream broke, and `incoming` has the reason.
                     let Ok(permit) = permit else {
                         let reason = match incoming.message().await {
                             Err(status) => status.to_string(),
@@ -196,7 +196,7 @@ impl Line {
         }
     }
 
-    /// Makes what is due.
+    /// Creates the flushes that are due.
     fn make(&mut self, running: bool) {
         let counts = &self.shared.counts;
         let now = Instant::now();
@@ -238,10 +238,10 @@ impl Line {
                 Ok(())
             }
             Some(collector_message::Kind::Refusal(refusal)) => Ok(self.agent.refused(refusal)?),
-            // Nobody asks a simulated agent for anything.
+            // Simulated agents have no control requests to answer.
             other => {
-                let got = other.as_ref().map_or("a message of no kind", name);
-                Err(self.agent.surprised(got, "an answer").into())
+                let got = other.as_ref().map_or("a message without a kind", name);
+                Err(self.agent.unexpected(got, "an answer").into())
             }
         }
     }
