@@ -14,9 +14,10 @@ use crate::control::Control;
 use crate::cycle::Tables;
 use crate::fold::{Folder, Sink};
 use crate::local::{Recorder, Recording};
-use crate::sampler::{Costs, Overhead, RawCycle, Sampler, SamplerOptions, lower_priority};
+use crate::sampler::{Costs, Overhead, RawCycle, Sampler, SamplerOptions};
+use crate::sys::process::lower_priority;
 use crate::threads::AgentThread;
-use crate::{fork, task};
+use crate::{fork, wanted};
 
 /// Cycles under way from the sampler to the folder: as many seconds as a folder of low priority may
 /// take to name a program's first frames on a busy machine. When they are used up the sampler goes on
@@ -159,7 +160,7 @@ impl Running {
             return Err(StartError::AlreadyRunning);
         }
         fork::watch();
-        task::set_active(true);
+        wanted::set_agent(true);
         Ok(Running { process })
     }
 }
@@ -168,7 +169,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         // A forked child may have an agent of its own by now.
         if self.process == std::process::id() {
-            task::set_active(false);
+            wanted::set_agent(false);
             RUNNING_IN.store(0, Ordering::Release);
         }
     }

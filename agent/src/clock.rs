@@ -8,7 +8,7 @@ use std::time::Duration;
 use nix::time::{ClockId, clock_gettime};
 use profiler_core::Timestamp;
 
-pub(crate) use crate::sampler::monotonic_ns;
+pub(crate) use crate::sys::clock::monotonic_ns;
 
 /// Now, by the agent's clock.
 pub(crate) fn now() -> Timestamp {

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use profiler_core::limits::TASK_PHASES_MAX;
 use profiler_core::{PhaseInterval, TaskDetail, Timestamp};
 
-use crate::registry::{self, NameId, ThreadIdentity};
+use crate::registry::{self, NameId};
+use crate::threads::ThreadIdentity;
 
 /// What few tasks have: what was said of one but for its phases, why it failed, and where it began if
 /// that was elsewhere.

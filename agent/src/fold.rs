@@ -19,12 +19,10 @@ use crate::ledger::{Ended, Ledger};
 use crate::records::gather::Gathered;
 use crate::registry;
 use crate::sampler::addresses::{AddressFrame, CodeModule, Growth};
-use crate::sampler::{
-    Costs, OTHER_THREADS, RawCycle, RawStacks, RawThread, SamplerOptions, thread_cpu_ns,
-    thread_name,
-};
+use crate::sampler::{Costs, OTHER_THREADS, RawCycle, RawStacks, RawThread, SamplerOptions};
 use crate::symbols::Resolver;
 use crate::sync::lock;
+use crate::sys::process::{thread_cpu_ns, thread_name};
 use crate::threads;
 
 /// How often the threads' rings are emptied while no cycle comes.

@@ -1,41 +1,59 @@
-//! What becomes of the agent in a forked child: nothing of it runs there, and its locks may be held
-//! for ever by threads that are not there. So a child begins with tables of its own, and is silent
-//! until it starts an agent of its own.
+//! What happens to the agent in a forked child. None of its threads run there, and its locks may be
+//! held forever by threads that do not exist in the child. So a child uses tables of its own
+//! ([`PerProcess`]) and stays silent until it starts its own agent.
 
-use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Once, OnceLock};
 
-use crate::{sampler, task};
+use crate::sys::fork::call_in_forked_children;
+use crate::wanted;
 
-/// Most tables that a line of parents and children has; deeper ones share the last.
-pub(crate) const GENERATIONS_MAX: usize = 16;
+/// Most generations of forked processes that get tables of their own; deeper ones share the last.
+const GENERATIONS_MAX: usize = 16;
 
 static GENERATION: AtomicUsize = AtomicUsize::new(0);
-/// Whether the resolver's lock is held right now, and whether it was when this process was forked.
+/// Whether the symbol resolver's lock is held now, and whether it was held at the fork.
 static RESOLVING: AtomicBool = AtomicBool::new(false);
 static RESOLVER_LOST: AtomicBool = AtomicBool::new(false);
 
-/// How many forks this process is away from the one that was started.
+/// A value of which each forked process has its own, because the parent's may be locked by a thread
+/// that does not exist in the child.
+pub(crate) struct PerProcess<T>([OnceLock<T>; GENERATIONS_MAX]);
+
+impl<T> PerProcess<T> {
+    pub(crate) const fn new() -> PerProcess<T> {
+        PerProcess([const { OnceLock::new() }; GENERATIONS_MAX])
+    }
+}
+
+impl<T: Default> PerProcess<T> {
+    /// This process's value.
+    pub(crate) fn get(&self) -> &T {
+        self.0[generation()].get_or_init(T::default)
+    }
+}
+
+/// The number of forks between the first process and this one.
 pub(crate) fn generation() -> usize {
     GENERATION.load(Ordering::Relaxed).min(GENERATIONS_MAX - 1)
 }
 
-/// Sees to it that children begin anew.
+/// Registers the fork handler, once.
 pub(crate) fn watch() {
     static WATCHED: Once = Once::new();
-    WATCHED.call_once(|| sampler::call_in_forked_children(begin_anew));
+    WATCHED.call_once(|| call_in_forked_children(reset_in_child));
 }
 
-/// In a forked child, before the program goes on: only atomics may be touched.
-extern "C" fn begin_anew() {
-    task::forget_all();
+/// Runs in a forked child before `fork` returns: only atomics may be touched.
+extern "C" fn reset_in_child() {
+    wanted::reset();
     GENERATION.fetch_add(1, Ordering::Relaxed);
     if RESOLVING.load(Ordering::Relaxed) {
         RESOLVER_LOST.store(true, Ordering::Relaxed);
     }
 }
 
-/// Runs `resolve` unless the resolver cannot be used in this process, for want of its lock.
+/// Runs `resolve`, or returns `None` if the resolver's lock was held when this process was forked.
 pub(crate) fn while_resolving<T>(resolve: impl FnOnce() -> T) -> Option<T> {
     if RESOLVER_LOST.load(Ordering::Relaxed) {
         return None;

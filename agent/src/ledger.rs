@@ -10,9 +10,10 @@ use rustc_hash::FxHashMap;
 
 use crate::detail::{self, Interval, Phases};
 use crate::registry::{
-    self, Left, NameId, OwnTaskId, PhaseRow, ResultRow, Row, TaskRow, ThreadCell, ThreadIdentity,
+    self, Drained, LocalTaskId, NameId, PhaseRow, ResultRow, Row, TaskRow, ThreadCell,
 };
-use crate::spill::Spilled;
+use crate::spill::SpillSum;
+use crate::threads::ThreadIdentity;
 
 /// Most open tasks that are known at a time. A task beyond has a row when it ends, without its phases.
 const OPEN_MAX: usize = 200_000;
@@ -34,7 +35,7 @@ const RESERVE_PART: u32 = 10;
 /// Takes rows in, gives records once a cycle.
 pub(crate) struct Ledger {
     rows_per_second: u32,
-    open: FxHashMap<OwnTaskId, Open>,
+    open: FxHashMap<LocalTaskId, Open>,
     /// Ends, held back for one drain: what was written before an end, on whatever thread, is read by
     /// then. Otherwise a start could be read after the end and overwrite it, and the task would seem to
     /// run for ever; or a phase would come too late.
@@ -106,8 +107,8 @@ impl Ledger {
     pub(crate) fn drain(&mut self) {
         let due = std::mem::take(&mut self.held);
         let lost = registry::drain(|left| match left {
-            Left::Row(cell, row) => self.take(cell, row),
-            Left::Spilled(spilled) => self.take_spilled(spilled),
+            Drained::Row(cell, row) => self.take(cell, row),
+            Drained::Sum(sum) => self.take_sum(sum),
         });
         self.lost_tasks += lost;
         due.into_iter().for_each(|row| self.settle(row));
@@ -185,7 +186,7 @@ impl Ledger {
     }
 
     /// What is known of a task; `None` if there is no room for it.
-    fn open(&mut self, id: OwnTaskId) -> Option<&mut Open> {
+    fn open(&mut self, id: LocalTaskId) -> Option<&mut Open> {
         if self.open.len() >= OPEN_MAX && !self.open.contains_key(&id) {
             return None;
         }
@@ -235,13 +236,13 @@ impl Ledger {
     }
 
     /// Takes what a thread summed because its ring was full.
-    fn take_spilled(&mut self, spilled: Spilled) {
-        match spilled {
-            Spilled::Tasks { name, outcome, stop, duration_ns, buckets } => {
+    fn take_sum(&mut self, sum: SpillSum) {
+        match sum {
+            SpillSum::Tasks { name, outcome, stop, duration_ns, buckets } => {
                 self.aggregated_tasks += buckets.iter().map(|(_, count)| count).sum::<u64>();
                 self.sums_of(stop, name, outcome).add(duration_ns, buckets);
             }
-            Spilled::Phases { task_name, phase, stop, duration_ns, count } => {
+            SpillSum::Phases { task_name, phase, stop, duration_ns, count } => {
                 let name = registry::name(phase);
                 let phase = PhaseInterval { name, start_ns: 0, duration_ns, count };
                 // Their tasks have rows or sums of their own, which are without these.

@@ -56,10 +56,12 @@ mod shipping;
 mod spill;
 mod symbols;
 mod sync;
+mod sys;
 mod task;
 mod threads;
 mod totals;
 mod transfer;
+mod wanted;
 
 #[cfg(feature = "ship")]
 pub use agent::Agent;

@@ -4,7 +4,7 @@ use profiler_core::ExpectedTasks;
 use profiler_core::limits::bounded_name;
 
 use crate::records::{self, Told};
-use crate::{clock, task};
+use crate::{clock, wanted};
 
 /// So many tasks of this name, more than was said before, will run in this process. The collector
 /// then tells how far the fleet is, and how long the rest will take.
@@ -24,7 +24,7 @@ use crate::{clock, task};
 /// [`diagnostics::ProgressBar`](crate::diagnostics::ProgressBar), which counts what
 /// [`diagnostics::run`](crate::diagnostics::run()) expects.
 pub fn expect_tasks(name: impl AsRef<str>, tasks: u64) {
-    if task::is_recorded() {
+    if wanted::by_agent() {
         let name = bounded_name(name.as_ref()).into();
         let more = ExpectedTasks { name, total: tasks, since: clock::now() };
         records::tell(Told::Expect(Box::new(more)));

@@ -6,7 +6,7 @@ use profiler_core::limits::bounded_name;
 use profiler_core::{RunId, RunMarker};
 
 use crate::records::{self, Told};
-use crate::{clock, fork, task};
+use crate::{clock, fork, wanted};
 
 static NEXT_RUN: AtomicU64 = AtomicU64::new(1);
 
@@ -25,7 +25,7 @@ static NEXT_RUN: AtomicU64 = AtomicU64::new(1);
 /// Not to be confused with [`diagnostics::run`](crate::diagnostics::run()), which tells this process's
 /// own callbacks and progress bars what belongs together, and no collector.
 pub fn mark_run(name: impl AsRef<str>) -> RunGuard {
-    let run = task::is_recorded().then(|| {
+    let run = wanted::by_agent().then(|| {
         let id = RunId(NEXT_RUN.fetch_add(1, Ordering::Relaxed));
         let name = bounded_name(name.as_ref()).into();
         Box::new(RunMarker { id, name, start: clock::now(), stop: None })
@@ -50,7 +50,7 @@ pub struct RunGuard {
 impl Drop for RunGuard {
     fn drop(&mut self) {
         let Some(mut run) = self.run.take() else { return };
-        if self.generation == fork::generation() && task::is_recorded() {
+        if self.generation == fork::generation() && wanted::by_agent() {
             run.stop = Some(clock::now());
             records::tell(Told::Run(run));
         }

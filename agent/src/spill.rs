@@ -32,7 +32,7 @@ pub(crate) struct Spill {
 
 /// What was taken: tasks of one name that ended alike, or stays in one phase.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Spilled {
+pub(crate) enum SpillSum {
     Tasks {
         name: NameId,
         outcome: Outcome,
@@ -129,7 +129,7 @@ impl Spill {
 
     /// Takes what was added, on the folder's thread. What is added meanwhile is taken now or the next
     /// time, and a duration may come a time before its count; nothing is taken twice or never.
-    pub(crate) fn take(&self, mut each: impl FnMut(Spilled)) {
+    pub(crate) fn take(&self, mut each: impl FnMut(SpillSum)) {
         if self.news.swap(0, Ordering::Acquire) == 0 {
             return;
         }
@@ -139,7 +139,7 @@ impl Spill {
             if key == 0 || buckets.is_empty() {
                 continue;
             }
-            each(Spilled::Tasks {
+            each(SpillSum::Tasks {
                 name: NameId((key >> 32) as u32),
                 outcome: Outcome::ALL[(key as u32 - 1) as usize],
                 stop: Timestamp::from_unix_ns(sum.stop_ns.load(Ordering::Relaxed)),
@@ -153,7 +153,7 @@ impl Spill {
             if key == 0 || count == 0 {
                 continue;
             }
-            each(Spilled::Phases {
+            each(SpillSum::Phases {
                 task_name: NameId((key >> 32) as u32),
                 phase: NameId(key as u32 - 1),
                 stop: Timestamp::from_unix_ns(sum.stop_ns.load(Ordering::Relaxed)),
@@ -238,12 +238,12 @@ mod tests {
         let mut phases: BTreeMap<(u32, u32), (u64, u64)> = BTreeMap::new();
         let mut take = || {
             spill.take(|spilled| match spilled {
-                Spilled::Tasks { name, outcome, duration_ns, buckets, .. } => {
+                SpillSum::Tasks { name, outcome, duration_ns, buckets, .. } => {
                     let sum = tasks.entry((name.0, outcome as usize)).or_default();
                     sum.0 += buckets.iter().map(|(_, count)| count).sum::<u64>();
                     sum.1 += duration_ns;
                 }
-                Spilled::Phases { task_name, phase, duration_ns, count, .. } => {
+                SpillSum::Phases { task_name, phase, duration_ns, count, .. } => {
                     let sum = phases.entry((task_name.0, phase.0)).or_default();
                     sum.0 += u64::from(count);
                     sum.1 += duration_ns;
@@ -294,7 +294,7 @@ mod tests {
         spill.add_task(NameId(7), Outcome::Cancelled, at(0), at(9));
         let mut counts = Vec::new();
         spill.take(|spilled| {
-            if let Spilled::Tasks { name, outcome, buckets, stop, .. } = spilled {
+            if let SpillSum::Tasks { name, outcome, buckets, stop, .. } = spilled {
                 counts.push((name.0, outcome, buckets[0].1, stop.unix_ns()));
             }
         });

@@ -14,7 +14,6 @@ mod thread;
 use std::fmt::Display;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use profiler_core::limits::{
@@ -29,78 +28,14 @@ pub use self::layer::TaskLayer;
 pub use self::phase::{Phase, PhaseFuture, PhaseFutureExt, PhaseGuard, phase};
 use self::running::{Queued, Running, Said, begin_here, end_here, with_here};
 use self::thread::ScopeNumber;
-use crate::clock;
 use crate::detail::Detail;
 use crate::registry::{self, NameId};
-
-/// Who wants to know of tasks, as bits; while nobody does, guards cost two loads and do nothing.
-static WANTED_BY: AtomicU8 = AtomicU8::new(0);
-
-const AGENT: u8 = 1;
-const CALLBACKS: u8 = 2;
-
-/// Who wanted to know of tasks at one moment.
-#[derive(Clone, Copy)]
-struct WantedBy(u8);
-
-impl WantedBy {
-    #[inline]
-    fn now() -> WantedBy {
-        WantedBy(WANTED_BY.load(Ordering::Acquire))
-    }
-
-    /// Whether an agent takes rows.
-    fn agent(self) -> bool {
-        self.0 & AGENT != 0
-    }
-
-    /// Whether callbacks of [`crate::diagnostics`] are registered.
-    fn callbacks(self) -> bool {
-        self.0 & CALLBACKS != 0
-    }
-}
-
-/// An agent begins or ceases to take rows.
-pub(crate) fn set_active(active: bool) {
-    set_wanted(AGENT, active);
-}
-
-/// The first callback comes, or the last one goes.
-pub(crate) fn set_observed(observed: bool) {
-    set_wanted(CALLBACKS, observed);
-}
-
-/// Whether any callback is registered: one load.
-pub(crate) fn is_observed() -> bool {
-    WantedBy::now().callbacks()
-}
-
-/// In a forked child nobody wants to know, until somebody there says so.
-pub(crate) fn forget_all() {
-    WANTED_BY.store(0, Ordering::Release);
-}
-
-fn set_wanted(by: u8, wanted: bool) {
-    match wanted {
-        true => WANTED_BY.fetch_or(by, Ordering::AcqRel),
-        false => WANTED_BY.fetch_and(!by, Ordering::AcqRel),
-    };
-}
-
-#[inline]
-fn is_active() -> bool {
-    WantedBy::now().0 != 0
-}
+use crate::{clock, wanted};
 
 /// The name of the task that this thread runs, if it runs one.
 pub(crate) fn current_name() -> Option<Arc<str>> {
     let name = thread::current().name;
     (name != NameId::NONE).then(|| registry::name(name))
-}
-
-/// Whether an agent takes what is told: one load.
-pub(crate) fn is_recorded() -> bool {
-    WantedBy::now().agent()
 }
 
 /// The innermost task that this thread runs.
@@ -128,7 +63,7 @@ fn bounded_cause(cause: impl Display) -> Arc<str> {
 /// ```
 #[inline]
 pub fn task(name: impl AsRef<str>) -> TaskBuilder {
-    let name = is_active().then(|| registry::name_id(name.as_ref()));
+    let name = wanted::by_anyone().then(|| registry::name_id(name.as_ref()));
     TaskBuilder { name, said: None }
 }
 
@@ -236,7 +171,7 @@ impl TaskBuilder {
     /// Starts the task on this thread. It runs until the guard is dropped.
     #[inline(always)]
     pub fn start(mut self) -> TaskGuard {
-        let name = self.name.filter(|_| is_active());
+        let name = self.name.filter(|_| wanted::by_anyone());
         let scope = name.and_then(|name| begin_here(name, self.said.as_mut()));
         TaskGuard { scope, not_send: PhantomData }
     }
@@ -244,7 +179,7 @@ impl TaskBuilder {
     /// Starts a task that may end on another thread. `None` while nobody wants to know, and on a thread
     /// whose locals are already gone.
     fn begin(&mut self) -> Option<Running> {
-        let name = self.name.filter(|_| is_active())?;
+        let name = self.name.filter(|_| wanted::by_anyone())?;
         Running::begin(name, self.said.take().unwrap_or_default())
     }
 }

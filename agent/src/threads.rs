@@ -1,13 +1,17 @@
-//! The threads of the agent itself, by the system's ids, so that the sampler tells them from the
-//! program's without asking for names.
+//! The agent's own threads, by kernel id, so that the sampler can tell them from the program's; and the
+//! identity of a thread in task records.
 
 #[cfg(feature = "tracing-layer")]
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
-use crate::registry;
+use crate::fork::PerProcess;
 use crate::sync::lock;
 
+static AGENT_THREADS: PerProcess<Mutex<Vec<u32>>> = PerProcess::new();
+
+/// Rises with every change of the list.
 static VERSION: AtomicU64 = AtomicU64::new(0);
 
 #[cfg(feature = "tracing-layer")]
@@ -15,7 +19,14 @@ thread_local! {
     static OF_AGENT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The calling thread is the agent's, until this is dropped.
+/// A thread as task records name it.
+#[derive(Debug)]
+pub(crate) struct ThreadIdentity {
+    pub(crate) id: u32,
+    pub(crate) name: Arc<str>,
+}
+
+/// Marks the calling thread as the agent's until it is dropped.
 #[derive(Debug)]
 pub(crate) struct AgentThread(());
 
@@ -32,17 +43,17 @@ impl Drop for AgentThread {
     }
 }
 
-/// The calling thread is the agent's, until it leaves.
+/// Marks the calling thread as the agent's, until [`leave`].
 pub(crate) fn enter() {
     #[cfg(feature = "tracing-layer")]
     OF_AGENT.set(true);
-    lock(registry::agent_threads()).push(own_id());
+    lock(AGENT_THREADS.get()).push(own_id());
     VERSION.fetch_add(1, Ordering::Release);
 }
 
 pub(crate) fn leave() {
     let own = own_id();
-    lock(registry::agent_threads()).retain(|id| *id != own);
+    lock(AGENT_THREADS.get()).retain(|id| *id != own);
     VERSION.fetch_add(1, Ordering::Release);
 }
 
@@ -52,17 +63,17 @@ pub(crate) fn is_agent() -> bool {
     OF_AGENT.get()
 }
 
-/// The system's id of the calling thread.
+/// The kernel's id of the calling thread.
 pub(crate) fn own_id() -> u32 {
     nix::unistd::gettid().as_raw().unsigned_abs()
 }
 
-/// A number that changes with the list.
+/// Changes whenever [`ids`] does.
 pub(crate) fn version() -> u64 {
     VERSION.load(Ordering::Acquire)
 }
 
 /// The ids of the agent's threads.
 pub(crate) fn ids() -> Vec<u32> {
-    lock(registry::agent_threads()).clone()
+    lock(AGENT_THREADS.get()).clone()
 }

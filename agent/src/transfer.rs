@@ -13,7 +13,7 @@ use profiler_core::{Direction, Outcome, Timestamp, TransferEvent, TransferId};
 pub use self::stream::{TransferReader, TransferWriter};
 use crate::records::{self, Told};
 use crate::task::{self, TaskHandle};
-use crate::{clock, fork};
+use crate::{clock, fork, wanted};
 
 /// Most bytes of all keys of one transfer. What is past it is counted as more keys.
 const KEYS_BYTES_MAX: usize = NAME_BYTES_MAX;
@@ -39,7 +39,7 @@ static NEXT_TRANSFER: AtomicU64 = AtomicU64::new(1);
 /// A [`TransferReader`] or [`TransferWriter`] around a socket or file counts by itself.
 pub fn transfer(direction: Direction, peer: impl AsRef<str>) -> TransferBuilder {
     let unset = Timestamp::from_unix_ns(0);
-    let record = task::is_recorded().then(|| {
+    let record = wanted::by_agent().then(|| {
         Box::new(TransferEvent {
             id: TransferId(NEXT_TRANSFER.fetch_add(1, Ordering::Relaxed)),
             direction,
@@ -167,7 +167,7 @@ impl TransferGuard {
 
     fn end(&mut self, outcome: Outcome, change: impl FnOnce(&mut TransferEvent)) {
         let Some(mut record) = self.record.take() else { return };
-        if self.generation != fork::generation() || !task::is_recorded() {
+        if self.generation != fork::generation() || !wanted::by_agent() {
             return;
         }
         record.outcome = outcome;

@@ -10,7 +10,7 @@ use profiler_core::Timestamp;
 use profiler_core::limits::bounded_name;
 
 use super::hooks::Calls;
-use crate::{clock, task};
+use crate::{clock, task, wanted};
 
 /// Names a cache of values of type `V`, for the program to tell what happens in it.
 ///
@@ -70,7 +70,7 @@ impl<V: 'static> Cache<V> {
     /// `value` is in the cache from now on, until [`Cache::removed`] with the same key. A key that
     /// is there already is replaced.
     pub fn inserted(&self, key: impl AsRef<str>, value: &V) {
-        if task::is_observed() {
+        if wanted::by_callbacks() {
             self.leaves(key.as_ref());
             // Its number is not needed: the key will tell.
             std::mem::forget(self.enters(key.as_ref(), value));
@@ -79,28 +79,28 @@ impl<V: 'static> Cache<V> {
 
     /// What was there under `key` has left the cache.
     pub fn removed(&self, key: impl AsRef<str>) {
-        if task::is_observed() {
+        if wanted::by_callbacks() {
             self.leaves(key.as_ref());
         }
     }
 
     /// `key` was asked for, and was there.
     pub fn hit(&self, key: impl AsRef<str>) {
-        if task::is_observed() {
+        if wanted::by_callbacks() {
             tell(&CacheEvent::Hit { cache: &self.name, key: &bounded_name(key.as_ref()) });
         }
     }
 
     /// `key` was asked for, and was not there.
     pub fn miss(&self, key: impl AsRef<str>) {
-        if task::is_observed() {
+        if wanted::by_callbacks() {
             tell(&CacheEvent::Missed { cache: &self.name, key: &bounded_name(key.as_ref()) });
         }
     }
 
     fn enters(&self, key: &str, value: &V) -> Option<Stay> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        if !task::is_observed() {
+        if !wanted::by_callbacks() {
             return None;
         }
         let (cache, key) = (self.name.clone(), Arc::from(&*bounded_name(key)));
@@ -274,7 +274,7 @@ struct Stay {
 
 impl Drop for Stay {
     fn drop(&mut self) {
-        if task::is_observed() {
+        if wanted::by_callbacks() {
             let number = Some(self.number);
             let Stay { cache, key, .. } = &*self;
             tell(&CacheEvent::Left { cache, key, number, at: clock::now() });

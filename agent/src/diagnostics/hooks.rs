@@ -1,6 +1,6 @@
 //! Which callbacks are registered, and the calls to them.
 //!
-//! The task path asks one atomic whether there are any (`task::WantedBy`); only then does it come
+//! The task path asks one atomic whether there are any ([`WantedBy`](crate::wanted::WantedBy)); only then does it come
 //! here. A callback runs outside every lock, so it may register others and start tasks; what it
 //! starts is not told to callbacks again.
 
@@ -8,7 +8,7 @@ use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use profiler_core::{Outcome, TaskId, TaskRecord};
 use rustc_hash::FxHashMap;
@@ -16,10 +16,10 @@ use rustc_hash::FxHashMap;
 use super::callback::Callback;
 use super::run::State;
 use crate::detail::{self, Detail, Interval, Phases};
-use crate::fork::{self, GENERATIONS_MAX};
+use crate::fork::{self, PerProcess};
 use crate::registry::NameId;
 use crate::sync::lock;
-use crate::task;
+use crate::wanted;
 
 /// A registered callback.
 pub(super) struct Entry {
@@ -62,9 +62,8 @@ type Entries = Arc<Vec<Arc<Entry>>>;
 /// This process's callbacks. A forked child has none, and locks of its own: those of its parent may
 /// be held for ever by threads that do not exist in the child.
 fn registered() -> &'static RwLock<Entries> {
-    static REGISTERED: [OnceLock<RwLock<Entries>>; GENERATIONS_MAX] =
-        [const { OnceLock::new() }; GENERATIONS_MAX];
-    REGISTERED[fork::generation()].get_or_init(RwLock::default)
+    static REGISTERED: PerProcess<RwLock<Entries>> = PerProcess::new();
+    REGISTERED.get()
 }
 
 static LAST_NUMBER: AtomicU64 = AtomicU64::new(0);
@@ -99,7 +98,7 @@ fn change(change: impl FnOnce(&mut Vec<Arc<Entry>>)) {
     let mut changed = Vec::clone(&entries);
     change(&mut changed);
     // Inside the lock, or the last to go could switch off the first to come.
-    task::set_observed(!changed.is_empty());
+    wanted::set_callbacks(!changed.is_empty());
     *entries = Arc::new(changed);
 }
 
@@ -189,9 +188,8 @@ struct Notes {
 
 /// The notes of this process, as [`registered`].
 fn notes() -> &'static Mutex<FxHashMap<TaskId, Notes>> {
-    static NOTES: [OnceLock<Mutex<FxHashMap<TaskId, Notes>>>; GENERATIONS_MAX] =
-        [const { OnceLock::new() }; GENERATIONS_MAX];
-    NOTES[fork::generation()].get_or_init(Mutex::default)
+    static NOTES: PerProcess<Mutex<FxHashMap<TaskId, Notes>>> = PerProcess::new();
+    NOTES.get()
 }
 
 /// A task was in a phase.

@@ -1,15 +1,15 @@
 //! Runs: a period of many tasks that belong together, and how far it is.
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 
 use profiler_core::Timestamp;
 use profiler_core::limits::bounded_name;
 use rustc_hash::FxHashMap;
 
 use super::hooks::{Calls, Seen};
-use crate::fork::{self, GENERATIONS_MAX};
+use crate::fork::PerProcess;
 use crate::sync::lock;
-use crate::{clock, task};
+use crate::{clock, wanted};
 
 /// Names a run: a period of many tasks that belong together, such as one evaluation. Callbacks hear
 /// of its start and its end, and a [`ProgressBar`](super::ProgressBar) shows how far it is.
@@ -77,7 +77,7 @@ impl RunBuilder {
     }
 
     fn open(self) -> Option<Opened> {
-        if !task::is_observed() {
+        if !wanted::by_callbacks() {
             return None;
         }
         let calls = Calls::begin()?;
@@ -285,7 +285,6 @@ impl Default for Current {
 
 /// Of this process: a forked child has a lock of its own.
 fn current() -> &'static Mutex<Current> {
-    static CURRENT: [OnceLock<Mutex<Current>>; GENERATIONS_MAX] =
-        [const { OnceLock::new() }; GENERATIONS_MAX];
-    CURRENT[fork::generation()].get_or_init(Mutex::default)
+    static CURRENT: PerProcess<Mutex<Current>> = PerProcess::new();
+    CURRENT.get()
 }

@@ -5,11 +5,11 @@ pub(crate) mod gather;
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 
 use profiler_core::{ExpectedTasks, RunMarker, TransferEvent};
 
-use crate::fork::{self, GENERATIONS_MAX};
+use crate::fork::{self, PerProcess};
 use crate::sync::lock;
 use crate::threads;
 
@@ -48,9 +48,8 @@ struct Shared {
 /// This process's rings; a forked child has others than its parent, as with the
 /// [`registry`](crate::registry).
 fn shared() -> &'static Shared {
-    static SHARED: [OnceLock<Shared>; GENERATIONS_MAX] =
-        [const { OnceLock::new() }; GENERATIONS_MAX];
-    SHARED[fork::generation()].get_or_init(Shared::default)
+    static SHARED: PerProcess<Shared> = PerProcess::new();
+    SHARED.get()
 }
 
 thread_local! {

@@ -9,8 +9,8 @@ use profiler_core::{FrameId, NodeId};
 use rustc_hash::FxHashMap;
 
 use super::addresses::{AddressFrame, AddressTrie, Top};
-use super::process;
 use super::thread::Thread;
+use crate::sys::process;
 
 /// Threads that are counted on their own as soon as they are seen.
 const OWN_AT_ONCE_MAX: usize = 256;

@@ -9,10 +9,10 @@ use profiler_core::{Settings, State, Ticks};
 
 use super::Sampler;
 use super::budget::Place;
-use super::process;
 use super::thread::Thread;
 use crate::clock::monotonic_ns;
 use crate::control::Wanted;
+use crate::sys::process;
 
 /// While something is asked, the next tick comes this soon: at long intervals too the answer takes
 /// two of these.

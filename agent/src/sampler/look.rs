@@ -10,12 +10,12 @@ use super::files::{Activity, Files, Unseen};
 use super::memory::{self, RemoteStack};
 use super::mode::Mode;
 use super::sys::maps::{self, Mapping};
-use super::sys::process;
 use super::sys::request::{Asked, Request};
 use super::sys::slots::{Sample, SlotId, Slots, StackSpan};
 use super::thread::{Seen, Thread};
 use super::unwind::{Registers, Stack, Unwinder};
 use super::wait::WaitSite;
+use crate::sys::process;
 
 /// A blocked thread whose CPU clock moved by no more than this was woken for a moment at most, and is
 /// counted where it was.

@@ -1,6 +1,6 @@
 //! The two ways to read the stack of a thread.
 
-use super::sys::process::read_memory;
+use crate::sys::process::read_memory;
 
 /// Most of a blocked thread's stack that is read; what lies deeper is `[truncated]`.
 const REMOTE_BYTES_MAX: u64 = 1 << 20;

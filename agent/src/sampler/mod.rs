@@ -42,13 +42,11 @@ use self::live::Live;
 pub(crate) use self::live::{RawStacks, RawThread};
 use self::look::Look;
 use self::mode::Mode;
-pub(crate) use self::sys::clock::monotonic_ns;
-pub(crate) use self::sys::fork::call_in_forked_children;
-use self::sys::process;
-pub(crate) use self::sys::process::{lower_priority, thread_cpu_ns, thread_name};
 use self::sys::slots::Slots;
 use self::thread::{Thread, TimeAccount};
+use crate::clock::monotonic_ns;
 use crate::control::Control;
+use crate::sys::process;
 use crate::{registry, threads};
 
 /// Weights are multiples of a tenth of the interval; what is below is carried.
@@ -358,7 +356,7 @@ impl Sampler {
     fn take_cells(&mut self, version: u64) {
         let mut cells = HashMap::new();
         let taken = registry::try_each_cell(|cell| {
-            cells.insert(cell.thread_id, Arc::clone(cell));
+            cells.insert(cell.thread.id, Arc::clone(cell));
         });
         if taken.is_some() {
             self.cells_version = version;

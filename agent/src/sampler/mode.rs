@@ -5,7 +5,7 @@ use std::fmt;
 use nix::errno::Errno;
 
 use super::sys::probe;
-use super::sys::process::{self, MemoryAccess};
+use crate::sys::process::{self, MemoryAccess};
 
 /// What the system lets the sampler do; what it refuses comes with the reason.
 #[derive(Clone, PartialEq, Eq, Debug)]

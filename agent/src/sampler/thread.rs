@@ -12,7 +12,7 @@ use super::live::LastSeen;
 use super::sys::request::Request;
 use super::sys::slots::StackSpan;
 use super::wait::WaitSite;
-use crate::registry::{Doing, NameId, ThreadCell};
+use crate::registry::{NameId, TaskContext, ThreadCell};
 
 /// A thread of this process.
 #[derive(Debug)]
@@ -94,7 +94,7 @@ impl Thread {
 
     /// The first levels of a sample taken under `task_word`: the task, and the phase if it is in one.
     pub(super) fn top(&self, task_word: u64) -> Top {
-        let Doing { task, phase } = Doing::from_word(task_word);
+        let TaskContext { task, phase } = TaskContext::from_word(task_word);
         match task {
             _ if self.of_agent => Top { first: AddressFrame::Agent, phase: NameId::NONE },
             NameId::NONE => Top { first: AddressFrame::NoTask, phase },

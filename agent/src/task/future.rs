@@ -11,8 +11,8 @@ use profiler_core::Outcome;
 use super::running::Running;
 use super::scope::Scope;
 use super::thread::TaskRef;
-use super::{TaskBuilder, bounded_cause, is_active};
-use crate::registry;
+use super::{TaskBuilder, bounded_cause};
+use crate::{registry, wanted};
 
 impl TaskBuilder {
     /// Makes `future` a task. The task starts at the first poll and ends as `ok` when the future is
@@ -194,8 +194,8 @@ impl State {
     /// Lets this thread work for the task.
     fn enter(&self) -> Scope {
         match self {
-            State::Running(running) if is_active() => Scope::enter(running.task()),
-            State::Ended(task) if is_active() => Scope::enter(*task),
+            State::Running(running) if wanted::by_anyone() => Scope::enter(running.task()),
+            State::Ended(task) if wanted::by_anyone() => Scope::enter(*task),
             _ => Scope::none(),
         }
     }

@@ -2,11 +2,12 @@
 
 use profiler_core::TaskId;
 
+use super::TaskGuard;
 use super::running::with_here;
 use super::scope::Scope;
 use super::thread::{self, TaskRef};
-use super::{TaskGuard, is_active};
 use crate::registry::{self, NameId};
+use crate::wanted;
 
 /// The task that this thread runs now, to carry it to other threads; the handle of no task if it
 /// runs none, or no agent is running.
@@ -33,7 +34,7 @@ use crate::registry::{self, NameId};
 /// own task when the scope ends.
 #[must_use = "a handle does nothing until it is entered"]
 pub fn current_task() -> TaskHandle {
-    TaskHandle(if is_active() { thread::current() } else { TaskRef::NONE })
+    TaskHandle(if wanted::by_anyone() { thread::current() } else { TaskRef::NONE })
 }
 
 /// A task, or none, from any thread: made by [`current_task`] and [`TaskGuard::handle`].
@@ -54,7 +55,7 @@ impl TaskHandle {
     /// what they belonged to before. The ledger gets no row. The handle of no task puts the thread's
     /// samples outside any task.
     pub fn enter(&self) -> TaskScope {
-        TaskScope { _scope: if is_active() { Scope::enter(self.0) } else { Scope::none() } }
+        TaskScope { _scope: if wanted::by_anyone() { Scope::enter(self.0) } else { Scope::none() } }
     }
 
     /// Tells the size of the task's result, while the task runs; the last word holds. Inside a future
@@ -83,7 +84,7 @@ impl TaskHandle {
     }
 
     fn tell_result(&self, bytes: Option<u64>, type_name: Option<&str>) {
-        if let Some(id) = self.0.id.filter(|_| is_active()) {
+        if let Some(id) = self.0.id.filter(|_| wanted::by_anyone()) {
             let type_name = type_name.map_or(NameId::NONE, registry::name_id);
             thread::tell_result(id, bytes, type_name);
         }

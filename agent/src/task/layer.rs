@@ -11,11 +11,11 @@ use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Layer};
 use tracing_subscriber::registry::{LookupSpan, SpanRef};
 
+use super::bounded_cause;
 use super::running::{Running, Said};
 use super::scope::span;
 use super::thread::{self, TaskRef};
-use super::{bounded_cause, is_active};
-use crate::{registry, threads};
+use crate::{registry, threads, wanted};
 
 /// A layer that makes spans tasks, for a program that has spans already: those of `#[instrument]`, of
 /// `.instrument(span)` on a future, and of `span.enter()`.
@@ -155,7 +155,7 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
-        if !is_active() || !self.wants(attributes.metadata()) || threads::is_agent() {
+        if !wanted::by_anyone() || !self.wants(attributes.metadata()) || threads::is_agent() {
             return;
         }
         let Some(span) = context.span(id) else { return };
@@ -192,7 +192,7 @@ where
     }
 
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
-        if !self.error_events || *event.metadata().level() != Level::ERROR || !is_active() {
+        if !self.error_events || *event.metadata().level() != Level::ERROR || !wanted::by_anyone() {
             return;
         }
         let around = context.event_scope(event);

@@ -7,10 +7,10 @@ use std::task::{Context, Poll};
 use pin_project_lite::pin_project;
 use profiler_core::PHASES;
 
-use super::is_active;
 use super::scope::{FuturePhase, Scope};
 use super::thread::ScopeNumber;
 use crate::registry::{self, NameId};
+use crate::wanted;
 
 /// What a task does at the moment. It executes unless it says otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -118,7 +118,7 @@ impl<'a> From<&'a str> for Phase<'a> {
 /// // … a phase of one's own …
 /// ```
 pub fn phase<'a>(phase: impl Into<Phase<'a>>) -> PhaseGuard {
-    let active = is_active();
+    let active = wanted::by_anyone();
     let scope = || Scope::enter_phase(phase.into().id());
     PhaseGuard { _scope: if active { scope() } else { Scope::none() } }
 }
@@ -147,7 +147,7 @@ pub trait PhaseFutureExt: Future + Sized {
     /// or dropped: for the ledger all that time, for samples while it is polled. Inner phases interrupt
     /// it, as with [`phase`].
     fn in_phase<'a>(self, phase: impl Into<Phase<'a>>) -> PhaseFuture<Self> {
-        let phase = if is_active() { phase.into().id() } else { NameId::NONE };
+        let phase = if wanted::by_anyone() { phase.into().id() } else { NameId::NONE };
         PhaseFuture { future: Some(self), phase, state: State::Waiting }
     }
 }
@@ -181,7 +181,7 @@ impl<F: Future> Future for PhaseFuture<F> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         let mut this = self.project();
-        if matches!(this.state, State::Waiting) && is_active() {
+        if matches!(this.state, State::Waiting) && wanted::by_anyone() {
             *this.state = State::In(FuturePhase::begin(*this.phase));
         }
         let polling = Polling::enter(this.state);
@@ -226,7 +226,7 @@ struct Polling<'a>(Option<(&'a mut FuturePhase, ScopeNumber)>);
 impl<'a> Polling<'a> {
     fn enter(state: &'a mut State) -> Polling<'a> {
         let State::In(phase) = state else { return Polling(None) };
-        let number = if is_active() { phase.enter() } else { None };
+        let number = if wanted::by_anyone() { phase.enter() } else { None };
         Polling(number.map(|number| (phase, number)))
     }
 }

@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use profiler_core::{Outcome, PHASES, TaskId, TaskRecord, Timestamp};
 
-use super::WantedBy;
 use super::thread::{ScopeNumber, THREAD, TaskRef, Thread};
 use crate::clock;
 use crate::detail::{self, Detail};
 use crate::diagnostics::hooks::{self, Observed};
 use crate::registry::{
-    self, NameId, OwnTaskId, ROWS_BEYOND_STARTS, ROWS_FOR_KNOWN_ENDS, Row, TaskRow, ThreadIdentity,
+    self, LocalTaskId, NameId, ROWS_BEYOND_STARTS, ROWS_FOR_KNOWN_ENDS, Row, TaskRow,
 };
+use crate::threads::ThreadIdentity;
+use crate::wanted::WantedBy;
 
 /// The phase of waiting to be started.
 const QUEUE: NameId = NameId::of_phase(0);
@@ -51,8 +52,8 @@ impl Queued {
 /// A task that has started and not ended.
 #[derive(Debug)]
 pub(super) struct Running {
-    id: OwnTaskId,
-    parent: Option<OwnTaskId>,
+    id: LocalTaskId,
+    parent: Option<LocalTaskId>,
     start: Timestamp,
     pub(super) key: Option<Arc<str>>,
     detail: Option<Box<Detail>>,
@@ -181,8 +182,8 @@ impl Running {
 /// What a task has begun with. Not yet a [`Running`], for a struct that is written and at once moved is
 /// slow to read back.
 struct Begun {
-    id: OwnTaskId,
-    parent: Option<OwnTaskId>,
+    id: LocalTaskId,
+    parent: Option<LocalTaskId>,
     start: Timestamp,
     in_ledger: bool,
     is_known: bool,

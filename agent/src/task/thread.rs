@@ -6,21 +6,21 @@ use std::sync::Arc;
 
 use profiler_core::Timestamp;
 
-use super::WantedBy;
 use super::running::RunningHere;
 use super::scope::FuturePhase;
 use crate::detail::Interval;
 use crate::diagnostics::hooks;
 use crate::registry::{
-    self, Doing, NameId, OwnTaskId, PhaseRow, ROWS_FOR_ENDS, ResultRow, Row, Slot, TaskIds,
-    ThreadCell,
+    self, LocalTaskId, NameId, PhaseRow, ROWS_FOR_ENDS, ResultRow, RingSlot, Row, TaskContext,
+    TaskIds, ThreadCell,
 };
+use crate::wanted::WantedBy;
 use crate::{clock, fork};
 
 /// A task, or none, as samples and children see it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct TaskRef {
-    pub(super) id: Option<OwnTaskId>,
+    pub(super) id: Option<LocalTaskId>,
     pub(super) name: NameId,
 }
 
@@ -34,7 +34,7 @@ pub(super) fn current() -> TaskRef {
 }
 
 /// Says of a task's result what is known now.
-pub(super) fn tell_result(task: OwnTaskId, bytes: Option<u64>, type_name: NameId) {
+pub(super) fn tell_result(task: LocalTaskId, bytes: Option<u64>, type_name: NameId) {
     let wanted = WantedBy::now();
     if wanted.agent() {
         let row = Row::Result(ResultRow { task, bytes, type_name });
@@ -81,9 +81,9 @@ pub(super) struct Entry {
 
 impl Entry {
     /// What a thread's samples belong to.
-    fn doing(stack: &[Entry]) -> Doing {
-        let doing = |entry: &Entry| Doing { task: entry.task.name, phase: entry.phase };
-        stack.last().map_or_else(Doing::default, doing)
+    fn context(stack: &[Entry]) -> TaskContext {
+        let context = |entry: &Entry| TaskContext { task: entry.task.name, phase: entry.phase };
+        stack.last().map_or_else(TaskContext::default, context)
     }
 }
 
@@ -99,7 +99,7 @@ pub(super) struct Thread {
 /// What the thread shares with the agent of its process.
 pub(super) struct Mine {
     pub(super) cell: Arc<ThreadCell>,
-    rows: rtrb::Producer<Slot>,
+    rows: rtrb::Producer<RingSlot>,
     pub(super) ids: TaskIds,
     registered: bool,
     /// How many forks away the process is.
@@ -120,7 +120,7 @@ impl Mine {
 
     #[inline(always)]
     pub(super) fn push(&mut self, row: Row) {
-        if self.rows.push(Slot(row)).is_err() {
+        if self.rows.push(RingSlot(row)).is_err() {
             self.cell.count_lost();
         }
     }
@@ -211,7 +211,7 @@ impl Thread {
 
     pub(super) fn push_entry(&self, entry: Entry) {
         self.stack.borrow_mut().push(entry);
-        self.mine().cell.set_doing(Doing { task: entry.task.name, phase: entry.phase });
+        self.mine().cell.set_context(TaskContext { task: entry.task.name, phase: entry.phase });
     }
 
     /// Ends a stay, wherever in the stack it is; if it was in a phase, that is over, and the one that it
@@ -223,7 +223,7 @@ impl Thread {
             && !last.is_phase
         {
             stack.pop();
-            return self.mine.borrow().cell.set_doing(Entry::doing(&stack));
+            return self.mine.borrow().cell.set_context(Entry::context(&stack));
         }
         drop(stack);
         let is_meant = |entry: &Entry| entry.scope == Some(scope);
@@ -241,7 +241,7 @@ impl Thread {
         let mut stack = self.stack.borrow_mut();
         let index = stack.iter().rposition(is_meant)?;
         let left = stack.remove(index);
-        self.mine.borrow().cell.set_doing(Entry::doing(&stack));
+        self.mine.borrow().cell.set_context(Entry::context(&stack));
         Some(left)
     }
 
@@ -275,7 +275,7 @@ impl Thread {
     }
 
     /// A task has ended: so have its phases, though their guards may still live.
-    pub(super) fn end_phases_of(&self, id: OwnTaskId, stop: Timestamp) {
+    pub(super) fn end_phases_of(&self, id: LocalTaskId, stop: Timestamp) {
         if self.is_in_nothing() {
             return;
         }
@@ -321,7 +321,7 @@ impl Thread {
 impl Drop for Thread {
     fn drop(&mut self) {
         let mine = self.mine.borrow();
-        mine.cell.set_doing(Doing::default());
+        mine.cell.set_context(TaskContext::default());
         mine.cell.set_gone();
     }
 }

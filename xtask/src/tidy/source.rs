@@ -32,7 +32,7 @@ const CONFINED: &[Confined] = &[
         patterns: &["unsafe"],
         inside: "",
         // The second is what the tests do to the first: signals, stacks, filters, allocators.
-        homes: &["agent/src/sampler/sys", "tests/src/hostile/sys"],
+        homes: &["agent/src/sys", "agent/src/sampler/sys", "tests/src/hostile/sys"],
     },
     Confined {
         rule: SIGNALS,
@@ -45,7 +45,7 @@ const CONFINED: &[Confined] = &[
             "nix :: sys :: signal",
         ],
         inside: "agent/src",
-        homes: &["agent/src/sampler/sys"],
+        homes: &["agent/src/sys", "agent/src/sampler/sys"],
     },
     Confined {
         rule: "protocols",

@@ -1,15 +1,13 @@
-//! The system below the sampler: signals, the loader's list of modules, `/proc`. All unsafe code of
-//! the project is in this folder; each file is small and states what it may rely on.
+//! The sampler's system code: signals and their buffers, CPU-clock timers, the loader's list of modules,
+//! `/proc/self/maps`. All unsafe code of the agent is here and in [`crate::sys`]; each file is small and
+//! states what it relies on.
 #![expect(unsafe_code, reason = "signals, the loader and raw registers have no safe interface")]
 
-pub(crate) mod clock;
 #[cfg(test)]
 mod differential;
-pub(super) mod fork;
 pub(super) mod maps;
 pub(super) mod modules;
 pub(super) mod probe;
-pub(crate) mod process;
 mod protocol;
 pub(super) mod request;
 mod signal;

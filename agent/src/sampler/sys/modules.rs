@@ -8,7 +8,7 @@ use std::ffi::CStr;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::process::read_memory;
+use crate::sys::process::read_memory;
 
 /// Most bytes of one module's unwind tables; the largest known programs have about 60 MB.
 const TABLE_BYTES_MAX: u64 = 128 << 20;

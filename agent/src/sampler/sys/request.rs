@@ -16,9 +16,9 @@ use nix::sys::time::TimeSpec;
 use nix::sys::timer::{Expiration, Timer, TimerSetTimeFlags};
 use nix::time::ClockId;
 
-use super::process;
 use super::slots::{SlotId, Slots, StackSpan};
 use crate::registry::ThreadCell;
+use crate::sys::process;
 
 /// What a thread is asked by, for as long as it runs now and then.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! Machine code as the unwinder reads it: prologues, and calls before a return address.
 
-use crate::sampler::sys::process::read_memory;
+use crate::sys::process::read_memory;
 
 /// Longest call instruction that is recognised.
 const CALL_BYTES_MAX: u64 = 7;

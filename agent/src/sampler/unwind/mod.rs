@@ -16,7 +16,7 @@ use self::code::{distance_in_prologue, returns_here};
 use self::rows::{RBP, RIP, RSP, Step, Values};
 use self::tables::function_of;
 use super::sys::modules::{self, Generation, Module};
-use super::sys::process::read_memory;
+use crate::sys::process::read_memory;
 
 /// Most code addresses of which something is remembered.
 const REMEMBERED_MAX: usize = 65_536;

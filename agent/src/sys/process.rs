@@ -1,4 +1,4 @@
-//! What the kernel tells about this process's threads without disturbing them.
+//! What the kernel knows about this process's threads, read without disturbing them.
 
 use std::fs::{self, File};
 use std::io::{self, IoSliceMut};
@@ -10,8 +10,8 @@ use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 
-/// The clock that counts a thread's CPU time.
-pub(in crate::sampler) fn cpu_clock_of(thread_id: u32) -> libc::clockid_t {
+/// The id of a thread's CPU clock.
+pub(crate) fn cpu_clock_of(thread_id: u32) -> libc::clockid_t {
     // The kernel's layout: the complement of the thread's id, and "CPU clock of a thread" (6).
     ((!thread_id) << 3 | 6).cast_signed()
 }
@@ -22,14 +22,14 @@ pub(crate) fn thread_cpu_ns(thread_id: u32) -> Option<u64> {
     Some(u64::try_from(time.tv_sec()).ok()? * 1_000_000_000 + u64::try_from(time.tv_nsec()).ok()?)
 }
 
-/// The processor's time-stamp counter: ticks evenly, at a rate of its own.
-pub(in crate::sampler) fn time_stamp() -> u64 {
+/// Reads the processor's time-stamp counter, which ticks at a constant rate of its own.
+pub(crate) fn time_stamp() -> u64 {
     // SAFETY: reading the counter changes nothing.
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
 /// The ids of all threads of this process.
-pub(in crate::sampler) fn thread_ids() -> io::Result<Vec<u32>> {
+pub(crate) fn thread_ids() -> io::Result<Vec<u32>> {
     let entries = fs::read_dir("/proc/self/task")?;
     Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())
 }
@@ -40,29 +40,29 @@ pub(crate) fn thread_name(thread_id: u32) -> String {
     String::from_utf8_lossy(&name).trim_end().to_owned()
 }
 
-/// Whether a thread blocks `signal`; `None` if it cannot be known.
-pub(in crate::sampler) fn blocks(thread_id: u32, signal: Signal) -> Option<bool> {
+/// Whether a thread blocks `signal`; `None` if its status cannot be read.
+pub(crate) fn blocks(thread_id: u32, signal: Signal) -> Option<bool> {
     let status = fs::read_to_string(format!("/proc/self/task/{thread_id}/status")).ok()?;
     let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:"))?;
     let mask = u64::from_str_radix(mask.trim(), 16).ok()?;
     Some(mask & 1 << (signal as i32 - 1) != 0)
 }
 
-/// What a descriptor stands for.
+/// The kind of file behind a descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::sampler) enum DescriptorKind {
+pub(crate) enum DescriptorKind {
     Socket,
-    /// Of a file system, or a disk.
+    /// A file or folder of a file system, or a disk.
     File,
-    /// A pipe, a terminal, or something else.
+    /// A pipe, a terminal, or anything else.
     Other,
 }
 
-/// What `descriptor` stands for; `None` if it is closed.
-pub(in crate::sampler) fn descriptor_kind(descriptor: i32) -> Option<DescriptorKind> {
+/// The kind of `descriptor`; `None` if it is closed.
+pub(crate) fn descriptor_kind(descriptor: i32) -> Option<DescriptorKind> {
     // SAFETY: every byte pattern of zeros is a valid `stat`.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: `stat` is a valid place for the answer; any number may be asked for.
+    // SAFETY: `stat` is valid for writing; `fstat` accepts any descriptor number.
     let result = unsafe { libc::fstat(descriptor, &raw mut stat) };
     if result != 0 {
         return None;
@@ -74,29 +74,29 @@ pub(in crate::sampler) fn descriptor_kind(descriptor: i32) -> Option<DescriptorK
     })
 }
 
-/// How memory of this process can be copied without trusting that it is there.
+/// How to copy memory of this process that may be unmapped at any time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::sampler) enum MemoryAccess {
+pub(crate) enum MemoryAccess {
     /// By `process_vm_readv`.
     Call,
-    /// By `/proc/self/mem`, which takes longer.
+    /// By reading `/proc/self/mem`, which is slower.
     File,
 }
 
-/// Whose memory is copied by call; 0 if it is read as a file.
-static MEMORY_OF: AtomicI32 = AtomicI32::new(0);
+/// The process id to pass to `process_vm_readv`; 0 if memory is read as a file.
+static MEMORY_PID: AtomicI32 = AtomicI32::new(0);
 
 /// Chooses how [`read_memory`] works in this process.
-pub(in crate::sampler) fn set_memory_access(access: MemoryAccess) {
-    let of = if access == MemoryAccess::Call { Pid::this().as_raw() } else { 0 };
-    MEMORY_OF.store(of, Ordering::Relaxed);
+pub(crate) fn set_memory_access(access: MemoryAccess) {
+    let pid = if access == MemoryAccess::Call { Pid::this().as_raw() } else { 0 };
+    MEMORY_PID.store(pid, Ordering::Relaxed);
 }
 
-/// Copies memory of this process from `address`; gives how many bytes could be read. Memory that is
-/// not mapped ends the copy instead of the process.
-pub(in crate::sampler) fn read_memory(address: u64, buffer: &mut [u8]) -> usize {
-    let of = MEMORY_OF.load(Ordering::Relaxed);
-    if of == 0 {
+/// Copies memory of this process from `address` and returns the number of bytes read. Unmapped memory
+/// ends the copy early; it does not fault.
+pub(crate) fn read_memory(address: u64, buffer: &mut [u8]) -> usize {
+    let pid = MEMORY_PID.load(Ordering::Relaxed);
+    if pid == 0 {
         let memory = File::open("/proc/self/mem");
         return memory.and_then(|memory| memory.read_at(buffer, address)).unwrap_or(0);
     }
@@ -104,16 +104,16 @@ pub(in crate::sampler) fn read_memory(address: u64, buffer: &mut [u8]) -> usize 
         return 0;
     };
     let remote = [RemoteIoVec { base, len: buffer.len() }];
-    process_vm_readv(Pid::from_raw(of), &mut [IoSliceMut::new(buffer)], &remote).unwrap_or(0)
+    process_vm_readv(Pid::from_raw(pid), &mut [IoSliceMut::new(buffer)], &remote).unwrap_or(0)
 }
 
-/// Lowers the calling thread's share of a busy machine to about a third of an ordinary thread's:
-/// low enough not to be in the way, high enough that a second's samples are folded in a second.
+/// Lowers the calling thread's share of a busy machine to about a third of an ordinary thread's: low
+/// enough not to get in the way, high enough to symbolize a second's samples within a second.
 pub(crate) fn lower_priority() {
     const NICE: libc::c_int = 5;
-    // SAFETY: `setpriority` takes plain numbers; 0 names the calling thread.
+    // SAFETY: `setpriority` takes plain numbers; 0 means the calling thread.
     let result = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
-    // Refused by a sandbox at worst: the thread then runs as others do.
+    // A sandbox may refuse it; the thread then keeps its normal priority.
     let _ = result;
 }
 
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_copied_up_to_what_is_mapped() {
+    fn a_copy_of_memory_ends_at_the_first_unmapped_page() {
         let source = *b"the bytes of this stack";
         let mut copy = [0; 23];
         assert_eq!(read_memory(source.as_ptr() as u64, &mut copy), 23);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_is_not_there_has_no_clock() {
+    fn a_missing_thread_has_no_cpu_clock() {
         let own = nix::unistd::gettid().as_raw().unsigned_abs();
         assert!(thread_cpu_ns(own).is_some());
         assert!(thread_ids().unwrap().contains(&own));

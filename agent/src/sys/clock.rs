@@ -1,9 +1,9 @@
-//! The monotonic clock, for every start and end of a task reads it.
+//! The monotonic clock. Every start and end of a task reads it.
 
 use libc::{CLOCK_MONOTONIC, timespec};
 
-/// Nanoseconds of the monotonic clock. As nix reads it, but without a result that has to be written to
-/// memory and read back, which took as long as a fifth of the reading itself.
+/// Nanoseconds of the monotonic clock. Unlike nix's wrapper this returns no `Result`, which has to be
+/// written to memory and read back; that took up to a fifth of the whole call.
 #[inline]
 pub(crate) fn monotonic_ns() -> u64 {
     let mut time = timespec { tv_sec: 0, tv_nsec: 0 };

@@ -1,0 +1,7 @@
+//! System interfaces that several modules need: the monotonic clock, fork handlers, and what the kernel
+//! knows about this process's threads. The sampler's own system code is in `sampler::sys`.
+#![expect(unsafe_code, reason = "these calls have no safe interface")]
+
+pub(crate) mod clock;
+pub(crate) mod fork;
+pub(crate) mod process;
