@@ -1,16 +1,18 @@
-//! Durations of tasks: how many, how long, how spread.
+//! Histograms of task durations.
 //!
-//! A duration counts in a [`bucket`], as in the tables `durations_*`; count and sum are kept beside,
-//! exactly.
+//! A duration counts in a [`bucket`], as in the tables `durations_*`; count and sum are exact. Buckets
+//! and percentiles are those of HdrHistogram: tests compare both with the `hdrhistogram` crate. The
+//! crate itself is too slow for a question about many names: merging 60,000 rows of a table took it
+//! 0.45 ms for one name and 19 ms for 100 names, against 0.03 ms and 0.09 ms with [`Buckets`].
 
 use std::borrow::Cow;
 
 pub use profiler_core::bucket::{BUCKETS, bucket, bucket_middle_ns};
 
-/// Least, median, 90 %, 99 %, most.
+/// Minimum, median, 90 %, 99 %, maximum.
 const QUANTILES: [f64; 5] = [0.0, 0.5, 0.9, 0.99, 1.0];
 
-/// A set of durations in nanoseconds. Sums stop at the largest value.
+/// A histogram of durations in nanoseconds. Sums saturate.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Durations {
     count: u64,
@@ -18,21 +20,21 @@ pub struct Durations {
     buckets: Buckets,
 }
 
-/// Counts by bucket. Tables give them in long runs of rising order, so where most lie they are counted by
-/// place: a hash table took most of the time of a question for percentiles, and sorting half of it.
+/// Counts by bucket. Tables return long runs of rising buckets, so the range with most of them is a
+/// dense array: a hash table took most of the time of a question for percentiles, sorting half of it.
 #[derive(Clone, Debug, Default)]
 struct Buckets {
-    /// How many are in each bucket from `first` on.
-    places: Vec<u64>,
+    /// Counts of the buckets from `first` on.
+    dense: Vec<u64>,
     first: u32,
-    /// What lies before and after: each bucket once and in rising order, up to `settled`; then as they
-    /// came.
+    /// Counts outside of that range: each bucket once and in rising order up to `sorted`, then as
+    /// they were added.
     listed: Vec<BucketCount>,
-    settled: usize,
+    sorted: usize,
 }
 
-/// A bucket, in the upper bits, and how many are in it: half of the memory of two numbers, which is what
-/// millions of them take time for. Past 2^48 in one bucket it stops counting there.
+/// A bucket, in the upper bits, and its count: half of the memory of two numbers, because memory is
+/// what limits the speed of millions of them. A count saturates at 2^48.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct BucketCount(u64);
 
@@ -62,49 +64,49 @@ impl BucketCount {
     }
 }
 
-/// Most places for each count of the longest run that they were made for.
-const PLACES_MAX: usize = 4;
+/// Most buckets of the dense range for each count of the longest run that it was made for.
+const DENSE_PER_COUNT_MAX: usize = 4;
 
-/// Fewest counts that places are made for.
-const PLACED_MIN: usize = 64;
+/// Fewest counts for which a dense range is made.
+const DENSE_MIN: usize = 64;
 
-/// Fewest that are listed before they are put in order.
-const UNSETTLED_MIN: usize = 64;
+/// Fewest unsorted counts that are sorted.
+const UNSORTED_MIN: usize = 64;
 
-/// How durations are spread, in nanoseconds. Percentiles are by nearest rank.
+/// Percentiles of durations by nearest rank, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Spread {
-    /// How many.
+    /// Number of durations.
     pub count: u64,
-    /// The shortest.
+    /// The shortest duration.
     pub min_ns: u64,
-    /// Half are at most this.
+    /// Half of the durations are at most this.
     pub p50_ns: u64,
-    /// Nine of ten are at most this.
+    /// 90 % are at most this.
     pub p90_ns: u64,
-    /// 99 of 100 are at most this.
+    /// 99 % are at most this.
     pub p99_ns: u64,
-    /// The longest.
+    /// The longest duration.
     pub max_ns: u64,
-    /// Sum by count.
+    /// The mean.
     pub mean_ns: u64,
-    /// Sum.
+    /// The sum.
     pub total_ns: u64,
 }
 
 impl Durations {
-    /// Adds one.
+    /// Adds a duration.
     pub fn add(&mut self, nanoseconds: u64) {
         self.add_to_bucket(bucket(nanoseconds), 1);
         self.add_to_total(nanoseconds);
     }
 
-    /// Adds what a table has counted in a bucket.
+    /// Adds a table's count of one bucket.
     pub(crate) fn add_to_bucket(&mut self, bucket: u32, count: u64) {
         self.add_to_buckets([(bucket, count)].into_iter());
     }
 
-    /// Adds what a table has counted by bucket; gives how many that are.
+    /// Adds a table's counts by bucket. Returns their sum.
     pub(crate) fn add_to_buckets(
         &mut self,
         counts: impl Iterator<Item = (u32, u64)> + Clone,
@@ -114,30 +116,30 @@ impl Durations {
         sum
     }
 
-    /// Adds all of another set.
+    /// Merges another histogram into this one.
     pub(crate) fn absorb(&mut self, other: Durations) {
         if self.count == 0 && self.total_ns == 0 {
             *self = other;
             return;
         }
-        self.buckets.extend(other.buckets.as_they_came());
+        self.buckets.extend(other.buckets.unordered());
         self.count = self.count.saturating_add(other.count);
         self.add_to_total(other.total_ns);
     }
 
-    /// Adds what a table has summed.
+    /// Adds a table's sum of durations.
     pub(crate) fn add_to_total(&mut self, nanoseconds: u64) {
         self.total_ns = self.total_ns.saturating_add(nanoseconds);
     }
 
-    /// How they are spread; `None` if there is none.
+    /// The percentiles; `None` if there is no duration.
     #[must_use]
     pub fn spread(&self) -> Option<Spread> {
         if self.count == 0 {
             return None;
         }
         let [min_ns, p50_ns, p90_ns, p99_ns, max_ns] = match self.count {
-            // Of a single one, the sum is the exact duration.
+            // The sum of a single duration is exact.
             1 => [self.total_ns; QUANTILES.len()],
             count => {
                 let listed = self.buckets.listed_in_order();
@@ -151,86 +153,94 @@ impl Durations {
 }
 
 impl Buckets {
-    /// Adds counts; gives their sum.
+    /// Adds counts. Returns their sum.
     fn extend(&mut self, counts: impl Iterator<Item = (u32, u64)> + Clone) -> u64 {
-        // No table of ours has a greater one than the last.
+        // An intact table has no greater bucket.
         let counts = counts.map(|(bucket, count)| (bucket.min(BUCKETS - 1), count));
         let buckets = counts.clone().map(|(bucket, _)| bucket);
-        let (length, first, last) = buckets
-            .fold((0, u32::MAX, 0), |(length, first, last), bucket| {
-                (length + 1, first.min(bucket), last.max(bucket))
-            });
-        self.make_places(length, first, last);
-        let (mut sum, mut is_past_all) = (0u64, false);
-        let (places, first) = (self.places.as_mut_slice(), self.first);
+        let mut length = 0;
+        let mut first = u32::MAX;
+        let mut last = 0;
+        buckets.for_each(|bucket| {
+            length += 1;
+            first = first.min(bucket);
+            last = last.max(bucket);
+        });
+        self.extend_dense(length, first, last);
+        let mut sum = 0u64;
+        let mut has_overflowed = false;
+        let dense = self.dense.as_mut_slice();
+        let first = self.first;
         for (bucket, count) in counts {
-            let (next, is_past) = sum.overflowing_add(count);
-            (sum, is_past_all) = (next, is_past_all | is_past);
-            match places.get_mut(place(bucket, first)) {
+            let (next, overflows) = sum.overflowing_add(count);
+            sum = next;
+            has_overflowed |= overflows;
+            match dense.get_mut(dense_index(bucket, first)) {
                 Some(sum) => *sum = sum.saturating_add(count),
                 None => self.listed.push(BucketCount::new(bucket, count)),
             }
         }
-        if self.listed.len() >= UNSETTLED_MIN.max(2 * self.settled) {
-            self.settle();
+        if self.listed.len() >= UNSORTED_MIN.max(2 * self.sorted) {
+            self.sort_listed();
         }
-        if is_past_all { u64::MAX } else { sum }
+        if has_overflowed { u64::MAX } else { sum }
     }
 
-    /// Makes the places reach from `first` to `last`, if so many counts are enough for that.
-    fn make_places(&mut self, count: usize, mut first: u32, mut last: u32) {
-        if count < PLACED_MIN {
+    /// Extends the dense range to `first..=last`, if `count` is large enough for its length.
+    fn extend_dense(&mut self, count: usize, mut first: u32, mut last: u32) {
+        if count < DENSE_MIN {
             return;
         }
-        if !self.places.is_empty() {
+        if !self.dense.is_empty() {
             first = first.min(self.first);
-            last = last.max(self.first + (self.places.len() - 1) as u32);
+            last = last.max(self.first + (self.dense.len() - 1) as u32);
         }
         let length = (last - first) as usize + 1;
-        if length == self.places.len() || length > PLACES_MAX * count {
+        if length == self.dense.len() || length > DENSE_PER_COUNT_MAX * count {
             return;
         }
-        let mut places = vec![0; length];
-        if !self.places.is_empty() {
+        let mut dense = vec![0; length];
+        if !self.dense.is_empty() {
             let before = (self.first - first) as usize;
-            places[before..before + self.places.len()].copy_from_slice(&self.places);
+            dense[before..before + self.dense.len()].copy_from_slice(&self.dense);
         }
-        (self.places, self.first) = (places, first);
-        self.place_listed();
+        self.dense = dense;
+        self.first = first;
+        self.move_listed_to_dense();
     }
 
-    /// Counts what was listed by its place, where it has one now.
-    fn place_listed(&mut self) {
-        let mut is_left = |count: &BucketCount| {
-            let sum = self.places.get_mut(place(count.bucket(), self.first));
-            let is_left = sum.is_none();
+    /// Moves the listed counts that the dense range now contains.
+    fn move_listed_to_dense(&mut self) {
+        let mut is_outside = |count: &BucketCount| {
+            let sum = self.dense.get_mut(dense_index(count.bucket(), self.first));
+            let is_outside = sum.is_none();
             if let Some(sum) = sum {
                 *sum = sum.saturating_add(count.count());
             }
-            is_left
+            is_outside
         };
-        let unsettled = self.listed.split_off(self.settled);
-        self.listed.retain(&mut is_left);
-        self.settled = self.listed.len();
-        self.listed.extend(unsettled.into_iter().filter(is_left));
+        let unsorted = self.listed.split_off(self.sorted);
+        self.listed.retain(&mut is_outside);
+        self.sorted = self.listed.len();
+        self.listed.extend(unsorted.into_iter().filter(is_outside));
     }
 
-    /// Puts what is listed in order, and in places if it is dense.
-    fn settle(&mut self) {
+    /// Sorts the listed counts, and moves them to the dense range if they are close together.
+    fn sort_listed(&mut self) {
         self.listed = self.listed_in_order().into_owned();
-        self.settled = self.listed.len();
+        self.sorted = self.listed.len();
         if let [first, .., last] = self.listed[..] {
-            self.make_places(self.settled, first.bucket(), last.bucket());
+            self.extend_dense(self.sorted, first.bucket(), last.bucket());
         }
     }
 
-    /// What has no place: each bucket once, in rising order.
+    /// The counts outside of the dense range: each bucket once, in rising order.
     fn listed_in_order(&self) -> Cow<'_, [BucketCount]> {
-        if self.settled == self.listed.len() {
+        if self.sorted == self.listed.len() {
             return Cow::Borrowed(&self.listed);
         }
         let mut listed = self.listed.clone();
-        // Not the unstable sort: this one finds the runs that tables give, and merges them.
+        // The stable sort, because it detects the runs that tables return, and merges them.
         listed.sort_by_key(|count| count.bucket());
         listed.dedup_by(|next, kept| {
             let is_same = next.bucket() == kept.bucket();
@@ -242,7 +252,7 @@ impl Buckets {
         Cow::Owned(listed)
     }
 
-    /// Each bucket once, in rising order, and perhaps buckets with nothing in them.
+    /// Each bucket once, in rising order; counts may be 0.
     fn in_order<'a>(
         &'a self,
         listed: &'a [BucketCount],
@@ -250,17 +260,17 @@ impl Buckets {
         let before = listed.partition_point(|count| count.bucket() < self.first);
         let (before, after) = listed.split_at(before);
         let parts = |counts: &'a [BucketCount]| counts.iter().map(|count| count.parts());
-        parts(before).chain(self.placed()).chain(parts(after))
+        parts(before).chain(self.dense_counts()).chain(parts(after))
     }
 
-    fn placed(&self) -> impl Iterator<Item = (u32, u64)> + Clone {
-        (self.first..).zip(self.places.iter().copied())
+    fn dense_counts(&self) -> impl Iterator<Item = (u32, u64)> + Clone {
+        (self.first..).zip(self.dense.iter().copied())
     }
 
-    /// All but what is empty, in no order.
-    fn as_they_came(&self) -> impl Iterator<Item = (u32, u64)> + Clone {
+    /// All counts above 0, in no order; a bucket may come twice.
+    fn unordered(&self) -> impl Iterator<Item = (u32, u64)> + Clone {
         let listed = self.listed.iter().map(|count| count.parts());
-        self.placed().filter(|(_, count)| *count > 0).chain(listed)
+        self.dense_counts().filter(|(_, count)| *count > 0).chain(listed)
     }
 }
 
@@ -275,22 +285,25 @@ impl PartialEq for Buckets {
 
 impl Eq for Buckets {}
 
-/// Of a bucket among the places that begin with `first`. Before these it is past their end too, as no
-/// place has that number.
-fn place(bucket: u32, first: u32) -> usize {
+/// The index of a bucket in the dense range. It is past the end for a bucket before `first`, because it
+/// wraps around.
+fn dense_index(bucket: u32, first: u32) -> usize {
     bucket.wrapping_sub(first) as usize
 }
 
-/// For each of [`QUANTILES`], the middle of the first bucket up to which at least this share of the
-/// durations lies.
+/// For each of [`QUANTILES`], the middle of the first bucket at or below which at least this share of
+/// the durations lies.
 fn nearest_ranks(rising: impl Iterator<Item = (u32, u64)>, count: u64) -> [u64; QUANTILES.len()] {
     let rank = |quantile: f64| ((quantile * count as f64).ceil() as u64).clamp(1, count);
     let mut ranks = QUANTILES.map(rank).into_iter();
-    let (mut found, mut last) = (Vec::with_capacity(QUANTILES.len()), 0);
-    let (mut reached, mut next) = (0u64, ranks.next());
-    // Within, as a chain of iterators looks for each item at which of them it is.
+    let mut found = Vec::with_capacity(QUANTILES.len());
+    let mut last = 0;
+    let mut reached = 0u64;
+    let mut next = ranks.next();
+    // `for_each`, because a `for` loop over a chain checks for each item which part it is in.
     rising.for_each(|(bucket, count)| {
-        (reached, last) = (reached.saturating_add(count), bucket);
+        reached = reached.saturating_add(count);
+        last = bucket;
         while let Some(rank) = next
             && rank <= reached
         {
@@ -303,6 +316,7 @@ fn nearest_ranks(rising: impl Iterator<Item = (u32, u64)>, count: u64) -> [u64; 
 
 #[cfg(test)]
 mod tests {
+    use hdrhistogram::Histogram;
     use proptest::prelude::*;
 
     use super::*;
@@ -312,7 +326,7 @@ mod tests {
         fn percentiles_are_those_of_the_sorted_list(
             values in prop_oneof![
                 prop::collection::vec(0..10_000_000_000u64, 1..300),
-                // Many in few buckets.
+                // Many durations in few buckets.
                 prop::collection::vec(1_000_000_000..1_100_000_000u64, 1..300),
             ],
             cut in 0..300usize,
@@ -322,7 +336,7 @@ mod tests {
             for value in first {
                 all.add(*value);
             }
-            // As from a table.
+            // As a table returns them.
             rest.iter().for_each(|value| all.add_to_bucket(bucket(*value), 1));
             all.add_to_total(rest.iter().sum());
             let spread = all.spread().unwrap();
@@ -332,16 +346,22 @@ mod tests {
             prop_assert_eq!(spread.mean_ns, total / count);
             let mut sorted = values.clone();
             sorted.sort_unstable();
+            let mut histogram = Histogram::<u64>::new_with_bounds(1, u64::MAX, 3).unwrap();
+            values.iter().for_each(|value| histogram.record(*value).unwrap());
             let found = [spread.min_ns, spread.p50_ns, spread.p90_ns, spread.p99_ns, spread.max_ns];
             for (found, quantile) in found.into_iter().zip(QUANTILES) {
                 let rank = ((quantile * count as f64).ceil() as usize).max(1);
                 let exact = sorted[rank - 1];
                 prop_assert!(found.abs_diff(exact) <= exact / 2_048, "{}: {}", quantile, found);
+                if count > 1 {
+                    let expected = histogram.value_at_quantile(quantile);
+                    prop_assert_eq!(bucket(found), bucket(expected), "{}: {}", quantile, expected);
+                }
             }
         }
     }
 
-    /// As tables give them: some single ones, and runs of rising buckets, near each other or not.
+    /// As tables return them: some single counts, and runs of rising buckets, near each other or not.
     fn runs() -> impl Strategy<Value = Vec<Vec<(u32, u64)>>> {
         let first = prop_oneof![0..200u32, 20_000..20_200u32, 0..u32::MAX];
         let run = (first, prop::collection::vec((1..9u32, 1..9u64), 1..300));
@@ -358,9 +378,9 @@ mod tests {
     }
 
     proptest! {
-        /// However they come, in whatever parts, in little memory.
+        /// Whatever the order and the parts; in little memory.
         #[test]
-        fn buckets_hold_what_a_map_holds(runs in runs(), cut in any::<prop::sample::Index>()) {
+        fn buckets_hold_the_same_counts_as_a_map(runs in runs(), cut in any::<prop::sample::Index>()) {
             let mut map = std::collections::BTreeMap::<u32, u64>::new();
             for (bucket, count) in runs.iter().flatten() {
                 *map.entry((*bucket).min(BUCKETS - 1)).or_default() += count;
@@ -384,39 +404,40 @@ mod tests {
                 let listed = all.buckets.listed_in_order();
                 let found = all.buckets.in_order(&listed).filter(|(_, count)| *count > 0);
                 prop_assert!(found.eq(map.iter().map(|(bucket, count)| (*bucket, *count))));
-                let (places, listed) = (all.buckets.places.len(), all.buckets.listed.len());
-                // The last may stand several times in a run.
+                let dense = all.buckets.dense.len();
+                let listed = all.buckets.listed.len();
+                // The last bucket may come several times in a run.
                 let longest = runs.iter().map(Vec::len).max().unwrap_or(0).max(map.len());
-                prop_assert!(places <= PLACES_MAX * longest, "{} places", places);
-                prop_assert!(listed <= UNSETTLED_MIN.max(2 * map.len()), "{} listed", listed);
+                prop_assert!(dense <= DENSE_PER_COUNT_MAX * longest, "{} dense buckets", dense);
+                prop_assert!(listed <= UNSORTED_MIN.max(2 * map.len()), "{} listed", listed);
             }
             prop_assert_eq!(&all.buckets, &one_by_one.buckets);
         }
     }
 
     #[test]
-    fn many_in_few_buckets_are_counted_by_place() {
+    fn dense_buckets_are_counted_in_an_array() {
         let mut all = Durations::default();
         let run = |buckets: std::ops::Range<u32>| buckets.map(|bucket| (bucket, 2));
-        let places = |all: &Durations| (all.buckets.places.len(), all.buckets.listed.len());
+        let lengths = |all: &Durations| (all.buckets.dense.len(), all.buckets.listed.len());
         let mut check = |buckets, expected| {
             all.add_to_buckets(run(buckets));
-            assert_eq!(places(&all), expected);
+            assert_eq!(lengths(&all), expected);
         };
         check(5_000..5_400, (400, 0));
         check(5_100..5_150, (400, 0));
-        // A run goes on behind a gap, or begins before.
+        // A run continues after a gap, or begins earlier.
         check(5_500..6_000, (1_000, 0));
         check(4_900..5_200, (1_100, 0));
-        // What is far away is listed, and what is few.
+        // Distant buckets are listed, and short runs.
         check(40_000..40_100, (1_100, 100));
         check(6_000..6_020, (1_100, 120));
-        // Until it is many.
+        // Until there are many.
         check(5_900..6_300, (1_400, 100));
     }
 
     #[test]
-    fn sums_stop_at_the_largest_value() {
+    fn sums_saturate() {
         let mut all = Durations::default();
         assert_eq!(all.add_to_buckets([(7, u64::MAX), (7, 1)].into_iter()), u64::MAX);
         let run = (0..1_000).map(|bucket| (bucket, u64::MAX));
@@ -426,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_has_no_spread() {
+    fn an_empty_histogram_has_no_percentiles() {
         assert_eq!(Durations::default().spread(), None);
     }
 }
