@@ -1,5 +1,5 @@
 //! A worker whose every move is known, for the whole-system tests. It embeds the agent as a user
-//! would and keeps a record of its own, which it prints as one line of JSON when it ends.
+//! would and keeps its own record, which it prints as one line of JSON when it ends.
 //!
 //! ```text
 //! test-worker truth  ID URL SECONDS   three threads spend known shares of time in three functions
@@ -98,7 +98,7 @@ fn report(report: &ShipReport) -> Value {
     })
 }
 
-/// Seconds by task and function, one map a thread, as the threads measured them.
+/// Seconds by task and function, one map per thread, as measured by the threads.
 fn truth(length: Duration) -> Vec<BTreeMap<String, f64>> {
     let threads: Vec<_> = [("one", 1), ("one", 2), ("two", 3)]
         .into_iter()
@@ -108,7 +108,7 @@ fn truth(length: Duration) -> Vec<BTreeMap<String, f64>> {
 }
 
 /// Spends half of the time in `alpha`, three tenths in `beta`, two tenths in `gamma`, in slices of
-/// random length: a fixed one could keep step with the sampler.
+/// random length: slices of fixed length could align with the sampler.
 fn spend(task: &str, seed: u64, length: Duration) -> BTreeMap<String, f64> {
     let mut seconds = BTreeMap::new();
     let mut random = Random(seed);
@@ -128,8 +128,8 @@ fn spend(task: &str, seed: u64, length: Duration) -> BTreeMap<String, f64> {
     seconds
 }
 
-/// A function that works for a time in its own body, without a call into another (were one inlined,
-/// it would be the innermost frame). Each has its own constant, or the linker would make one of them.
+/// A function that works for a time in its own body, without calls (an inlined one would be the
+/// innermost frame). Each has its own constant, or the linker would merge them.
 macro_rules! worker_function {
     ($name:ident, $seed:literal) => {
         #[inline(never)]
@@ -153,7 +153,7 @@ worker_function!(alpha, 3);
 worker_function!(beta, 5);
 worker_function!(gamma, 7);
 
-/// Works until standard input ends; gives the number of tasks that it ran.
+/// Works until standard input ends; returns the number of tasks that it ran.
 fn steady() -> u64 {
     let stop = Arc::new(AtomicBool::new(false));
     let threads: Vec<_> = (0..2u64)
@@ -165,7 +165,7 @@ fn steady() -> u64 {
                 while !stop.load(Ordering::Acquire) {
                     let _task = agent::task("steady").key(format!("{seed}-{tasks}")).start();
                     alpha(Duration::from_micros(random.below(500)));
-                    // Mostly idle: eight of these share two processors with the rest of the test.
+                    // Mostly idle: eight of these share two CPUs with the rest of the test.
                     thread::sleep(Duration::from_micros(random.below(20_000)));
                     tasks += 1;
                 }
@@ -178,7 +178,7 @@ fn steady() -> u64 {
     threads.into_iter().map(|thread| thread.join().expect("it does not panic")).sum()
 }
 
-/// One thread waits for a lock, one sleeps, one spins in tasks, all in functions with names.
+/// One thread waits for a lock, one sleeps, one spins in tasks, all in named functions.
 fn known() -> Result<()> {
     let stop = Arc::new(AtomicBool::new(false));
     let lock = Arc::new(Mutex::new(()));
@@ -188,7 +188,7 @@ fn known() -> Result<()> {
         let lock = lock.clone();
         named("locked").spawn(move || waits_for_lock(&lock))?
     };
-    // It sleeps until the process ends.
+    // Sleeps until the process ends.
     named("sleeper").spawn(sleeps)?;
     let spinner = {
         let stop = stop.clone();
@@ -245,8 +245,8 @@ fn expecting() {
     }
 }
 
-/// Twenty tasks that waited, each with phases and a task of its own; then three futures of which each
-/// ends before the next, all of them begun at once.
+/// Twenty tasks that waited, each with phases and a child task; then three futures, all started at
+/// once, each of which ends before the next.
 fn traced() {
     let work = || std::hint::black_box(alpha(Duration::from_micros(200)));
     for number in 0..20 {
@@ -328,7 +328,8 @@ fn wait_for_end_of_input() {
     while matches!(stdin().read(&mut byte), Ok(1)) {}
 }
 
-/// A small generator (xorshift64*; its state is never 0), so that a run can be told again by its seed.
+/// A small generator (xorshift64*; its state is never 0), so that a run can be repeated from its
+/// seed.
 struct Random(u64);
 
 impl Random {

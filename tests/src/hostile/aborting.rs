@@ -1,5 +1,5 @@
-//! A busy thread that must not allocate while it is sampled: the sampler's handler runs on it, and the
-//! first allocation ends the process. With `alone` it allocates itself, to show that it does.
+//! A busy thread that must not allocate while it is sampled: the sampler's handler runs on it, and
+//! the first allocation ends the process. With `alone` it allocates itself, to prove the check.
 
 #[path = "sys/aborting.rs"]
 mod allocator;
@@ -16,7 +16,7 @@ use serde_json::json;
 #[global_allocator]
 static ALLOCATOR: allocator::Aborting = allocator::Aborting;
 
-/// Samples of the thread, each through the handler.
+/// Samples of the thread, each taken by the handler.
 const SAMPLES: u64 = 500;
 const INTERVAL: Duration = Duration::from_millis(1);
 
@@ -37,7 +37,7 @@ fn main() -> Result<()> {
         allocator::promise(false);
         drop(task);
     });
-    // Ticks are no samples where the machine is busy, but weight is: it comes with samples only.
+    // On a busy machine ticks are not samples, but weight is: it comes with samples only.
     let sampled = loop {
         thread::park_timeout(Duration::from_millis(100));
         let recording = agent.recording();

@@ -1,5 +1,5 @@
-//! A worker that does to itself what programs do to profilers, for the soak and the tests of hostile
-//! processes. It prints what it found as one line of JSON, and progress before it.
+//! A worker that does to itself what programs do to profilers, for the soak and the tests of
+//! hostile processes. It prints its progress, then its result as one line of JSON.
 //!
 //! ```text
 //! hostile-worker soak SPAWNS LOADS EXECS CROWD LIBRARY|- [unsampled]

@@ -1,4 +1,4 @@
-//! One way each to be hard to profile. What a mode finds is a JSON object.
+//! One way each to be hard to profile. Each mode's result is a JSON object.
 
 use std::num::NonZero;
 use std::os::unix::process::CommandExt;
@@ -16,10 +16,10 @@ use serde_json::{Value, json};
 use super::sys::{self, confine, fiber};
 
 const BUSY: Duration = Duration::from_millis(500);
-/// Programs that one process becomes, one after the other.
+/// Number of programs that one process becomes, one after the other.
 const EXECS: u32 = 200;
 
-/// Runs a mode; `None` if there is none of that name.
+/// Runs a mode; `None` if the name is unknown.
 pub(crate) fn run(mode: &str, rest: &[&str]) -> Option<Value> {
     let record = match mode {
         "fork" => fork(),
@@ -50,7 +50,7 @@ fn start() -> LocalAgent {
     agent.expect("nothing is refused yet")
 }
 
-/// Works on a processor, or waits for one.
+/// Works on a CPU, or waits for one.
 #[inline(never)]
 fn busy(length: Duration) {
     let begin = Instant::now();
@@ -70,17 +70,17 @@ fn of_program(recording: &Recording) -> u64 {
     recording.profile.total().total_ns() - of_task(recording, "[agent]")
 }
 
-/// The parent is sampled; a child that does not ask for it is not, and one that asks is.
+/// The parent is sampled. A forked child is not, until it starts its own agent.
 fn fork() -> Value {
     let agent = start();
     {
-        // The thread is known to the parent's agent; the child's must know it anew.
+        // The parent's agent knows this thread; the child's must learn it again.
         let _task = agent::task("of the parent").start();
         busy(BUSY);
     }
     let mut agent = Some(agent);
     let mut child = || {
-        // The parent's agent, as a forked child that ends drops it: its threads are not here.
+        // The parent's agent, dropped by a forked child that ends: its threads do not exist here.
         let inherited = agent.take().expect("each child has its own copy").finish();
         busy(BUSY);
         let own = start();
@@ -106,7 +106,7 @@ fn fork() -> Value {
     json!({ "exits": exits, "ticks": recording.ticks.made })
 }
 
-/// Becomes the same program again and again while threads of it are being sampled.
+/// Executes the same program again and again while its threads are sampled.
 fn exec(left: u32) -> Value {
     let agent = start();
     for _ in 0..3 {
@@ -121,14 +121,14 @@ fn exec(left: u32) -> Value {
     panic!("{error}");
 }
 
-/// A thread that blocks all signals: its time is in the profile all the same.
+/// A thread that blocks all signals: its time is in the profile anyway.
 fn deaf() -> Value {
     let agent = start();
     let deaf = thread::spawn(|| {
         SigSet::all().thread_block().expect("a valid mask");
         let _task = agent::task("deaf").start();
         let begin = Instant::now();
-        // Longer than it takes to find out, which is told by the processor's time too.
+        // Longer than the sampler takes to notice; CPU time shows that too.
         let used = || Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("own"));
         while used() < Duration::from_secs(3) {
             busy(Duration::from_millis(1));
@@ -165,8 +165,8 @@ fn handler_before() -> Value {
     })
 }
 
-/// The program takes the agent's signal away while it runs: it gets its own signals, and maybe those
-/// of the agent.
+/// The program takes the agent's signal while it runs: it gets its own signals, and possibly some
+/// of the agent's.
 fn handler_after() -> Value {
     let agent = start();
     busy(BUSY);
@@ -186,7 +186,7 @@ fn recurse(depth: u64, work: &dyn Fn()) -> u64 {
     recurse(hint::black_box(depth - 1), work) + hint::black_box(1)
 }
 
-/// Stacks past every limit: of frames, and of bytes.
+/// Stacks beyond both limits: frames and bytes.
 fn recursion() -> Value {
     let agent = start();
     let builder = thread::Builder::new().stack_size(256 << 20);
@@ -222,7 +222,7 @@ fn overflow() -> Value {
     json!({ "depth": recurse(u64::MAX, &|| ()) })
 }
 
-/// Works on a stack from the heap.
+/// Works on a heap-allocated stack.
 fn fibers() -> Value {
     let agent = start();
     let begin = Instant::now();
@@ -239,11 +239,11 @@ fn fibers() -> Value {
     json!({ "ticks": recording.ticks.made, "share": share })
 }
 
-/// No descriptor is left while threads come, go, run and wait.
+/// No descriptor is free while threads start, end, run and wait.
 fn no_descriptors() -> Value {
     let agent = start();
     let begin = Instant::now();
-    // This thread is known by then.
+    // The sampler knows this thread by then.
     busy(BUSY);
     let before = confine::limit(libc::RLIMIT_NOFILE, 0);
     while begin.elapsed() < BUSY * 3 {
@@ -257,21 +257,22 @@ fn no_descriptors() -> Value {
     json!({ "ticks": recording.ticks.made, "share": share })
 }
 
-/// Takes a right away before the agent starts: it starts and samples what it can, or says why not.
+/// Drops a permission before the agent starts: it starts and samples what it can, or reports why
+/// not.
 fn refused(take_away: impl FnOnce()) -> Value {
     take_away();
     sampled(BUSY * 2, 0)
 }
 
-/// More threads than processors, so that those that run wait for one too. So long that what goes unseen at a
-/// task's ends is a small part.
+/// Duration of a task with more threads than CPUs, so that running threads wait for one too. Long
+/// enough that unobserved time at a task's ends is a small part.
 fn done_without(call: libc::c_long) -> Value {
     confine::refuse(call);
     let processors = thread::available_parallelism().map_or(1, NonZero::get);
     sampled(BUSY * 6, processors)
 }
 
-/// A task that works for so long, others beside it, and one that waits meanwhile.
+/// Runs a task for this long next to others, with one that waits meanwhile.
 fn sampled(length: Duration, others: usize) -> Value {
     let interval = Duration::from_millis(1);
     let agent = match AgentBuilder::default().interval(interval).cpu_limit(1.0).start_local() {
@@ -314,8 +315,8 @@ fn hidden_proc() -> Value {
     refused(|| ())
 }
 
-/// More threads than processors, in all states; each keeps its own account of its life, which begins
-/// when it is started and not when it first gets a processor.
+/// More threads than CPUs, in all states. Each keeps its own account of its life, which begins when
+/// it is started, not when it first gets a CPU.
 fn sums() -> Value {
     let agent = start();
     let begin = Instant::now();

@@ -1,5 +1,5 @@
 //! The soak: threads, libraries and processes come and go by the thousand under a sampler at 1 kHz,
-//! beside threads that wait in every kind of system call and count what interrupts them.
+//! next to threads that wait in every kind of system call and count interruptions.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -16,28 +16,28 @@ use serde_json::{Value, json};
 use super::sys::waits::{Kind, Waiter};
 use super::sys::{self, Library, confine};
 
-/// How much of everything.
+/// Amounts of a soak.
 pub(crate) struct Amounts {
     pub(crate) spawns: u64,
     pub(crate) loads: u64,
     pub(crate) execs: u64,
-    /// Threads that are there at once, for a while.
+    /// Concurrent threads of the crowd.
     pub(crate) crowd: u64,
 }
 
-/// The least stack that the C library gives to a thread.
+/// The C library's smallest thread stack.
 const STACK_BYTES: usize = 16 * 1024;
 /// Threads for each kind of wait.
 const WAITERS: usize = 4;
 /// Threads that a spawner keeps at once.
 const BATCH: usize = 16;
-/// Descriptors of this process, few enough to be used up in a moment.
+/// Descriptor limit of this process, few enough to exhaust in a moment.
 const DESCRIPTORS: u64 = 512;
 /// Time between two lines of progress.
 const BEAT: Duration = Duration::from_millis(100);
-/// Of so many beats, the descriptors are used up during one.
+/// In one of this many beats, the descriptors are exhausted.
 const EXHAUSTED_EVERY: u64 = 5;
-/// Beats for which the crowd stands.
+/// Beats for which the crowd lives.
 const CROWD_BEATS: u64 = 20;
 
 #[derive(Default)]
@@ -45,12 +45,12 @@ struct Counts {
     spawns: AtomicU64,
     loads: AtomicU64,
     execs: AtomicU64,
-    /// Processes that did not end as they should.
+    /// Processes that did not end as expected.
     bad_execs: AtomicU64,
     calls: AtomicU64,
     interrupted: [AtomicU64; Kind::ALL.len()],
     crowd: AtomicU64,
-    /// Attempts that failed for want of a descriptor, and were made again.
+    /// Attempts that failed for lack of a descriptor and were repeated.
     refused: AtomicU64,
 }
 
@@ -68,10 +68,10 @@ static STOP: AtomicBool = AtomicBool::new(false);
 
 /// Blocks `SIGCHLD` in this thread and all that it starts.
 ///
-/// While `posix_spawn` starts a program, all signals are blocked in its thread. A child that ends in
-/// that moment sends a `SIGCHLD` which the kernel may not ignore then, so it wakes some other thread of
-/// the process, whose `epoll_wait` fails with `EINTR`: without any profiler 502 times in 4,000 spawns
-/// on a busy machine.
+/// While `posix_spawn` starts a program, its thread blocks all signals. A child that ends at that
+/// moment sends a `SIGCHLD` that the kernel then may not ignore, so it wakes some other thread of
+/// the process, whose `epoll_wait` fails with `EINTR`: 502 times in 4,000 spawns on a busy machine
+/// without any profiler.
 fn block_child_signals() {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGCHLD);
@@ -86,8 +86,8 @@ fn get(count: &AtomicU64) -> u64 {
     count.load(Ordering::Relaxed)
 }
 
-/// Runs the whole, with a line of progress each beat; gives the record. `library` is what is loaded,
-/// if there is a loader. Without `sampled` it shows what the machine does by itself.
+/// Runs the soak with a line of progress per beat; returns the record. Loads `library` if there is
+/// a loader. Without `sampled` it shows the machine's own behavior.
 pub(crate) fn run(amounts: &Amounts, library: Option<String>, sampled: bool) -> Value {
     confine::limit(libc::RLIMIT_NOFILE, DESCRIPTORS);
     sys::handle(libc::SIGUSR2);
@@ -154,14 +154,14 @@ fn join(thread: JoinHandle<()>) {
     thread.join().expect("it does not panic");
 }
 
-/// A line that says how far everything is: whoever reads them sees when nothing moves any more.
+/// Prints all counters: a reader of these lines notices a standstill.
 fn beat() {
     thread::park_timeout(BEAT);
     let Counts { spawns, loads, execs, crowd, .. } = &COUNTS;
     println!("progress {} {} {} {}", get(spawns), get(loads), get(execs), get(crowd));
 }
 
-/// Opens files until no descriptor is left. They are closed in processes that are started meanwhile.
+/// Opens files until no descriptor is free. They are closed in processes that start meanwhile.
 fn exhaust() -> Vec<File> {
     std::iter::from_fn(|| File::open("/dev/null").ok()).collect()
 }
@@ -184,7 +184,7 @@ fn waiters() -> Vec<JoinHandle<()>> {
     .collect()
 }
 
-/// Works for about as many microseconds.
+/// Works for about this many microseconds.
 #[inline(never)]
 fn work(microseconds: u64) -> u64 {
     (0..microseconds * 500).fold(1, |sum: u64, step| std::hint::black_box(sum ^ step))
@@ -204,7 +204,7 @@ fn spawn_threads(count: u64) {
     running.into_iter().for_each(join);
 }
 
-/// A thread with the least stack; tried again where the machine has no room for it.
+/// A thread with the smallest stack; retried if the machine has no memory for it.
 fn spawn(body: impl FnOnce() + Send + Clone + 'static) -> JoinHandle<()> {
     loop {
         let builder = thread::Builder::new().stack_size(STACK_BYTES);
@@ -216,7 +216,7 @@ fn spawn(body: impl FnOnce() + Send + Clone + 'static) -> JoinHandle<()> {
     }
 }
 
-/// A little work; in some threads with signals of their own, in some with all signals blocked, in
+/// A little work: in some threads with signals of their own, in some with all signals blocked, in
 /// some within a task.
 fn short_life(number: u64) {
     match number % 8 {
@@ -254,7 +254,7 @@ fn load_libraries(path: &str, count: u64) {
     }
 }
 
-/// By turns as `posix_spawn` does (which is a `vfork` on Linux) and by `fork`.
+/// Alternates between `posix_spawn` (a `vfork` on Linux) and `fork`.
 fn spawn_processes(count: u64) {
     while get(&COUNTS.execs) < count {
         let mut command = Command::new("/bin/true");
@@ -277,7 +277,7 @@ fn spawn_processes(count: u64) {
     }
 }
 
-/// Keeps `count` threads at once for a while.
+/// Keeps `count` concurrent threads for a while.
 fn gather(count: u64) {
     static DISPERSED: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
     let crowd: Vec<_> = (0..count)

@@ -1,4 +1,4 @@
-//! `cargo xtask soak`: workers that wear out the sampler, watched from outside. It prints a table and
+//! `cargo xtask soak`: workers that wear out the sampler, watched from outside. Prints a table and
 //! fails on any crash, hang, death by signal or `EINTR`.
 
 mod watch;
@@ -15,22 +15,22 @@ use crate::watch::{End, Watched};
 /// Wears out the sampler and counts what goes wrong.
 #[derive(Parser)]
 struct Arguments {
-    /// A twentieth of the long form.
+    /// Run a twentieth of the long form.
     #[arg(long)]
     short: bool,
     /// Another build of the worker, run at a tenth: NAME=PATH.
     #[arg(long = "also")]
     also: Vec<String>,
-    /// Show what the machine does without an agent.
+    /// Show the machine's behavior without an agent.
     #[arg(long)]
     unsampled: bool,
 }
 
-/// Spawns, loads, fork+execs, and threads at once of the long form.
+/// Spawns, loads, fork+execs, and concurrent threads of the long form.
 const LONG: [u64; 4] = [1_000_000, 100_000, 10_000, 10_000];
 const SHORT_PART: u64 = 20;
 const VARIANT_PART: u64 = 10;
-/// Fewer than this at once are no crowd, even in the short form.
+/// Smallest crowd, also in the short form.
 const CROWD_MIN: u64 = 2_000;
 
 /// One build of the worker.
@@ -149,7 +149,7 @@ fn builds(arguments: &Arguments) -> Result<Vec<Build>> {
     Ok(builds)
 }
 
-/// Compiles a library with one function, with the compiler that links Rust programs too.
+/// Compiles a library with one function, with the compiler that also links Rust programs.
 fn compile_library(folder: &Path) -> Result<PathBuf> {
     let source = folder.join("soak.c");
     let library = folder.join("libsoak.so");

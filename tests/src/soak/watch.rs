@@ -1,4 +1,4 @@
-//! Watches a worker from outside: how it ends, and whether it moves.
+//! Watches a worker from outside: how it ends, and whether it makes progress.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
@@ -9,21 +9,21 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-/// A worker whose counters stand still for so long hangs.
+/// A worker whose counters stand still for this long hangs.
 const STILL_MAX: Duration = Duration::from_secs(60);
 
 /// How a worker ended.
 pub(crate) enum End {
     Exit(i32),
     Signal(i32),
-    /// It was killed: its last line had not changed for too long.
+    /// Killed: its last line had not changed for too long.
     Hang(String),
 }
 
-/// What came of it.
+/// Result of a worker.
 pub(crate) struct Watched {
     pub(crate) end: End,
-    /// Its last line of JSON; null if there was none.
+    /// Its last line of JSON; null if there is none.
     pub(crate) record: Value,
 }
 

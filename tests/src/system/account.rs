@@ -1,5 +1,5 @@
-//! The account of what a fleet did, against the log that the fleet itself wrote: phases of every task
-//! to a millisecond, bytes of transfers to the byte, the time of threads to a percent.
+//! Compares the collector's account of a fleet with the fleet's own log: phases of every task to a
+//! millisecond, bytes of transfers to the byte, the time of threads to a percent.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -11,23 +11,23 @@ use serde_json::Value;
 
 use crate::harness::{Collector, alone, emberline, run};
 
-/// How far a moment may be from where the fleet saw it, both from the start of their task.
+/// Largest distance of a moment from the fleet's own record, both relative to the task's start.
 const SLACK_NS: i64 = 1_000_000;
-/// Within which a row is looked for; keys are used once. How true the collector's idea of a worker's
-/// clock is, is what `clocks` checks.
+/// Range in which a row is looked up; keys are unique. `clocks` checks the accuracy of clock
+/// offsets.
 const CLOCK_SLACK_NS: i64 = 1_000_000_000;
 const WORKERS: usize = 4;
 
-/// What one worker logged.
+/// One worker's log.
 struct Log {
     worker: String,
     events: Vec<FleetEvent>,
     record: WorkerRecord,
 }
 
-/// The demo runs for some seconds and ends; a collector over its data is asked for all of it.
+/// The demo runs for some seconds and ends; a collector over its data answers every query.
 #[test]
-fn the_account_is_what_the_fleet_did() {
+fn the_account_equals_the_fleets_log() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let [data, out, logs] = ["data", "out", "logs"].map(|name| folder.path().join(name));
@@ -56,7 +56,7 @@ fn read_log(folder: &Path, index: usize) -> Log {
     Log { worker, events, record }
 }
 
-/// From when to when something lasted, each moment with its bounds.
+/// A time interval whose ends have bounds.
 #[derive(Clone, Debug)]
 struct Seen {
     name: String,
@@ -71,7 +71,7 @@ impl Seen {
         Seen { name: name.to_owned(), start_ns, stop_ns }
     }
 
-    /// A moment's bounds from the start of this task.
+    /// A moment's bounds relative to the start of this task.
     fn since_start(&self, (from, to): (i64, i64)) -> (i64, i64) {
         (from - self.start_ns.1, to - self.start_ns.0)
     }
@@ -81,7 +81,7 @@ fn start_of(row: &Value) -> i64 {
     row["start_ns"].as_i64().unwrap()
 }
 
-/// Every task that a worker logged is in the ledger, with its thread, its times and its phases.
+/// Every task in a worker's log is in the ledger, with its thread, times and phases.
 fn check_tasks(collector: &Collector, logs: &[Log]) {
     let answer = collector.json("/api/v1/tasks?from=-1h&limit=100000");
     assert_eq!(answer["truncated"], false);
@@ -123,7 +123,7 @@ fn check_tasks(collector: &Collector, logs: &[Log]) {
     assert_eq!(names, ["deserialize", "disk-read", "queue", "serialize", "transfer"], "{phases:?}");
 }
 
-/// The wait before a task, as its worker measured it.
+/// The wait before a task, as measured by its worker.
 fn queue(queued_ns: u64, task: &Seen) -> Seen {
     let queued_ns = queued_ns.cast_signed();
     let start_ns = (task.start_ns.0 - queued_ns, task.start_ns.1 - queued_ns);
@@ -134,7 +134,7 @@ fn is_at(moment_ns: i64, (from, to): (i64, i64)) -> bool {
     (from - SLACK_NS..=to + SLACK_NS).contains(&moment_ns)
 }
 
-/// The row's phases are the expected ones: one by one where the row lists them, by sum where it had no
+/// The row's phases equal the expected ones: one by one if the row lists them, by sum if it had no
 /// room.
 fn check_phases(
     row: &Value,
@@ -179,7 +179,7 @@ fn check_phases(
     }
 }
 
-/// What the workers' transfers sum to is what went through their sockets.
+/// The workers' transfers sum to the bytes that went through their sockets.
 fn check_transfers(collector: &Collector, logs: &[Log]) {
     let answer = collector.json("/api/v1/transfers?from=-1h&summary=true");
     let rows = collector.json("/api/v1/transfers?from=-1h&limit=100000");
@@ -211,13 +211,13 @@ fn check_transfers(collector: &Collector, logs: &[Log]) {
     }
 }
 
-/// How long both ends of a thread's life may go unseen, where its sampler waits for a processor too.
+/// Longest unobserved time at each end of a thread's life when its sampler waits for a CPU too.
 const UNSEEN_NS: u64 = 250_000_000;
 
-/// Threads have all the time in which they were there, to a percent, from their first task to their
-/// last, and no more than there was. Of the whole run: what a running thread owes at the end of a cycle,
-/// up to a second on a busy machine, is of the next one. Before its first tick and after its last one a
-/// thread is not seen.
+/// Threads have all of the time from their first task to their last, to a percent, and not more
+/// than elapsed. Measured over the whole run: time that a running thread is owed at the end of a
+/// cycle, up to a second on a busy machine, counts in the next one. A thread is not seen before its
+/// first tick and after its last.
 fn check_budget(collector: &Collector, logs: &[Log]) {
     for log in logs {
         let worker = &log.worker;
@@ -247,7 +247,7 @@ fn check_budget(collector: &Collector, logs: &[Log]) {
     }
 }
 
-/// What a person types gives the same, as a table.
+/// The command line shows the same as a table.
 fn check_commands(collector: &Collector) {
     let url = collector.url();
     for (command, parts) in [

@@ -1,10 +1,10 @@
-//! What a person gets for a wrong word: what was wrong, what is allowed, and exit code 2.
+//! Wrong input gets an error that names the problem and the allowed values, and exit code 2.
 
 use std::net::TcpListener;
 
 use crate::harness::{Collector, Worker, run};
 
-/// Runs a command that must fail with `code` and say all of `parts`, and nothing on stdout.
+/// Runs a command that must fail with `code`, print all of `parts`, and print nothing on stdout.
 fn check(arguments: &[&str], code: i32, parts: &[&str]) {
     let output = run(arguments);
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -16,7 +16,7 @@ fn check(arguments: &[&str], code: i32, parts: &[&str]) {
 }
 
 #[test]
-fn wrong_questions_say_what_is_allowed() {
+fn invalid_queries_name_the_allowed_values() {
     let collector = Collector::start();
     let worker = Worker::start("steady", "bad-1", &collector.url(), &[]);
     crate::harness::wait_for("the worker's tasks", || {
@@ -55,25 +55,25 @@ fn wrong_questions_say_what_is_allowed() {
 }
 
 #[test]
-fn a_taken_port_is_named_with_a_way_out() {
+fn a_port_in_use_is_named_with_an_alternative() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     check(&["serve", "--listen", &address], 1, &[&address, "--listen"]);
 }
 
 #[test]
-fn an_open_door_needs_a_flag() {
+fn listening_beyond_loopback_needs_a_flag() {
     check(&["serve", "--listen", "0.0.0.0:0"], 2, &["0.0.0.0", "insecure"]);
 }
 
 #[test]
-fn a_collector_that_is_not_there_is_named() {
+fn an_unreachable_collector_is_named() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let url = format!("http://{free}");
     check(&["workers", "--url", &url], 1, &[&url, "emberline serve", "EMBERLINE_URL"]);
 }
 
 #[test]
-fn too_few_workers_for_the_fleet_are_refused() {
+fn too_few_workers_for_the_fleet_are_rejected() {
     check(&["demo", "--workers", "2", "--seconds", "1"], 2, &["2", "4"]);
 }

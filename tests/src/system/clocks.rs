@@ -9,8 +9,8 @@ use crate::harness::{Collector, Worker, alone, number, wait_for};
 const MS: i64 = 1_000_000;
 const HOUR_MS: i64 = 3_600_000;
 
-/// A worker whose clock is so many milliseconds ahead, gains so many microseconds a second, and after
-/// four seconds leaps so many milliseconds ahead.
+/// A worker whose clock is this many milliseconds ahead, gains this many microseconds per second,
+/// and after four seconds jumps ahead by this many milliseconds.
 struct Wrong {
     name: &'static str,
     offset_ms: i64,
@@ -27,11 +27,11 @@ const WORKERS: [Wrong; 6] = [
     Wrong { name: "leaping", offset_ms: -10_000, drift_ppm: -100, leap_ms: 3_000 },
 ];
 
-/// When the clock leapt, in seconds; rows of the flush in which it did may be off by the leap.
+/// When the clock jumped, in seconds; rows of that flush may be off by the jump.
 const LEAP_S: i64 = 4;
 
-/// By how much the collector's times miss the worker's own record of real time, for each task: the
-/// record has a time before and one after the start, and so for the end.
+/// Error of the collector's times against the worker's own record of real time, for each task. The
+/// record has a time before and after the start, and before and after the end.
 fn residuals(collector: &Collector, worker: &str, record: &Value) -> Vec<(i64, i64)> {
     let answer = collector.json(&format!("/api/v1/tasks?worker={worker}&limit=10000"));
     let rows = answer["tasks"].as_array().unwrap();
@@ -52,7 +52,7 @@ fn residuals(collector: &Collector, worker: &str, record: &Value) -> Vec<(i64, i
     residuals
 }
 
-/// The worst of one round, by worker. Every task and window must be there in each.
+/// The worst error of one round, by worker. Every task and window must be present.
 fn round(number_of_round: u32, workers: &[&Wrong]) -> Vec<i64> {
     let collector = Collector::start();
     let start = |wrong: &&Wrong| {
@@ -87,11 +87,11 @@ fn round(number_of_round: u32, workers: &[&Wrong]) -> Vec<i64> {
     workers.iter().zip(running).map(worst).collect()
 }
 
-/// Six workers with wrong clocks beside each other: every task is where it really was, to 5 ms, so all
-/// are in their true order; and every window arrives. On a machine that is busy with other things
-/// messages wait longer one way than the other, so a worker has three rounds.
+/// Six workers with wrong clocks side by side: every task is where it really was, to 5 ms, so all
+/// are in their true order; and every window arrives. On a busy machine messages wait longer in one
+/// direction than in the other, so a worker has three rounds.
 #[test]
-fn tasks_of_wrong_clocks_are_where_they_were() {
+fn tasks_of_workers_with_wrong_clocks_have_true_times() {
     let _alone = alone();
     let mut left: Vec<&Wrong> = WORKERS.iter().collect();
     for number_of_round in 1..=3 {

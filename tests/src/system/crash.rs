@@ -1,5 +1,5 @@
-//! A real collector under `kill -9`, held to what a simulated fleet knows of its own. `cargo xtask
-//! crash --cycles 5000` is the long form.
+//! Kills a real collector with `kill -9` and compares it with a simulated fleet's record. `cargo
+//! xtask crash --cycles 5000` is the long form.
 
 use simulation::crash::{Options, Tamper, run};
 
@@ -8,7 +8,7 @@ use crate::harness::{alone, emberline};
 const KILLS: u32 = 300;
 
 #[test]
-fn no_acked_cycle_is_lost_or_counted_twice_however_the_collector_dies() {
+fn no_acked_cycle_is_lost_or_counted_twice_across_kills() {
     let _alone = alone();
     let report = run(&Options::new(&emberline(), KILLS, 1)).unwrap_or_else(|error| {
         panic!("{error:?}\n`cargo xtask crash --seed 1` does it again");
@@ -16,10 +16,9 @@ fn no_acked_cycle_is_lost_or_counted_twice_however_the_collector_dies() {
     println!("{report}");
 }
 
-/// Shows that the oracle sees what it is there for: each fault in its record is as if the collector
-/// had made the opposite one.
+/// The oracle works: each fault in its record is as if the collector had made the opposite one.
 #[test]
-fn the_oracle_finds_every_kind_of_fault() {
+fn the_oracle_detects_every_kind_of_fault() {
     let _alone = alone();
     for (tamper, expected) in [
         (Tamper::Lost, "are stored"),

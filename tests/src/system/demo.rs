@@ -1,4 +1,4 @@
-//! The main job: a collector and a real fleet, for some seconds, to files.
+//! The main job: a collector and a real fleet, for some seconds, with files as output.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,10 +9,10 @@ use serde_json::Value;
 
 use crate::harness::{Running, alone, emberline, get, run, wait_for};
 
-/// While the demo runs, another shell's questions are answered; when it ends, its files hold the
+/// While the demo runs, queries from another shell are answered; when it ends, its files hold the
 /// fleet's tasks with the real functions below them.
 #[test]
-fn the_demo_answers_while_it_runs_and_leaves_its_files() {
+fn the_demo_answers_queries_and_writes_its_files() {
     let _alone = alone();
     let out = tempfile::tempdir().unwrap();
     let mut child = Command::new(emberline())

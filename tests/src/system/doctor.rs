@@ -1,5 +1,5 @@
-//! What `emberline doctor` says of programs, this machine and a fleet, and what it warns of: a
-//! stripped program's functions are module and offset.
+//! `emberline doctor` on programs, this machine and a fleet. A stripped program's functions are
+//! module and offset.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::harness::{Collector, TEST_WORKER, Worker, run, wait_for};
 
-/// A copy of the test worker without names and lines, as `strip` leaves it. Linking a Rust program
-/// takes binutils, so `strip` is there too.
+/// A copy of the test worker without symbols, made by `strip`. Linking a Rust program needs
+/// binutils, so `strip` is installed.
 fn stripped(folder: &tempfile::TempDir) -> PathBuf {
     let path = folder.path().join("stripped-worker");
     let status = Command::new("strip").arg("-o").arg(&path).arg(TEST_WORKER).status();
@@ -29,7 +29,7 @@ fn find<'a>(findings: &'a [Value], check: &str) -> &'a Value {
 }
 
 #[test]
-fn a_program_with_names_is_told_from_a_stripped_one() {
+fn a_stripped_program_is_recognized() {
     let (code, findings) = doctor(&[TEST_WORKER]);
     assert_eq!(code, Some(0), "{findings:?}");
     assert!(findings.iter().all(|finding| finding["level"] == "ok"), "{findings:?}");
@@ -48,8 +48,8 @@ fn a_program_with_names_is_told_from_a_stripped_one() {
     assert_eq!(refused.status.code(), Some(2));
 }
 
-/// A stripped worker is profiled all the same: what cannot be named is module and offset, and the
-/// doctor says of the running process why.
+/// A stripped worker is profiled anyway: functions without names are module and offset, and doctor
+/// explains why for the running process.
 #[test]
 fn a_stripped_worker_shows_module_and_offset() {
     let folder = tempfile::tempdir().unwrap();
@@ -78,7 +78,7 @@ fn a_stripped_worker_shows_module_and_offset() {
 }
 
 #[test]
-fn a_collector_that_is_not_there_is_bad() {
+fn an_unreachable_collector_is_an_error() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let (code, findings) = doctor(&["--url", &format!("http://{free}")]);
     assert_eq!((code, find(&findings, "collector")["level"].as_str()), (Some(1), Some("bad")));

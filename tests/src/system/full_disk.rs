@@ -1,5 +1,5 @@
-//! A collector whose data lies on a small disk that others fill: it refuses early, answers questions,
-//! and takes everything in when there is room again; nothing is lost.
+//! A collector whose data is on a small disk that others fill: it rejects flushes early, answers
+//! queries, and resumes by itself when there is space; nothing is lost.
 //!
 //! The disk is a tmpfs of 64 MiB in a mount namespace of its own, in which the test runs itself again.
 
@@ -12,17 +12,17 @@ use serde_json::Value;
 
 use crate::harness::{Collector, Worker, alone, number, run, wait_for};
 
-/// Where the small disk is, for the process inside its namespace.
+/// Where the small disk is mounted, for the process inside the namespace.
 const PLACE: &str = "EMBERLINE_TEST_SMALL_DISK";
 
 const NAME: &str =
-    "full_disk::a_full_disk_takes_nothing_answers_on_and_goes_on_by_itself_when_it_has_room";
+    "full_disk::a_full_disk_stops_ingest_but_not_queries_and_ingest_resumes_by_itself";
 
 const DISK_MIB: usize = 64;
-/// Leaves less than the 32 MiB below which nothing is taken in.
+/// Leaves less than the 32 MiB below which flushes are rejected.
 const MUCH_MIB: usize = 44;
 
-/// Runs `then` where `folder` is a small disk: `unshare` as it must be for a user, then as root.
+/// Runs `then` with `folder` on a small disk: by `unshare` as an ordinary user, then as root.
 fn on_small_disk(unshare: &str, folder: &Path, then: &[&str]) -> Command {
     let mount = format!(r#"mount -t tmpfs -o size={DISK_MIB}m small "$0" && exec "$@""#);
     let mut command = Command::new("unshare");
@@ -30,7 +30,8 @@ fn on_small_disk(unshare: &str, folder: &Path, then: &[&str]) -> Command {
     command
 }
 
-/// The small disk, in the process that has one. In any other: runs this test again in such a one.
+/// The small disk, in the process that has one. In any other process: runs this test again in a
+/// namespace.
 fn small_disk() -> Option<PathBuf> {
     if let Some(place) = std::env::var_os(PLACE) {
         return Some(place.into());
@@ -51,7 +52,7 @@ fn small_disk() -> Option<PathBuf> {
             Err(error) => refused.push(error.to_string()),
         }
     }
-    // Not by `eprintln!`, which a test's success would swallow.
+    // Not `eprintln!`, which a passing test would hide.
     let refused = refused.join("; ");
     let said = format!("\nNOT TESTED: {NAME}: this machine lets us mount no tmpfs: {refused}\n\n");
     io::stderr().write_all(said.as_bytes()).unwrap();
@@ -72,7 +73,7 @@ fn wait_for_more(collector: &Collector, than_ns: u64) -> u64 {
     wait_for("more samples", || Some(stored_ns(collector)).filter(|ns| *ns > than_ns))
 }
 
-/// What the collector told of it, the oldest first.
+/// Ingest events of the collector, oldest first.
 fn told(collector: &Collector) -> Vec<String> {
     let kinds = "kind=ingest_stopped&kind=ingest_resumed";
     let recent = collector.json(&format!("/api/v1/events/recent?{kinds}"));
@@ -80,8 +81,8 @@ fn told(collector: &Collector) -> Vec<String> {
     events.map(|event| event["kind"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Waits until the agent was turned away; all that was stored is found, and it is said why nothing is
-/// taken in. Gives how much is stored.
+/// Waits until the agent was rejected; all stored data is found, and the reason is reported.
+/// Returns the stored weight.
 fn check_full(collector: &Collector, folder: &Path) -> u64 {
     wait_for("the refusal", || {
         let epochs = collector.epochs();
@@ -113,7 +114,7 @@ fn check_full(collector: &Collector, folder: &Path) -> u64 {
     stored_ns
 }
 
-/// Takes what is left of the disk, to the last byte.
+/// Fills the disk to the last byte.
 fn fill(filler: &Path) {
     let mut file = OpenOptions::new().create(true).append(true).open(filler).unwrap();
     let mut piece = vec![7; 1 << 20];
@@ -129,12 +130,12 @@ fn fill(filler: &Path) {
 }
 
 #[test]
-fn a_full_disk_takes_nothing_answers_on_and_goes_on_by_itself_when_it_has_room() {
+fn a_full_disk_stops_ingest_but_not_queries_and_ingest_resumes_by_itself() {
     let _alone = alone();
     let Some(disk) = small_disk() else { return };
     let (data, filler) = (disk.join("data"), disk.join("filler"));
     let data_text = data.to_str().unwrap();
-    // Sealing is among what has no room.
+    // Sealing also has no space.
     let start = |listen: &str| {
         Collector::start_with(&["--listen", listen, "--data", data_text, "--seal-every", "200ms"])
     };
@@ -142,7 +143,8 @@ fn a_full_disk_takes_nothing_answers_on_and_goes_on_by_itself_when_it_has_room()
     let worker = Worker::start("steady", "steady-1", &collector.url(), &[]);
     wait_for_more(&collector, 500_000_000);
 
-    // Little is left: enough for what was taken in, so it is refused before anything fails.
+    // Little space is left: enough for data already accepted, so new data is rejected before
+    // anything fails.
     fs::write(&filler, vec![7; MUCH_MIB << 20]).unwrap();
     let kept_ns = check_full(&collector, &data);
     fs::remove_file(&filler).unwrap();
@@ -150,17 +152,17 @@ fn a_full_disk_takes_nothing_answers_on_and_goes_on_by_itself_when_it_has_room()
     assert_eq!(collector.json("/api/v1/workers")["ingest"]["open"], true);
     assert_eq!(told(&collector), ["ingest_stopped", "ingest_resumed"]);
 
-    // Nothing is left at once, whatever the collector is at.
+    // The space vanishes at once, whatever the collector is doing.
     fill(&filler);
     let kept_ns = check_full(&collector, &data);
     assert!(kept_ns >= taken_ns);
-    // The agent came again and again, and that was said once each time.
+    // The agent retried again and again, which was reported once each time.
     let said = |text: &str| collector.log().matches(text).count();
     wait_for("the second word of it", || {
         (said("nothing is taken in: agents keep") == 2).then_some(())
     });
     assert_eq!(said("without a good Hello"), 0, "{}", collector.log());
-    // It starts on a full disk too, and has what it had.
+    // It starts on a full disk too, with all of its data.
     let address = collector.address.clone();
     collector.process.kill();
     fill(&filler);

@@ -1,4 +1,4 @@
-//! Starts and asks the real programs. Whatever a test started ends with it.
+//! Starts and queries the real programs. Every process ends with its test.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// Nothing here takes as long; a test that waits longer has failed.
+/// Deadline of every wait.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// The worker as it is built, with names and lines.
+/// The worker as built, with symbols and line tables.
 pub(crate) const TEST_WORKER: &str = env!("CARGO_BIN_EXE_test-worker");
 
 /// The shipped binary, which `cargo xtask test` builds first.
@@ -22,10 +22,10 @@ pub(crate) fn emberline() -> PathBuf {
     path
 }
 
-/// The machine for one test at a time, where its figures or its patience depend on it.
+/// Reserves the machine for one test at a time, if its figures or deadlines depend on it.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static MACHINE: Mutex<()> = Mutex::new(());
-    // A test that failed under it has left nothing behind.
+    // A test that failed while holding the lock left nothing behind.
     MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn run(arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-/// Asks again until `answer` is there.
+/// Polls until `answer` returns a value.
 pub(crate) fn wait_for<T>(what: &str, mut answer: impl FnMut() -> Option<T>) -> T {
     let begin = Instant::now();
     loop {
@@ -48,7 +48,7 @@ pub(crate) fn wait_for<T>(what: &str, mut answer: impl FnMut() -> Option<T>) -> 
             return answer;
         }
         assert!(begin.elapsed() < PATIENCE, "waited in vain for {what}");
-        // Between two questions to another process, not in place of one.
+        // Paces queries to another process; does not replace one.
         std::thread::park_timeout(Duration::from_millis(50));
     }
 }
@@ -61,7 +61,7 @@ impl Running {
         self.0.id()
     }
 
-    /// Ends it at once, as `kill -9` does.
+    /// Ends it with SIGKILL.
     pub(crate) fn kill(&mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
@@ -76,7 +76,7 @@ impl Drop for Running {
     }
 }
 
-/// A collector of its own.
+/// A collector of the test's own.
 pub(crate) struct Collector {
     pub(crate) process: Running,
     pub(crate) address: String,
@@ -88,12 +88,12 @@ impl Collector {
         Collector::start_at("127.0.0.1:0")
     }
 
-    /// Starts `emberline serve` and reads from its first lines where it listens.
+    /// Starts `emberline serve` and reads its address from its first lines.
     pub(crate) fn start_at(listen: &str) -> Collector {
         Collector::start_with(&["--listen", listen])
     }
 
-    /// As `start_at`, one that keeps its data in `folder`.
+    /// Like `start_at`, with its data in `folder`.
     pub(crate) fn start_with_data(listen: &str, folder: &Path) -> Collector {
         Collector::start_with(&["--listen", listen, "--data", folder.to_str().unwrap()])
     }
@@ -119,7 +119,7 @@ impl Collector {
                 break rest[..end.unwrap_or(rest.len())].to_owned();
             }
         };
-        // Keep reading, or the collector would one day wait for a full pipe.
+        // Keeps reading, or the collector would eventually block on a full pipe.
         let log = Arc::new(Mutex::new(said));
         let kept = log.clone();
         std::thread::spawn(move || {
@@ -132,7 +132,7 @@ impl Collector {
         Collector { process, address, log }
     }
 
-    /// What it has said on stderr.
+    /// Its stderr so far.
     pub(crate) fn log(&self) -> String {
         self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -141,12 +141,12 @@ impl Collector {
         format!("http://{}", self.address)
     }
 
-    /// `GET path`: the status and the body, whatever the status is.
+    /// `GET path`: status and body, whatever the status.
     pub(crate) fn get(&self, path: &str) -> (u16, String) {
         get(&self.url(), path)
     }
 
-    /// `GET path`, which must succeed, as JSON.
+    /// `GET path` as JSON; must succeed.
     pub(crate) fn json(&self, path: &str) -> Value {
         let (status, body) = self.get(path);
         assert_eq!(status, 200, "{path}: {body}");
@@ -178,7 +178,7 @@ pub(crate) struct Worker {
     pub(crate) process: Running,
     stdin: Option<ChildStdin>,
     output: BufReader<std::process::ChildStdout>,
-    /// What it logs, for a test to read when the worker has ended.
+    /// Its log, to read when the worker has ended.
     log: std::process::ChildStderr,
 }
 
@@ -216,12 +216,12 @@ impl Worker {
         line.trim_end().to_owned()
     }
 
-    /// Ends its input, waits for its end, and gives its record.
+    /// Closes its input, waits for its end, and returns its record.
     pub(crate) fn finish(self) -> Value {
         self.finish_with_log().0
     }
 
-    /// As `finish`, with all that it logged.
+    /// Like `finish`, with its whole log.
     pub(crate) fn finish_with_log(mut self) -> (Value, String) {
         drop(self.stdin.take());
         let record = self.line();

@@ -1,5 +1,5 @@
-//! Processes that are hard to profile: each lives as it would without an agent, and its profile says
-//! what can be known. Each is a child process, judged by how it ends and by what it printed.
+//! Processes that are hard to profile: each behaves as it would without an agent, and its profile
+//! shows what can be known. Each is a child process, judged by its exit and its output.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output, Stdio};
@@ -13,7 +13,7 @@ fn run(mode: &str) -> Output {
     Command::new(worker).arg(mode).stdin(Stdio::null()).output().unwrap()
 }
 
-/// Runs a mode that must end well, and gives what it found.
+/// Runs a mode that must succeed; returns its result.
 fn found(mode: &str) -> Value {
     let output = run(mode);
     let log = String::from_utf8_lossy(&output.stderr);
@@ -25,18 +25,18 @@ fn share(record: &Value) -> f64 {
     record["share"].as_f64().unwrap()
 }
 
-/// A forked child without an agent of its own is not sampled and ends as usual, also when it drops
-/// the copy of its parent's; one that starts its own is sampled by it.
+/// A forked child without an agent is not sampled and ends as usual, also when it drops the copy of
+/// its parent's agent; one that starts its own agent is sampled by it.
 #[test]
-fn a_forked_child_is_silent_until_it_starts_its_own_agent() {
+fn a_forked_child_is_not_sampled_until_it_starts_its_own_agent() {
     let record = found("fork");
     assert_eq!(record["exits"], serde_json::json!([0, 0]), "{record}");
     assert!(number(&record, "ticks") > 0, "the parent's agent goes on: {record}");
 }
 
-/// No signal of the sampler's that is under way kills the program that a process becomes.
+/// A pending signal of the sampler never kills the program that a process becomes.
 #[test]
-fn two_hundred_execs_under_sampling_end_well() {
+fn two_hundred_execs_under_sampling_succeed() {
     found("exec");
 }
 
@@ -49,23 +49,23 @@ fn a_thread_that_blocks_all_signals_keeps_its_time() {
 
 /// A program that uses both signals that the sampler chooses from gets every one of its own.
 #[test]
-fn a_handler_that_was_there_before_gets_all_its_signals() {
+fn an_existing_handler_gets_all_its_signals() {
     let record = found("handler-before");
     let raised = number(&record, "raised");
     assert_eq!(record["seen"], serde_json::json!([raised, raised]), "{record}");
     assert!(number(&record, "program_ns") > 0, "{record}");
 }
 
-/// A program that takes the signal over gets its own signals, and at most a few of the sampler's.
+/// A program that takes over the signal gets its own signals, and at most a few of the sampler's.
 #[test]
-fn a_handler_that_comes_later_gets_all_its_signals() {
+fn a_later_handler_gets_all_its_signals() {
     let record = found("handler-after");
     assert!(number(&record, "seen") >= number(&record, "raised"), "{record}");
 }
 
-/// The stack of 100,000 frames is cut, and so is that of 600: at 512 of them.
+/// The stack of 100,000 frames is cut, and so is one of 600: at 512 frames.
 #[test]
-fn deep_stacks_are_cut_where_everybody_sees_it() {
+fn deep_stacks_are_visibly_truncated() {
     let record = found("recursion");
     for depth in ["600", "100000"] {
         let (all, cut) = (number(&record[depth], "ns"), number(&record[depth], "truncated_ns"));
@@ -89,7 +89,7 @@ fn a_fibers_time_is_kept() {
     assert!((0.9..1.1).contains(&share(&record)), "{record}");
 }
 
-/// While no file can be opened nothing can be looked at; the time is counted afterwards.
+/// While no file can be opened, no thread can be read; the time is counted afterwards.
 #[test]
 fn time_without_descriptors_is_kept() {
     let _machine = alone();
@@ -97,9 +97,9 @@ fn time_without_descriptors_is_kept() {
     assert!(share(&record) > 0.9, "{record}");
 }
 
-/// What a sandbox takes away costs samples at most, never the process.
+/// A sandbox's restrictions cost samples at most, never the process.
 #[test]
-fn a_process_that_may_little_lives() {
+fn a_sandboxed_process_survives() {
     let check = |refused, mode: &str| {
         let record = found(refused);
         let told = record["mode"].as_str().or(record["skipped"].as_str()).unwrap_or_default();
@@ -113,9 +113,9 @@ fn a_process_that_may_little_lives() {
     check("no-pending", "blocked threads only");
 }
 
-/// Where the sampler can do without what is refused, the profile is whole.
+/// Where the sampler can work around a denied call, the profile is complete.
 #[test]
-fn what_the_sampler_can_do_without_is_not_missed() {
+fn the_sampler_works_around_denied_calls() {
     let _machine = alone();
     for (refused, mode) in [("no-vm-read", "full"), ("no-timer", "blocked threads only")] {
         let record = found(refused);
@@ -127,10 +127,10 @@ fn what_the_sampler_can_do_without_is_not_missed() {
     }
 }
 
-/// The sum law: all states together are elapsed time by threads, within 1 %, with eight threads that
-/// run on each processor or fewer, eight asleep and eight at one lock.
+/// The sum law: all states together equal the threads' elapsed time within 1 %, with at most eight
+/// running threads per CPU, eight asleep and eight at one lock.
 #[test]
-fn weights_sum_to_the_lives_of_the_threads() {
+fn weights_sum_to_the_threads_lifetimes() {
     let _machine = alone();
     let record = found("sums");
     let ratio = number(&record, "sampled_ns") as f64 / record["lived_ns"].as_f64().unwrap();

@@ -1,4 +1,4 @@
-//! What is asked of a running agent takes effect: settings, and what every thread is doing now.
+//! Requests to a running agent take effect: settings and thread dumps.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use crate::harness::{Collector, Worker, alone, number, run, wait_for};
 
 const WORKER: &str = "live-1";
 
-/// Runs `emberline` against the collector; gives what it printed, if it ended with this code.
+/// Runs `emberline` against the collector; returns its output, if it exited with this code.
 fn ask(collector: &Collector, arguments: &[&str], code: i32) -> (String, String) {
     let url = collector.url();
     let output = run(&[arguments, &["--url", &url]].concat());
@@ -16,7 +16,7 @@ fn ask(collector: &Collector, arguments: &[&str], code: i32) -> (String, String)
     (said, noted)
 }
 
-/// The worker in mode `known`, once it has stored something.
+/// The worker in mode `known`, once something of it is stored.
 fn start(collector: &Collector) -> Worker {
     let worker = Worker::start("known", WORKER, &collector.url(), &[]);
     wait_for("its first flush", || {
@@ -26,7 +26,7 @@ fn start(collector: &Collector) -> Worker {
     worker
 }
 
-/// Profile of what was sampled from now on, once there are two windows of it.
+/// Profile of samples from now on, once there are two windows of them.
 fn from_now(collector: &Collector) -> Value {
     let now_ns = number(&collector.json("/api/v1/workers"), "now_ns");
     let from = format!("{}.{:09}", now_ns / 1_000_000_000, now_ns % 1_000_000_000);
@@ -87,7 +87,7 @@ fn settings_reach_a_running_worker() {
     assert!(epoch["account"]["balanced"].as_bool().unwrap());
 }
 
-/// The only group that holds the thread of this name.
+/// The only group with the thread of this name.
 fn group_of(stacks: &Value, thread: &str) -> Value {
     let groups = stacks["workers"][0]["groups"].as_array().unwrap();
     let holds = |group: &&Value| {
@@ -104,11 +104,11 @@ fn has_function(group: &Value, name: &str) -> bool {
 }
 
 #[test]
-fn every_thread_is_seen_where_it_is() {
+fn a_thread_dump_shows_every_thread() {
     let _alone = alone();
     let collector = Collector::start();
     let worker = start(&collector);
-    // At a long interval too the answer comes soon.
+    // A long interval does not delay the answer.
     ask(&collector, &["workers", "set", "--all", "--interval", "1s"], 0);
     let stacks = || -> Value {
         let (said, _) = ask(&collector, &["thread-dump", "--format", "json"], 0);

@@ -1,5 +1,5 @@
-//! Whole-system tests: the shipped `emberline`, real workers, real sockets. Each test starts what it
-//! needs on ports of its own and ends it.
+//! Whole-system tests: the shipped `emberline`, real workers, real sockets. Each test starts its
+//! own processes on its own ports and ends them.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
 

@@ -1,5 +1,5 @@
-//! Nothing vanishes: whatever happens to the collector, each life of an agent ends with
-//! accepted = stored + counted as lost.
+//! Nothing vanishes: whatever happens to the collector, each life of an agent ends with accepted =
+//! stored + counted as lost.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,8 @@ use crate::harness::{Collector, Worker, alone, number, wait_for};
 const WORKERS: usize = 8;
 const RESTARTS: usize = 3;
 
-/// Eight workers, and a collector that is killed and started again on the same port three times.
-/// It holds its data in memory, so what it had acked is forgotten; the agents find out and count
-/// it.
+/// Eight workers, and a collector that is killed and restarted on the same port three times. It
+/// holds its data in memory, so acknowledged data is gone; the agents notice and count it.
 #[test]
 fn accounts_balance_over_restarts_of_the_collector() {
     let _alone = alone();
@@ -54,17 +53,17 @@ fn accounts_balance_over_restarts_of_the_collector() {
     }
 }
 
-/// The host of an agent whose collector is not there runs on, keeps what it counts, and delivers it
-/// when the collector comes.
+/// A host whose collector is missing runs on; its agent keeps the samples and delivers them when
+/// the collector arrives.
 #[test]
-fn a_late_collector_gets_everything() {
+fn a_late_collector_receives_everything() {
     let _alone = alone();
     let first = Collector::start();
     let address = first.address.clone();
     drop(first);
     let url = format!("http://{address}");
     let worker = Worker::start("steady", "late-1", &url, &[]);
-    // The worker is up and sampling before the collector is: its first cycle is older.
+    // The worker samples before the collector starts: its first cycle is older.
     wait_for("the worker's first second", || {
         let ticks = std::fs::read_to_string(format!("/proc/{}/stat", worker.process.id())).unwrap();
         let cpu: u64 = ticks.rsplit(' ').nth(38).unwrap().parse().unwrap();
@@ -85,17 +84,17 @@ fn a_late_collector_gets_everything() {
     assert_eq!(summary["names"][0]["outcomes"]["ok"], record["tasks"]);
 }
 
-/// A program whose collector is never there does its work, and its agent ends by itself with all of
-/// it counted.
+/// A program whose collector never arrives does its work, and its agent ends with everything
+/// counted.
 #[test]
-fn without_a_collector_everything_is_counted_as_not_delivered() {
+fn without_a_collector_everything_counts_as_undelivered() {
     let _alone = alone();
     let nobody = Collector::start();
     let url = nobody.url();
     drop(nobody);
     let worker = Worker::start("truth", "alone-1", &url, &["2"]);
     let (record, log) = worker.finish_with_log();
-    // One warning, however often it was tried.
+    // One warning, however many attempts.
     assert_eq!(log.lines().count(), 1, "{log}");
     assert!(log.contains("WARN") && log.contains(&url), "{log}");
     let report = &record["report"];

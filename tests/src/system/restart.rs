@@ -1,5 +1,5 @@
-//! A collector that keeps its data, killed and started again: what it acknowledged is there, once, and
-//! its agents go on.
+//! A collector with a data directory, killed and restarted: acknowledged data is there exactly
+//! once, and its agents continue.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::harness::{Collector, Worker, alone, emberline, number, wait_for};
 
-/// Sums over the time until now of everything that any thread did.
+/// Sums of all threads' time until now.
 fn total_ns(collector: &Collector) -> u64 {
     let profile = collector.json("/api/v1/profile?from=-1h&threads=all");
     number(&profile["totals"], "total_ns")
@@ -25,7 +25,7 @@ fn stored_ns(collector: &Collector) -> u64 {
     stored(collector).values().sum()
 }
 
-/// Waits until both workers have told more; gives the sum.
+/// Waits until both workers have sent more; returns the sum.
 fn wait_for_more(collector: &Collector, than: &Stored) -> u64 {
     let more = |(epoch, ns): (&String, &u64)| *ns > than.get(epoch).copied().unwrap_or(0);
     let all_more = |now: &Stored| now.len() == 2 && now.iter().all(more);
@@ -34,7 +34,7 @@ fn wait_for_more(collector: &Collector, than: &Stored) -> u64 {
 }
 
 #[test]
-fn a_killed_collector_has_its_history_and_its_agents_go_on() {
+fn a_killed_collector_keeps_its_history_and_its_agents_continue() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let mut collector = Collector::start_with_data("127.0.0.1:0", folder.path());
@@ -44,7 +44,7 @@ fn a_killed_collector_has_its_history_and_its_agents_go_on() {
     let mut before_ns = wait_for_more(&collector, &Stored::new());
     for _ in 0..3 {
         let address = collector.address.clone();
-        // Whatever comes between these two is in the log too, acknowledged or not.
+        // Everything between these two points is in the log too, acknowledged or not.
         let acked_ns = stored_ns(&collector).max(before_ns);
         collector.process.kill();
         collector = Collector::start_with_data(&address, folder.path());
@@ -71,7 +71,7 @@ fn a_killed_collector_has_its_history_and_its_agents_go_on() {
     }
     let steady = epochs.iter().find(|epoch| epoch["epoch"] == report["epoch"]).unwrap();
     assert_eq!(number(&steady["account"], "stored_ns"), number(report, "stored_ns"));
-    // What is counted as stored is found, neither less nor twice.
+    // Data counted as stored is found exactly once.
     assert_eq!(total_ns(&collector), stored_ns(&collector));
     let summary = collector.json("/api/v1/tasks?task=steady&from=-1h&summary=true");
     let ended = number(&summary["names"][0]["outcomes"], "ok");
@@ -79,7 +79,7 @@ fn a_killed_collector_has_its_history_and_its_agents_go_on() {
 }
 
 #[test]
-fn a_folder_belongs_to_one_collector() {
+fn a_data_directory_belongs_to_one_collector() {
     let folder = tempfile::tempdir().unwrap();
     let _first = Collector::start_with_data("127.0.0.1:0", folder.path());
     let second = std::process::Command::new(emberline())

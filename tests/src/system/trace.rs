@@ -1,4 +1,4 @@
-//! `emberline tasks --format trace`: what a viewer would read is what the ledger says.
+//! `emberline tasks --format trace`: the trace equals the ledger.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use crate::harness::{Collector, Worker, emberline, number, run};
 
-/// An event of a trace, or what the ledger says of the same: process, thread, name, start, stop.
+/// An event of a trace, or its counterpart in the ledger: process, thread, name, start, stop.
 type Span = (String, String, String, i64, i64);
 
-/// Complete events and pairs of asynchronous ones, if they keep the rules by which viewers read them.
+/// Complete events and asynchronous pairs, if they follow the rules of trace viewers.
 #[derive(Default)]
 struct Shown {
     tasks: BTreeMap<u64, (Span, Value)>,
@@ -19,7 +19,7 @@ struct Shown {
     tracks: BTreeMap<String, BTreeSet<u64>>,
 }
 
-/// Nanoseconds of decimal microseconds.
+/// Converts decimal microseconds to nanoseconds.
 fn nanoseconds(number: &Value) -> i64 {
     let text = number.to_string();
     let (whole, fraction) = text.split_once('.').unwrap();
@@ -82,7 +82,7 @@ fn read(trace: &Value) -> Shown {
     shown
 }
 
-/// Each task of the ledger is shown as it was; gives their phases.
+/// Each task of the ledger is in the trace; returns their phases.
 fn check_tasks(tasks: &[Value], shown: &Shown) -> BTreeSet<Span> {
     assert_eq!(shown.tasks.len(), tasks.len());
     let mut phases = BTreeSet::new();
@@ -109,10 +109,10 @@ fn check_tasks(tasks: &[Value], shown: &Shown) -> BTreeSet<Span> {
     phases
 }
 
-/// Tasks with children, phases and waits, and futures across each other on one thread: the trace has
-/// all that the ledger has, to the nanosecond, on tracks that nest.
+/// Tasks with children, phases and waits, and interleaved futures on one thread: the trace has
+/// everything in the ledger, to the nanosecond, on tracks that nest.
 #[test]
-fn a_trace_says_what_the_ledger_says() {
+fn a_trace_equals_the_ledger() {
     let collector = Collector::start();
     let record = Worker::start("traced", "w-1", &collector.url(), &[]).finish();
     assert_eq!(number(&record["report"], "lost_tasks"), 0);
@@ -142,7 +142,7 @@ fn a_trace_says_what_the_ledger_says() {
     let tracks: Vec<&str> = shown.tracks.keys().map(String::as_str).collect();
     assert_eq!(tracks, ["test-worker", "test-worker (2)", "test-worker (3)"], "a future on each");
 
-    // The newest alone, to the terminal; and what cannot be.
+    // The newest task alone, to the terminal; and invalid combinations.
     let few = run(&["tasks", "--url", &url, "--format", "trace", "--limit", "3"]);
     let trace: Value = serde_json::from_slice(&few.stdout).unwrap();
     assert_eq!(read(&trace).tasks.len(), 3);

@@ -1,4 +1,4 @@
-//! The numbers are true: a program with a known split of its time comes back as it was.
+//! Numbers are true: the profile of a program with a known split of its time shows that split.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::harness::{Collector, Worker, alone, number};
 /// Time between two samples of a thread, in seconds.
 const INTERVAL: f64 = 0.01;
 
-/// Seconds of each node of a profile with its children, by the path of names that `keep` keeps.
+/// Seconds of each node of a profile including children, by the path of names that `keep` keeps.
 fn seconds_by(profile: &Value, keep: impl Fn(&str) -> Option<String>) -> BTreeMap<String, f64> {
     let mut paths = vec![String::new()];
     let mut kept_above = vec![false];
@@ -40,10 +40,10 @@ fn known(name: &str) -> Option<String> {
     ["one", "two", "alpha", "beta", "gamma"].contains(&last).then(|| last.to_owned())
 }
 
-/// Three threads, two tasks, three functions, half, three tenths and two tenths of the time, in
+/// Three threads, two tasks, three functions: half, three tenths and two tenths of the time, in
 /// slices of random length. Their own records are the truth.
 #[test]
-fn a_known_split_of_time_comes_back() {
+fn a_known_split_of_time_is_measured() {
     let _alone = alone();
     let collector = Collector::start();
     let worker = Worker::start("truth", "truth-1", &collector.url(), &["10"]);
@@ -62,11 +62,12 @@ fn a_known_split_of_time_comes_back() {
     let total = truth["one"] + truth["two"];
     let measured_total = measured["one"] + measured["two"];
 
-    // The sum of weights is the threads' measured time.
+    // The weights sum to the threads' measured time.
     let difference = (measured_total - total).abs() / total;
     assert!(difference < 0.01, "{measured_total} s of {total} s");
 
-    // Each function of each task, and each task, within three standard errors of as many samples.
+    // Each task, and each function of each task, is within three standard errors of that many
+    // samples.
     let samples = total / INTERVAL;
     for (path, seconds) in &truth {
         let share = seconds / total;
@@ -80,8 +81,8 @@ fn a_known_split_of_time_comes_back() {
     check_account(&collector, &record);
 }
 
-/// The functions work in their own bodies: were the innermost frame not counted (as in the
-/// origin), they would have no time of their own.
+/// The functions work in their own bodies: if the innermost frame were not counted, as in Dask's
+/// profiler, they would have no time of their own.
 fn check_innermost_frame(profile: &Value, total: f64) {
     let nodes = profile["profile"]["nodes"].as_array().unwrap();
     let functions = ["alpha", "beta", "gamma"];
@@ -95,7 +96,7 @@ fn check_innermost_frame(profile: &Value, total: f64) {
     assert!(own > 0.8 * total, "only {own} s of {total} s in the functions themselves");
 }
 
-/// What the agent says it accepted is what the collector stored, to the nanosecond.
+/// Weight accepted by the agent equals weight stored by the collector, to the nanosecond.
 fn check_account(collector: &Collector, record: &Value) {
     let epochs = collector.epochs();
     let [epoch] = &epochs[..] else { panic!("one life only: {epochs:?}") };
@@ -106,7 +107,7 @@ fn check_account(collector: &Collector, record: &Value) {
     assert!(epoch["account"]["balanced"].as_bool().unwrap());
 }
 
-/// On a machine that lets it, the sampler makes at least 99 % of its ticks, and says how many. The
+/// On an idle machine the sampler makes at least 99 % of its ticks, and reports how many. The
 /// machine is shared, so the best of a few seconds counts.
 #[test]
 fn ticks_are_counted_and_the_rate_is_reported() {

@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex};
 
 use crate::harness::{Collector, Running, Worker, emberline, run, wait_for};
 
-/// A command in a terminal of 80 columns, and what it has shown so far.
+/// A command in a terminal of 80 columns, and its output so far.
 struct Terminal {
     process: Running,
     shown: Arc<Mutex<String>>,
 }
 
 impl Terminal {
-    /// `script` gives the terminal; its size is said from within.
+    /// `script` provides the terminal; its size is set from within.
     fn start(command: &str) -> Terminal {
         let mut child = Command::new("script")
             .args(["--quiet", "--return", "--command"])
@@ -37,17 +37,17 @@ impl Terminal {
         Terminal { process: Running(child), shown }
     }
 
-    /// What was shown once that is among it.
+    /// The output, once it contains the text.
     fn until(&self, text: &str) -> String {
         let shown = || Some(self.shown.lock().unwrap().clone()).filter(|all| all.contains(text));
         wait_for(text, shown)
     }
 }
 
-/// A bar grows while the tasks go on, each picture is drawn over the one before, and at the end a table
-/// stands in its place.
+/// A bar grows while tasks run, each picture is drawn over the previous one, and a table replaces
+/// it at the end.
 #[test]
-fn bars_grow_in_a_terminal_and_a_table_is_left() {
+fn bars_grow_in_a_terminal_and_end_as_a_table() {
     let collector = Collector::start();
     let mut worker = Worker::start("expecting", "w-1", &collector.url(), &[]);
     assert_eq!(worker.line(), "half");
@@ -57,7 +57,7 @@ fn bars_grow_in_a_terminal_and_a_table_is_left() {
     assert!(half.contains("load  [##########>         ]  50 %  2 of 4"), "{half:?}");
     worker.finish();
     let all = terminal.until("STATE");
-    // Each line is emptied before it is drawn again.
+    // Each line is cleared before it is redrawn.
     let (pictures, table) = all.rsplit_once("\r\u{1b}[2K").unwrap();
     assert!(pictures.contains("\r\u{1b}[2Kload  ["), "drawn over: {pictures:?}");
     let lines: Vec<&str> = table.lines().map(str::trim_end).collect();
@@ -68,7 +68,7 @@ fn bars_grow_in_a_terminal_and_a_table_is_left() {
     assert!(table.contains("load         4     4  100 %        0"), "{table:?}");
     assert!(!table.contains('['), "no bar is left: {table:?}");
 
-    // Nobody looks: the table alone, and nothing beside it.
+    // Without a terminal: the table alone.
     let output = run(&["watch", "--url", &collector.url()]);
     assert!(output.status.success());
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");

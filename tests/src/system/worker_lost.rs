@@ -1,9 +1,9 @@
-//! A worker that is killed: what was acked stays, and its running tasks end as `lost`.
+//! A killed worker: acknowledged data stays, and its running tasks end as `lost`.
 
 use crate::harness::{Collector, Worker, alone, number, wait_for};
 
 #[test]
-fn a_killed_workers_samples_stay_and_its_tasks_are_lost() {
+fn a_killed_workers_samples_stay_and_its_tasks_end_as_lost() {
     let _alone = alone();
     let collector = Collector::start();
     let mut worker = Worker::start("doomed", "doomed-1", &collector.url(), &[]);

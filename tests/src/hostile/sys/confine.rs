@@ -1,10 +1,10 @@
-//! Takes rights away from this process, as sandboxes do.
+//! Removes permissions from this process, as sandboxes do.
 
 use std::{io, mem};
 
 const EPERM_ANSWER: u32 = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
 
-/// Refuses one system call with `EPERM`, on all threads that are started from now on.
+/// Denies one system call with `EPERM` on all threads started from now on.
 pub(crate) fn refuse(call: libc::c_long) {
     let statement = |code: u32, jump_true: u8, jump_false: u8, k: u32| libc::sock_filter {
         code: code as u16,
@@ -12,7 +12,7 @@ pub(crate) fn refuse(call: libc::c_long) {
         jf: jump_false,
         k,
     };
-    // The number of the call is the first word of what a filter sees.
+    // The call's number is the first word of a filter's input.
     let mut program = [
         statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
         statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, call as u32),
@@ -29,7 +29,7 @@ pub(crate) fn refuse(call: libc::c_long) {
     assert_eq!(result, 0, "{}", io::Error::last_os_error());
 }
 
-/// Becomes a user without rights, in a process that nobody may look into.
+/// Becomes an unprivileged user in a process that nobody may inspect.
 pub(crate) fn become_nobody() {
     const NOBODY: libc::uid_t = 65_534;
     // SAFETY: it takes plain numbers.
@@ -43,8 +43,7 @@ pub(crate) fn become_nobody() {
     assert_eq!(result, 0, "{}", io::Error::last_os_error());
 }
 
-/// Hides `/proc` behind an empty folder, for this process alone; `false` if that needs rights that
-/// it does not have.
+/// Hides `/proc` behind an empty directory for this process; `false` if it lacks the permission.
 pub(crate) fn hide_proc() -> bool {
     // SAFETY: it takes plain numbers.
     if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
@@ -60,7 +59,7 @@ pub(crate) fn hide_proc() -> bool {
     unsafe { libc::mount(c"tmpfs".as_ptr(), proc, c"tmpfs".as_ptr(), 0, std::ptr::null()) == 0 }
 }
 
-/// Sets the soft limit of a resource; gives the one before.
+/// Sets the soft limit of a resource; returns the previous one.
 pub(crate) fn limit(resource: libc::__rlimit_resource_t, soft: u64) -> u64 {
     // SAFETY: every byte pattern of zeros is a valid `rlimit`.
     let mut limits: libc::rlimit = unsafe { mem::zeroed() };

@@ -1,4 +1,4 @@
-//! A stack that the C library did not make: `makecontext` and `swapcontext`.
+//! A stack that the C library did not create: `makecontext` and `swapcontext`.
 
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
@@ -12,7 +12,7 @@ struct Contexts {
     work: UnsafeCell<Option<fn()>>,
 }
 
-// SAFETY: one thread alone runs fibers.
+// SAFETY: only one thread runs fibers.
 unsafe impl Sync for Contexts {}
 
 static CONTEXTS: Contexts = Contexts {
@@ -28,14 +28,14 @@ extern "C" fn begin() {
     }
 }
 
-/// Runs `work` on a stack from the heap. One thread may do so at a time.
+/// Runs `work` on a heap-allocated stack. Only one thread may do so at a time.
 pub(crate) fn run(work: fn()) {
     let mut room = vec![0u8; STACK_BYTES];
-    // SAFETY: one thread alone runs fibers, and none runs now.
+    // SAFETY: only one thread runs fibers, and none is running now.
     unsafe { *CONTEXTS.work.get() = Some(work) };
     let (inside, outside): (*mut libc::ucontext_t, *mut libc::ucontext_t) =
         (CONTEXTS.inside.get().cast(), CONTEXTS.outside.get().cast());
-    // SAFETY: there is room for a context.
+    // SAFETY: there is space for a context.
     assert_eq!(unsafe { libc::getcontext(inside) }, 0);
     // SAFETY: `getcontext` has filled it; nobody else uses it.
     let context = unsafe { &mut *inside };
@@ -44,7 +44,7 @@ pub(crate) fn run(work: fn()) {
     context.uc_link = outside;
     // SAFETY: the context has a stack and a successor; `begin` takes no arguments.
     unsafe { libc::makecontext(inside, begin, 0) };
-    // SAFETY: both contexts are valid; `inside` comes back to `outside` when it ends, before `room`
-    // goes.
+    // SAFETY: both contexts are valid; `inside` returns to `outside` when it ends, before `room` is
+    // dropped.
     assert_eq!(unsafe { libc::swapcontext(outside, ptr::from_ref(context)) }, 0);
 }

@@ -1,5 +1,5 @@
-//! What the hostile worker does to itself below the safe interfaces. All unsafe code of the tests is
-//! in this folder.
+//! System-level interference of the hostile worker with itself. All unsafe code of the tests is in
+//! this directory.
 #![expect(unsafe_code, reason = "signals, stacks, filters and loaders have no safe interface")]
 
 pub(crate) mod confine;
@@ -12,19 +12,19 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{io, mem, ptr};
 
-/// Signals that one of our own handlers has seen, by number.
+/// Signals seen by one of our own handlers, by number.
 static SEEN: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
 
 extern "C" fn count(signal: c_int) {
     SEEN[signal as usize].fetch_add(1, Ordering::Relaxed);
 }
 
-/// How many signals of a kind [`handle`]'s handler has seen.
+/// Number of signals of a kind seen by the handler of [`handle`].
 pub(crate) fn seen(signal: c_int) -> u64 {
     SEEN[signal as usize].load(Ordering::Relaxed)
 }
 
-/// Installs a handler that counts, on the alternate stack where there is one.
+/// Installs a counting handler, on the alternate stack if there is one.
 pub(crate) fn handle(signal: c_int) {
     // SAFETY: every byte pattern of zeros is a valid `sigaction`.
     let mut action: libc::sigaction = unsafe { mem::zeroed() };
@@ -41,9 +41,9 @@ pub(crate) fn raise(signal: c_int) {
     assert_eq!(unsafe { libc::raise(signal) }, 0);
 }
 
-/// Runs `work` while this thread's handlers run on a stack of the smallest size on which a second
-/// signal can be taken. On a smaller one, any signal that meets a running handler is fatal: the
-/// kernel has no room for its frame (seen with the sampler's).
+/// Runs `work` while this thread's handlers use an alternate stack of the smallest size that can
+/// take a second signal. On a smaller one, any signal that arrives in a running handler is fatal,
+/// because the kernel has no room for its frame (seen with the sampler's).
 pub(crate) fn on_smallest_alternate_stack(work: impl FnOnce()) {
     // SAFETY: it takes a plain number.
     let least = unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) } as usize;
@@ -55,7 +55,7 @@ pub(crate) fn on_smallest_alternate_stack(work: impl FnOnce()) {
     let result = unsafe { libc::sigaltstack(&raw const stack, &raw mut before) };
     assert_eq!(result, 0, "{}", io::Error::last_os_error());
     work();
-    // SAFETY: the stack before is still there; no handler runs on `room` at this point.
+    // SAFETY: the previous stack still exists; no handler runs on `room` at this point.
     let result = unsafe { libc::sigaltstack(&raw const before, ptr::null_mut()) };
     assert_eq!(result, 0, "{}", io::Error::last_os_error());
 }
@@ -64,7 +64,7 @@ pub(crate) fn on_smallest_alternate_stack(work: impl FnOnce()) {
 pub(crate) struct Library(*mut c_void);
 
 impl Library {
-    /// Loads the soak's own library; `None` if no descriptor is left or there is no loader.
+    /// Loads the soak's own library; `None` if no descriptor is free or there is no loader.
     pub(crate) fn open(path: &str) -> Option<Library> {
         let path = CString::new(path).ok()?;
         // SAFETY: the library, which the harness compiled, has no constructor.
@@ -72,7 +72,7 @@ impl Library {
         (!handle.is_null()).then(|| Library(handle))
     }
 
-    /// Calls its one function, which works for a moment.
+    /// Calls its only function, which works for a moment.
     pub(crate) fn call(&self, number: u64) -> u64 {
         // SAFETY: the handle is open; the name ends in a 0.
         let function = unsafe { libc::dlsym(self.0, c"soak_work".as_ptr()) };
@@ -90,17 +90,17 @@ impl Drop for Library {
     }
 }
 
-/// Makes `command` start by `fork` and `exec`, where the standard library would use `posix_spawn`.
+/// Makes `command` start by `fork` and `exec` instead of `posix_spawn`.
 pub(crate) fn by_fork(command: &mut Command) -> &mut Command {
     // SAFETY: the closure does nothing.
     unsafe { command.pre_exec(|| Ok(())) }
 }
 
-/// Forks. The child runs `child` and exits with what it gives, as a program does that ends: with
-/// destructors of statics and handlers of `atexit`.
+/// Forks. The child runs `child` and exits with its result like an ordinary program, with
+/// destructors of statics and `atexit` handlers.
 pub(crate) fn fork(child: impl FnOnce() -> i32) -> nix::unistd::Pid {
-    // SAFETY: the child uses the allocator and starts threads, which the C library supports after a
-    // fork of a process with threads, as far as no other lock was held: that is what is tested.
+    // SAFETY: the child uses the allocator and starts threads. The C library supports this after a
+    // fork of a multithreaded process unless another lock was held, which is under test here.
     match unsafe { nix::unistd::fork() }.expect("forking") {
         nix::unistd::ForkResult::Parent { child } => child,
         nix::unistd::ForkResult::Child => std::process::exit(child()),

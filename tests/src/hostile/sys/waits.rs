@@ -1,11 +1,11 @@
-//! System calls that wait with a time limit, bare: the C library repeats none of them, so each
-//! `EINTR` is seen.
+//! Raw system calls that wait with a time limit: the C library restarts none of them, so each
+//! `EINTR` is visible.
 
 use std::ffi::c_int;
 use std::os::fd::RawFd;
 use std::{io, mem, ptr};
 
-/// What a wait needs; each thread has its own.
+/// Resources of a wait; each thread has its own.
 pub(crate) struct Waiter {
     kind: Kind,
     /// An epoll instance, a socket that nobody writes to, or the end of a pipe.
@@ -55,7 +55,7 @@ impl Waiter {
         Waiter { kind, descriptor }
     }
 
-    /// Waits once; whether it was interrupted.
+    /// Waits once; returns whether it was interrupted.
     pub(crate) fn wait(&self) -> bool {
         let wait = time(WAIT_NS);
         let result = match self.kind {
@@ -66,7 +66,7 @@ impl Waiter {
                 // SAFETY: there is room for one event.
                 unsafe { libc::epoll_wait(self.descriptor, &raw mut event, 1, WAIT_MS) }
             }
-            // SAFETY: `wait` is a valid time; the rest is not asked for.
+            // SAFETY: `wait` is a valid time; the other output is not requested.
             Kind::Nanosleep => unsafe { libc::nanosleep(&raw const wait, ptr::null_mut()) },
             Kind::ClockNanosleep => {
                 let clock = libc::CLOCK_MONOTONIC;
@@ -79,7 +79,7 @@ impl Waiter {
             Kind::SemTimedwait => semaphore(),
             Kind::Recv => {
                 let mut byte = 0u8;
-                // SAFETY: there is room for one byte.
+                // SAFETY: there is space for one byte.
                 let result = unsafe { libc::recv(self.descriptor, (&raw mut byte).cast(), 1, 0) };
                 result as c_int
             }
@@ -113,7 +113,7 @@ fn silent_socket() -> RawFd {
 fn futex(wait: &libc::timespec) -> c_int {
     let word = 0u32;
     let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-    // SAFETY: the word and the time outlive the call, and nobody wakes the word.
+    // SAFETY: the word and the time outlive the call, and nothing wakes the word.
     let result = unsafe {
         libc::syscall(libc::SYS_futex, &raw const word, operation, 0, ptr::from_ref(wait), 0, 0)
     };
