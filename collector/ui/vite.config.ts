@@ -23,7 +23,8 @@ const COMPILED_WHOLE = '//# allFunctionsCalledOnLoad';
 
 /** What most views need is one script, and what all with a flame graph need is another: each further one costs
  * a request, and nobody looks at one view only. */
-const COMMON = /\/node_modules\/preact\/|\/src\/(core|flame\/(ask|parcel))|\/src\/parts\/(Select|Menus|Timeline|timeline-draw|Lazy|Notes|TaskNames|Tile)/;
+const COMMON =
+  /\/node_modules\/preact\/|\/src\/(core|flame\/(ask|parcel))|\/src\/parts\/(Select|Menus|Timeline|timeline-draw|Lazy|Notes|TaskNames|Tile)/;
 const GRAPH = /\/src\/(flame|pages\/profile)/;
 
 export default defineConfig({
@@ -41,7 +42,12 @@ export default defineConfig({
       output: {
         chunkFileNames: 'assets/page-[name]-[hash].js',
         postBanner: COMPILED_WHOLE,
-        codeSplitting: { groups: [{ name: 'common', test: COMMON, priority: 1 }, { name: 'graph', test: GRAPH }] },
+        codeSplitting: {
+          groups: [
+            { name: 'common', test: COMMON, priority: 1 },
+            { name: 'graph', test: GRAPH },
+          ],
+        },
       },
     },
   },

@@ -2,6 +2,7 @@
 //! page in a browser.
 
 pub mod page;
+pub mod page_bundle;
 
 use std::env;
 use std::path::{Path, PathBuf};

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
 use clap::{Parser, Subcommand};
+use xtask::page_bundle;
 
 /// Developer commands of Emberline.
 #[derive(Parser)]
@@ -35,6 +36,8 @@ enum Task {
     Soak(soak::Options),
     /// Writes the Rust code of profiler-core/proto/emberline.proto (no protoc needed).
     Proto(Forwarded),
+    /// Writes the page's bundle, collector/page, from its sources in collector/ui (needs Node.js).
+    Page(page_bundle::Options),
 }
 
 /// Arguments that `emberline-bench` reads.
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
         Task::Crash(forwarded) => forwarded.run("crash"),
         Task::Soak(options) => soak::run(&options),
         Task::Proto(forwarded) => forwarded.run("proto"),
+        Task::Page(options) => page_bundle::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

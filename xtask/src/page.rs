@@ -15,7 +15,8 @@ use anyhow::{Context, Result, bail};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::{Pid, geteuid};
 
-use crate::{announce, root};
+use crate::announce;
+use crate::page_bundle::{self, npm_ci};
 
 /// The path of Debian's `chromium`, unless the environment names another.
 const CHROMIUM: &str = "/usr/bin/chromium";
@@ -30,7 +31,28 @@ const BENCH_MAX: Duration = Duration::from_secs(900);
 /// Time between SIGTERM and SIGKILL.
 const TERMINATION_MAX: Duration = Duration::from_secs(10);
 
-/// Checks the page; `emberline` is the built command. Pictures of all pages are written to
+/// Checks the page's sources without a browser: the committed bundle, formatting, lints and types.
+/// Returns why they cannot be checked here, if they cannot.
+///
+/// # Errors
+/// If a check fails; names the command that fixes it.
+pub fn check_sources() -> Result<Option<String>> {
+    if let Some(reason) = missing_npm() {
+        return Ok(Some(reason));
+    }
+    let ui = prepare()?;
+    let node = |arguments: &[&str]| finish(Command::new("node").current_dir(&ui).args(arguments));
+    announce("biome check collector/ui");
+    node(&["node_modules/@biomejs/biome/bin/biome", "check", "--error-on-warnings"])
+        .context("run `cargo xtask page --fix`, or fix the errors above")?;
+    announce("tsc -p collector/ui");
+    node(&["check/node_modules/typescript/bin/tsc", "-p", "."]).context("fix the errors above")?;
+    announce("cargo xtask page --check");
+    page_bundle::check()?;
+    Ok(None)
+}
+
+/// Checks the page in a browser; `emberline` is the built command. Pictures of all pages are written to
 /// `target/page-check/pictures`. Returns why the page cannot be checked here, if it cannot.
 ///
 /// # Errors
@@ -42,13 +64,6 @@ pub fn run(emberline: &Path) -> Result<Option<String>> {
     let ui = prepare()?;
     let pictures = ui.with_file_name("pictures");
     fs::create_dir_all(&pictures)?;
-    announce("tsc -p collector/ui");
-    finish(Command::new("node").current_dir(&ui).args([
-        "check/node_modules/typescript/bin/tsc",
-        "-p",
-        ".",
-    ]))
-    .context("fix the errors above")?;
     announce("the page's checks in a browser, against `emberline demo`");
     let demo = Demo::start(emberline)?;
     let mut node = Command::new("node");
@@ -79,11 +94,8 @@ pub fn bench(emberline: &Path) -> Result<()> {
 
 /// Copies the page's sources below `target/` and installs the packages of its checks there.
 fn prepare() -> Result<PathBuf> {
-    let ui = root().join("target/page-check/ui");
-    copy(&root().join("collector/ui"), &ui)?;
-    for packages in [&ui, &ui.join("check")] {
-        npm_ci(packages)?;
-    }
+    let ui = page_bundle::prepare()?;
+    npm_ci(&ui.join("check"))?;
     Ok(ui)
 }
 
@@ -101,6 +113,10 @@ fn missing() -> Option<String> {
             chromium.display()
         ));
     }
+    missing_npm()
+}
+
+fn missing_npm() -> Option<String> {
     let has_npm = Command::new("npm").arg("--version").output().is_ok();
     (!has_npm).then(|| "npm was not found: install Node.js 20.19 or newer".to_owned())
 }
@@ -119,19 +135,6 @@ fn install_chromium() {
     if let Err(error) = command.status() {
         eprintln!("apt-get could not be started: {error}");
     }
-}
-
-/// Installs the locked packages, unless they are installed. Runs none of their scripts.
-fn npm_ci(folder: &Path) -> Result<()> {
-    let lock = fs::read(folder.join("package-lock.json"))?;
-    let stamp = folder.join("installed.json");
-    if fs::read(&stamp).is_ok_and(|installed| installed == lock) {
-        return Ok(());
-    }
-    announce(&format!("npm ci, in {}", folder.display()));
-    let options = ["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline"];
-    finish(Command::new("npm").current_dir(folder).args(options))?;
-    Ok(fs::write(stamp, lock)?)
 }
 
 fn finish(command: &mut Command) -> Result<()> {
@@ -165,30 +168,6 @@ fn finish_within(command: &mut Command, longest: Duration) -> Result<()> {
         let _ = killpg(group, Signal::SIGKILL);
     }
     bail!("{command:?} was terminated: it took longer than {longest:?}")
-}
-
-/// Copies the sources over an earlier copy; packages and stamps stay.
-fn copy(from: &Path, to: &Path) -> Result<()> {
-    let earlier = to.join("src");
-    if earlier.exists() {
-        // A deleted file must not be compiled.
-        fs::remove_dir_all(earlier)?;
-    }
-    copy_all(from, to)
-}
-
-fn copy_all(from: &Path, to: &Path) -> Result<()> {
-    fs::create_dir_all(to)?;
-    for entry in fs::read_dir(from).with_context(|| from.display().to_string())? {
-        let entry = entry?;
-        let target = to.join(entry.file_name());
-        if !entry.file_type()?.is_dir() {
-            fs::copy(entry.path(), target)?;
-        } else if entry.file_name() != "node_modules" {
-            copy_all(&entry.path(), &target)?;
-        }
-    }
-    Ok(())
 }
 
 /// A collector with a live fleet, terminated cleanly when it is dropped.

@@ -39,6 +39,8 @@ enum Step {
     Format,
     /// `cargo xtask tidy`.
     Tidy,
+    /// The page's sources: bundle, formatting, lints, types, unit tests.
+    PageSources,
     /// clippy on the whole workspace.
     Clippy,
     /// clippy on the agent without its network.
@@ -222,6 +224,10 @@ impl Step {
                 announce("cargo xtask tidy");
                 tidy::check().map(|()| Outcome::Passed)
             }
+            Step::PageSources => {
+                let missing = page::check_sources()?;
+                Ok(missing.map_or(Outcome::Passed, Outcome::Skipped))
+            }
             Step::Clippy => CLIPPY.run(),
             Step::ClippySmallAgent => CLIPPY_SMALL_AGENT.run(),
             Step::Doc => DOC.run(),
@@ -331,7 +337,10 @@ mod tests {
     fn steps_are_chosen_by_name() {
         assert_eq!(steps(&[]).len(), Step::value_variants().len());
         assert_eq!(steps(&["--only", "clippy-small-agent,page"]), ["clippy-small-agent", "page"]);
-        assert_eq!(steps(&["--quick"]), ["format", "tidy", "clippy", "test"]);
-        assert_eq!(steps(&["--quick", "--skip", "format,clippy"]), ["tidy", "test"]);
+        assert_eq!(steps(&["--quick"]), ["format", "tidy", "page-sources", "clippy", "test"]);
+        assert_eq!(
+            steps(&["--quick", "--skip", "format,clippy"]),
+            ["tidy", "page-sources", "test"]
+        );
     }
 }

@@ -8,7 +8,6 @@ mod error;
 mod http;
 mod ingest;
 mod live;
-#[cfg(feature = "page")]
 mod page;
 mod pulse;
 mod records;
@@ -229,10 +228,7 @@ fn router(reader: Reader, stopping: &watch::Receiver<bool>) -> Router {
     let ingest = Ingest::new(reader.collector.clone(), stopping.clone());
     let ingest = IngestServer::new(ingest).max_decoding_message_size(MESSAGE_BYTES_MAX);
     let grpc = tonic::service::Routes::new(ingest).into_axum_router().reset_fallback();
-    let router = grpc.merge(http::router(reader, stopping));
-    #[cfg(feature = "page")]
-    let router = router.merge(page::router());
-    router
+    grpc.merge(http::router(reader, stopping)).merge(page::router())
 }
 
 /// Looks after what time alone changes.

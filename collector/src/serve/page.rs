@@ -1,4 +1,6 @@
-//! The page: files that the build embedded, and one document for all of the page's own addresses.
+//! The page: the committed bundle, and one document for all of the page's own addresses.
+
+use std::sync::LazyLock;
 
 use axum::Router;
 use axum::extract::Path;
@@ -6,15 +8,27 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-/// A file of the page.
+/// A file of the bundle.
 struct File {
     path: &'static str,
     plain: &'static [u8],
-    gzip: &'static [u8],
+    gzip: Vec<u8>,
 }
 
-/// In order of their paths.
-static FILES: &[File] = include!(concat!(env!("OUT_DIR"), "/page_files.rs"));
+/// Sorted by path. `cargo xtask page` writes the list and the files; the first request compresses
+/// them.
+static FILES: LazyLock<Vec<File>> = LazyLock::new(|| Vec::from(include!("../../page/files.rs")));
+
+const COMPRESSION_LEVEL: u8 = 9;
+
+/// A file and its gzip form (RFC 1952), which holds no time and no name.
+fn file(path: &'static str, plain: &'static [u8]) -> File {
+    let mut gzip = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 2, 0xff];
+    gzip.extend(miniz_oxide::deflate::compress_to_vec(plain, COMPRESSION_LEVEL));
+    gzip.extend(crc32fast::hash(plain).to_le_bytes());
+    gzip.extend((plain.len() as u32).to_le_bytes());
+    File { path, plain, gzip }
+}
 
 /// Addresses at which the page looks at itself what to show. They are one level deep, so that
 /// the document's relative addresses hold at all of them, also below the path of a proxy.
@@ -77,7 +91,7 @@ fn answer(path: &str, asked: &HeaderMap) -> Response {
     };
     let file = &FILES[index];
     let is_packed = takes_gzip(asked);
-    let body = if is_packed { file.gzip } else { file.plain };
+    let body = if is_packed { file.gzip.as_slice() } else { file.plain };
     let mut response = body.into_response();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, content_type(path));
@@ -159,7 +173,7 @@ mod tests {
     #[test]
     fn every_file_has_its_kind_and_only_hashed_ones_are_kept_for_ever() {
         assert!(FILES.is_sorted_by_key(|file| file.path));
-        for file in FILES {
+        for file in FILES.iter() {
             let response = answer(file.path, &HeaderMap::new());
             let kind = header_of(&response, header::CONTENT_TYPE);
             assert_ne!(kind, Some("application/octet-stream"), "{}", file.path);
@@ -255,7 +269,7 @@ mod tests {
         }
         let all = packed(&scripts.iter().map(|(file, _)| file.path).collect());
         assert!(all <= ALL_SCRIPTS_BYTES_MAX, "{all}");
-        for file in FILES {
+        for file in FILES.iter() {
             let text = String::from_utf8_lossy(file.plain);
             assert!(!text.contains(env!("CARGO_MANIFEST_DIR")), "{}", file.path);
         }

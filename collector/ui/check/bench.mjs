@@ -32,8 +32,13 @@ async function threads() {
     for (const thread of read(() => fs.readdirSync(`/proc/${id}/task`), [])) {
       const isMain = Number(thread) === id;
       // Threads may end while they are looked at.
-      if (!isMain && !read(() => fs.readFileSync(`/proc/${id}/task/${thread}/comm`, 'utf8'), '').startsWith('DedicatedWorker')) continue;
-      const ms = Number(read(() => fs.readFileSync(`/proc/${id}/task/${thread}/schedstat`, 'utf8'), '0').split(' ')[0]) / 1e6;
+      if (
+        !isMain &&
+        !read(() => fs.readFileSync(`/proc/${id}/task/${thread}/comm`, 'utf8'), '').startsWith('DedicatedWorker')
+      )
+        continue;
+      const ms =
+        Number(read(() => fs.readFileSync(`/proc/${id}/task/${thread}/schedstat`, 'utf8'), '0').split(' ')[0]) / 1e6;
       times[isMain ? 'main' : 'workers'] += ms;
     }
   }
@@ -67,7 +72,8 @@ async function quiet() {
 }
 
 const median = (values) => [...values].sort((a, b) => a - b)[Math.floor(values.length / 2)];
-const ms = (values) => `${median(values).toFixed(1)} ms (${Math.min(...values).toFixed(1)}–${Math.max(...values).toFixed(1)})`;
+const ms = (values) =>
+  `${median(values).toFixed(1)} ms (${Math.min(...values).toFixed(1)}–${Math.max(...values).toFixed(1)})`;
 const say = (what, values, more = '') => console.log(`${what}: ${ms([values].flat())}${more}`);
 
 /** A page at `url`, and what it took until `ready` was there and all was drawn. */
@@ -81,7 +87,9 @@ async function load(url, blank, ready) {
     await page.goto(url, { waitUntil: 'commit' });
     for (;;) {
       await later(LOOK_MS);
-      const { result } = await view.send('Runtime.evaluate', { expression: `document.querySelector(${JSON.stringify(ready)}) !== null` });
+      const { result } = await view.send('Runtime.evaluate', {
+        expression: `document.querySelector(${JSON.stringify(ready)}) !== null`,
+      });
       if (result.value === true || Date.now() - begun > SETTLE_MS_MAX) break;
     }
     await quiet();
@@ -100,7 +108,11 @@ async function loads(what, answers, path, ready) {
     all.push(opened.took);
   }
   const workers = median(all.map((one) => one.workers));
-  say(`${what}: load`, all.map((one) => one.main), workers > 0 ? `, and ${workers.toFixed(0)} ms beside it in a worker` : '');
+  say(
+    `${what}: load`,
+    all.map((one) => one.main),
+    workers > 0 ? `, and ${workers.toFixed(0)} ms beside it in a worker` : '',
+  );
   const close = async () => {
     await opened.page.context().close();
     served.close();
@@ -110,16 +122,27 @@ async function loads(what, answers, path, ready) {
 
 /** Of `count` events, each in a frame of its own, what one costs. */
 async function each(page, count, selector, type) {
-  const act = () => page.evaluate(async ({ count, selector, type }) => {
-    const element = document.querySelector(selector);
-    const box = element.getBoundingClientRect();
-    for (let i = 0; i < count; i++) {
-      const at = { clientX: box.left + box.width * (0.15 + 0.1 * (i % 7)), clientY: box.top + 60, bubbles: true, cancelable: true };
-      if (type === 'wheel') element.dispatchEvent(new WheelEvent('wheel', { ...at, deltaY: i % 20 < 10 ? -60 : 60, ctrlKey: true }));
-      else if (type === 'move') element.dispatchEvent(new PointerEvent('pointermove', { ...at, clientY: box.top + 30 + 19 * (i % 10) }));
-      await new Promise(requestAnimationFrame);
-    }
-  }, { count, selector, type });
+  const act = () =>
+    page.evaluate(
+      async ({ count, selector, type }) => {
+        const element = document.querySelector(selector);
+        const box = element.getBoundingClientRect();
+        for (let i = 0; i < count; i++) {
+          const at = {
+            clientX: box.left + box.width * (0.15 + 0.1 * (i % 7)),
+            clientY: box.top + 60,
+            bubbles: true,
+            cancelable: true,
+          };
+          if (type === 'wheel')
+            element.dispatchEvent(new WheelEvent('wheel', { ...at, deltaY: i % 20 < 10 ? -60 : 60, ctrlKey: true }));
+          else if (type === 'move')
+            element.dispatchEvent(new PointerEvent('pointermove', { ...at, clientY: box.top + 30 + 19 * (i % 10) }));
+          await new Promise(requestAnimationFrame);
+        }
+      },
+      { count, selector, type },
+    );
   // What is compiled on the way is no frame's.
   await act();
   const rounds = [];
@@ -132,7 +155,11 @@ async function each(page, count, selector, type) {
 async function clicks(page) {
   await page.evaluate(() => {
     window.shownAfter = [];
-    new PerformanceObserver((list) => list.getEntries().forEach((entry) => { if (entry.name === 'click') window.shownAfter.push(entry.duration); })).observe({ type: 'event', durationThreshold: 16 });
+    new PerformanceObserver((list) =>
+      list.getEntries().forEach((entry) => {
+        if (entry.name === 'click') window.shownAfter.push(entry.duration);
+      }),
+    ).observe({ type: 'event', durationThreshold: 16 });
   });
   const box = await page.locator('.flame').boundingBox();
   const cpu = [];
@@ -150,10 +177,20 @@ async function clicks(page) {
 
 /** Typing a word: until what it finds is shown and the address has it. */
 async function search(view) {
-  const type = (text) => view.send('Runtime.evaluate', { expression: `{ const field = document.querySelector('.search input'); field.value = ${JSON.stringify(text)}; field.dispatchEvent(new Event('input', { bubbles: true })); }` });
+  const type = (text) =>
+    view.send('Runtime.evaluate', {
+      expression: `{ const field = document.querySelector('.search input'); field.value = ${JSON.stringify(text)}; field.dispatchEvent(new Event('input', { bubbles: true })); }`,
+    });
   const all = [];
   for (let round = 0; round < ROUNDS; round++) {
-    all.push((await measured(async () => { await type(`function_1${round}`); await quiet(); })).main);
+    all.push(
+      (
+        await measured(async () => {
+          await type(`function_1${round}`);
+          await quiet();
+        })
+      ).main,
+    );
     await type('');
     await quiet();
   }
@@ -168,9 +205,16 @@ const NODES = [1000, 100_000, 1_000_000];
 const ours = new Map();
 for (const count of NODES) {
   const words = `${count} nodes`;
-  const { page, view, main, close } = await loads(words, { ...hostile(['load']), profile: manyNodes(count) }, 'profile', '.flame canvas[data-rects]');
+  const { page, view, main, close } = await loads(
+    words,
+    { ...hostile(['load']), profile: manyNodes(count) },
+    'profile',
+    '.flame canvas[data-rects]',
+  );
   ours.set(count, main);
-  console.log(`${words}: ${await page.getAttribute('.flame canvas', 'data-rects')} rectangles, ${await domNodes(page)} DOM nodes`);
+  console.log(
+    `${words}: ${await page.getAttribute('.flame canvas', 'data-rects')} rectangles, ${await domNodes(page)} DOM nodes`,
+  );
   say(`${words}: a frame of zooming`, await each(page, 60, '.flame', 'wheel'));
   say(`${words}: a frame of hovering`, await each(page, 60, '.flame', 'move'));
   await page.keyboard.press('0');
@@ -181,11 +225,17 @@ for (const count of NODES) {
   await close();
 }
 for (const count of [5000, 100_000, 1_000_000]) {
-  const answers = { ...hostile(['load']), tasks: manyTasks(count, 5000), ...(count > 5000 && { taskColumns: manyOutlines(count) }) };
+  const answers = {
+    ...hostile(['load']),
+    tasks: manyTasks(count, 5000),
+    ...(count > 5000 && { taskColumns: manyOutlines(count) }),
+  };
   const words = `${count} tasks`;
   const ready = count > 5000 ? `.stream canvas[data-tasks="${count}"]` : '.stream canvas[data-rects]';
   const { page, close } = await loads(words, answers, 'tasks', ready);
-  console.log(`${words}: ${await page.getAttribute('.stream canvas', 'data-rects')} rectangles, ${await domNodes(page)} DOM nodes`);
+  console.log(
+    `${words}: ${await page.getAttribute('.stream canvas', 'data-rects')} rectangles, ${await domNodes(page)} DOM nodes`,
+  );
   say(`${words}: a frame of zooming`, await each(page, 60, '.stream', 'wheel'));
   await page.click('text=one line a worker');
   await quiet();
@@ -196,7 +246,9 @@ for (const count of [1000, 100_000]) {
   const { peers, blank, close } = await servePeers(nodesOf(count));
   for (const { name, url, ready } of peers) {
     const { page, took } = await load(url, blank, ready);
-    console.log(`${count} nodes: load in ${name}: ${took.main.toFixed(0)} ms, ${(took.main / ours.get(count)).toFixed(1)} times ours, ${await domNodes(page)} DOM nodes`);
+    console.log(
+      `${count} nodes: load in ${name}: ${took.main.toFixed(0)} ms, ${(took.main / ours.get(count)).toFixed(1)} times ours, ${await domNodes(page)} DOM nodes`,
+    );
     await page.context().close();
   }
   close();

@@ -4,15 +4,17 @@ import { answerWith, hostile, manyTasks, phasedTasks } from './made.mjs';
 
 export function fleetChecks({ browser, checks, open, at, parameter, graph, fleetMsMax }) {
   /** Colours of pixels of the lanes, at shares of the time that they show, and the line from above. */
-  const inks = (page, places) => page.evaluate((wanted) => {
-    const canvas = document.querySelector('.stream canvas');
-    const [gutter, axis, lane] = [132, 22, 17];
-    const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
-    return wanted.map(([share, line]) => {
-      const pixel = Math.round(axis + lane * (line + 0.5)) * canvas.width + Math.round(gutter + share * (canvas.width - gutter));
-      return [...data.slice(4 * pixel, 4 * pixel + 3)];
-    });
-  }, places);
+  const inks = (page, places) =>
+    page.evaluate((wanted) => {
+      const canvas = document.querySelector('.stream canvas');
+      const [gutter, axis, lane] = [132, 22, 17];
+      const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+      return wanted.map(([share, line]) => {
+        const pixel =
+          Math.round(axis + lane * (line + 0.5)) * canvas.width + Math.round(gutter + share * (canvas.width - gutter));
+        return [...data.slice(4 * pixel, 4 * pixel + 3)];
+      });
+    }, places);
 
   async function phasesOnBars() {
     const page = await open(browser, checks);
@@ -20,11 +22,25 @@ export function fleetChecks({ browser, checks, open, at, parameter, graph, fleet
     await answerWith(page, made.answers);
     await page.goto(at(`tasks?from=${made.from}&to=${made.to}`));
     await page.waitForSelector('.stream canvas[data-tasks="2"]');
-    const legend = await page.$$eval('.stream-box .legend span', (all) => Object.fromEntries(all.filter((one) => one.querySelector('.dot')).map((one) => [one.textContent, one.querySelector('.dot').style.background.match(/\d+/g).map(Number)])));
+    const legend = await page.$$eval('.stream-box .legend span', (all) =>
+      Object.fromEntries(
+        all
+          .filter((one) => one.querySelector('.dot'))
+          .map((one) => [one.textContent, one.querySelector('.dot').style.background.match(/\d+/g).map(Number)]),
+      ),
+    );
     // A tenth of the range each: serialize, transfer, disk-read, and then it executes.
-    const found = await inks(page, [[0.05, 0], [0.15, 0], [0.25, 0], [0.9, 0], [0.5, 1]]);
+    const found = await inks(page, [
+      [0.05, 0],
+      [0.15, 0],
+      [0.25, 0],
+      [0.9, 0],
+      [0.5, 1],
+    ]);
     const near = (one, other) => one.every((part, i) => Math.abs(part - other[i]) <= 2);
-    ['serialize', 'transfer', 'disk-read'].forEach((name, i) => checks.expect(near(found[i], legend[name]), `${name} has its colour`, `${found[i]} ${legend[name]}`));
+    ['serialize', 'transfer', 'disk-read'].forEach((name, i) =>
+      checks.expect(near(found[i], legend[name]), `${name} has its colour`, `${found[i]} ${legend[name]}`),
+    );
     const [gray, red, orange, own, failed] = found;
     checks.expect(Math.max(...gray) - Math.min(...gray) < 16, 'serialize is gray', String(gray));
     checks.expect(red[0] > red[1] + 40 && Math.abs(red[1] - red[2]) < 40, 'transfer is red', String(red));
@@ -41,7 +57,19 @@ export function fleetChecks({ browser, checks, open, at, parameter, graph, fleet
     const seconds = Math.floor(Date.now() / 1000);
     const answers = hostile(['load']);
     const [model] = answers.tasks.tasks;
-    const shows = (...all) => ({ ...answers.tasks, total: all.length, tasks: all.map(([name, from, to]) => ({ ...model, id: from, name, start_ns: (seconds - 300 + from) * 1e9, stop_ns: (seconds - 300 + to) * 1e9, duration_ns: (to - from) * 1e9, outcome: 'ok' })) });
+    const shows = (...all) => ({
+      ...answers.tasks,
+      total: all.length,
+      tasks: all.map(([name, from, to]) => ({
+        ...model,
+        id: from,
+        name,
+        start_ns: (seconds - 300 + from) * 1e9,
+        stop_ns: (seconds - 300 + to) * 1e9,
+        duration_ns: (to - from) * 1e9,
+        outcome: 'ok',
+      })),
+    });
     let shown = shows(['under', 60, 250], ['first', 0, 20]);
     await answerWith(page, { ...answers, tasks: () => shown });
     await page.goto(at('tasks?from=-5m'));
@@ -83,7 +111,10 @@ export function fleetChecks({ browser, checks, open, at, parameter, graph, fleet
 
   /** Chooses from the menu of that name; answers what then is asked of `question`. */
   async function choose(page, menu, text, question) {
-    const asked = page.waitForRequest((request) => request.url().includes(`/api/v1/${question}?`) && new URL(request.url()).searchParams.has(text.parameter));
+    const asked = page.waitForRequest(
+      (request) =>
+        request.url().includes(`/api/v1/${question}?`) && new URL(request.url()).searchParams.has(text.parameter),
+    );
     await page.click(`.select > button >> text=${menu}:`);
     await page.fill('.menu input', text.typed);
     await page.waitForFunction(() => document.querySelectorAll('.menu li').length === 1);
@@ -96,26 +127,58 @@ export function fleetChecks({ browser, checks, open, at, parameter, graph, fleet
   async function menusOfTheFleet() {
     const page = await open(browser, checks);
     const start = Date.parse('2026-01-31T11:00:00Z') * 1e6;
-    const run = { id: '7', name: 'nightly', worker: null, start_ns: start, stop_ns: start + 60e9, duration_ns: 60e9, open: false };
+    const run = {
+      id: '7',
+      name: 'nightly',
+      worker: null,
+      start_ns: start,
+      stop_ns: start + 60e9,
+      duration_ns: 60e9,
+      open: false,
+    };
     await answerWith(page, { ...hostile(['load', 'other']), runs: { runs: [run] } });
     await page.goto(at('profile'));
     await page.waitForSelector(graph);
-    checks.equal((await choose(page, 'labels', { parameter: 'label', typed: 'load=load' }, 'profile')).join(), 'load=load', 'a label is asked for');
-    checks.equal((await choose(page, 'labels', { parameter: 'label', typed: 'other=other' }, 'timeline')).join(), 'load=load,other=other', 'and another, of the timeline too');
-    checks.equal((await choose(page, 'phases', { parameter: 'phase', typed: 'execute' }, 'profile')).join(), 'execute', 'a phase is asked for');
+    checks.equal(
+      (await choose(page, 'labels', { parameter: 'label', typed: 'load=load' }, 'profile')).join(),
+      'load=load',
+      'a label is asked for',
+    );
+    checks.equal(
+      (await choose(page, 'labels', { parameter: 'label', typed: 'other=other' }, 'timeline')).join(),
+      'load=load,other=other',
+      'and another, of the timeline too',
+    );
+    checks.equal(
+      (await choose(page, 'phases', { parameter: 'phase', typed: 'execute' }, 'profile')).join(),
+      'execute',
+      'a phase is asked for',
+    );
     await choose(page, 'runs', { parameter: 'from', typed: 'night' }, 'profile');
     await page.waitForFunction(() => new URL(location.href).searchParams.get('run') === 'nightly@7');
-    checks.equal([parameter(page, 'from'), parameter(page, 'to')].join(), '2026-01-31T11:00:00Z,2026-01-31T11:01:00Z', 'a run is its range');
+    checks.equal(
+      [parameter(page, 'from'), parameter(page, 'to')].join(),
+      '2026-01-31T11:00:00Z,2026-01-31T11:01:00Z',
+      'a run is its range',
+    );
     await page.click('.live.pinned');
     await page.waitForFunction(() => !new URL(location.href).searchParams.has('run'));
     await page.goBack();
     await page.waitForFunction(() => new URL(location.href).searchParams.get('run') === 'nightly@7');
     await page.goto(at('tasks'));
     await page.waitForSelector('.select');
-    checks.equal((await choose(page, 'labels', { parameter: 'label', typed: 'load=load' }, 'tasks')).join(), 'load=load', 'a label of tasks is asked for');
+    checks.equal(
+      (await choose(page, 'labels', { parameter: 'label', typed: 'load=load' }, 'tasks')).join(),
+      'load=load',
+      'a label of tasks is asked for',
+    );
     await page.goto(at('compare'));
     await page.waitForSelector('.select');
-    checks.equal((await choose(page, 'labels', { parameter: 'label', typed: 'load=load' }, 'profile')).join(), 'load=load', 'a label of one side is asked for');
+    checks.equal(
+      (await choose(page, 'labels', { parameter: 'label', typed: 'load=load' }, 'profile')).join(),
+      'load=load',
+      'a label of one side is asked for',
+    );
     await page.waitForFunction(() => new URL(location.href).searchParams.get('b.label') === 'load=load');
     await page.context().close();
   }
@@ -126,7 +189,11 @@ export function fleetChecks({ browser, checks, open, at, parameter, graph, fleet
     page.setDefaultTimeout(fleetMsMax);
     await page.goto(at('?from=-1h'));
     await page.waitForSelector('.progress [role="progressbar"]');
-    await page.waitForFunction(() => [...document.querySelectorAll('.progress [role="progressbar"]')].every((bar) => bar.ariaValueNow === bar.ariaValueMax));
+    await page.waitForFunction(() =>
+      [...document.querySelectorAll('.progress [role="progressbar"]')].every(
+        (bar) => bar.ariaValueNow === bar.ariaValueMax,
+      ),
+    );
     const [words] = await page.$$eval('.progress small', (all) => all.map((one) => one.textContent));
     checks.expect(/^(\S+) of \1 done$/.test(words), 'progress reaches its total', words);
     checks.equal(await page.$eval('.progress .track i', (bar) => bar.style.width), '100%', 'and the bar is full');

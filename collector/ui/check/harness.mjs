@@ -96,7 +96,13 @@ export async function checkAccess(page, checks, what) {
   await page.evaluate(AXE);
   const { violations } = await page.evaluate(() => axe.run(document, { resultTypes: ['violations'] }));
   const serious = violations.filter(({ impact }) => impact === 'serious' || impact === 'critical');
-  const told = serious.map(({ id, nodes }) => `${id}: ${nodes.slice(0, 3).map((node) => `${node.html} (${node.failureSummary})`).join(' | ')}`);
+  const told = serious.map(
+    ({ id, nodes }) =>
+      `${id}: ${nodes
+        .slice(0, 3)
+        .map((node) => `${node.html} (${node.failureSummary})`)
+        .join(' | ')}`,
+  );
   checks.expect(serious.length === 0, `${what}: no serious finding of axe`, told.join('\n  '));
 }
 
@@ -120,15 +126,25 @@ export async function proxy(target, base, made = () => undefined) {
       response.writeHead(200, { 'content-type': answer.contentType }).end(answer.body);
       return;
     }
-    const to = http.request(target.replace(/\/$/, '') + request.url.slice(base.length - 1), { method: request.method, headers: request.headers }, (answer) => {
-      response.writeHead(answer.statusCode, answer.headers);
-      answer.pipe(response);
-    });
+    const to = http.request(
+      target.replace(/\/$/, '') + request.url.slice(base.length - 1),
+      { method: request.method, headers: request.headers },
+      (answer) => {
+        response.writeHead(answer.statusCode, answer.headers);
+        answer.pipe(response);
+      },
+    );
     to.on('error', () => (response.headersSent ? response.destroy() : response.writeHead(502).end()));
     // A stream that nobody hears any more would stay open.
     response.on('close', () => to.destroy());
     request.pipe(to);
   });
   await new Promise((listening) => server.listen(0, '127.0.0.1', listening));
-  return { url: `http://127.0.0.1:${server.address().port}${base}`, close: () => { server.close(); server.closeAllConnections(); } };
+  return {
+    url: `http://127.0.0.1:${server.address().port}${base}`,
+    close: () => {
+      server.close();
+      server.closeAllConnections();
+    },
+  };
 }

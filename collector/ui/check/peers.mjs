@@ -5,7 +5,13 @@ import http from 'node:http';
 import path from 'node:path';
 
 const FOLDER = path.join(import.meta.dirname, 'peers/node_modules');
-const TYPES = { '.html': 'text/html', '.js': 'text/javascript', '.css': 'text/css', '.json': 'application/json', '.wasm': 'application/wasm' };
+const TYPES = {
+  '.html': 'text/html',
+  '.js': 'text/javascript',
+  '.css': 'text/css',
+  '.json': 'application/json',
+  '.wasm': 'application/wasm',
+};
 
 /** Nodes (parents before children, the root not listed) as the tree that d3-flame-graph takes. */
 function nested(nodes) {
@@ -34,7 +40,19 @@ function collapsed(nodes) {
 
 /** What d3-flame-graph needs of d3, in the order in which one needs another. */
 const D3_PARTS = [
-  'dispatch', 'ease', 'timer', 'color', 'interpolate', 'selection', 'array', 'format', 'time', 'time-format', 'hierarchy', 'scale', 'transition',
+  'dispatch',
+  'ease',
+  'timer',
+  'color',
+  'interpolate',
+  'selection',
+  'array',
+  'format',
+  'time',
+  'time-format',
+  'hierarchy',
+  'scale',
+  'transition',
 ];
 
 const d3Page = () => `<!doctype html><meta charset="utf-8"><link rel="icon" href="data:,"><div id="chart"></div>
@@ -49,12 +67,20 @@ ${D3_PARTS.map((part) => `<script src="/d3-${part}/dist/d3-${part}.min.js"></scr
 
 /** Serves the peers' pages; answers where, and how each says that it is ready. */
 export async function servePeers(nodes) {
-  const made = { '/blank.html': '<link rel="icon" href="data:,">blank', '/d3.html': d3Page(), '/profile.json': JSON.stringify(nested(nodes)), '/profile.txt': collapsed(nodes) };
+  const made = {
+    '/blank.html': '<link rel="icon" href="data:,">blank',
+    '/d3.html': d3Page(),
+    '/profile.json': JSON.stringify(nested(nodes)),
+    '/profile.txt': collapsed(nodes),
+  };
   const server = http.createServer((request, response) => {
     const { pathname } = new URL(request.url, 'http://localhost');
     const file = path.join(FOLDER, path.normalize(pathname));
-    const body = made[pathname] ?? (fs.existsSync(file) && fs.statSync(file).isFile() ? fs.readFileSync(file) : undefined);
-    response.writeHead(body === undefined ? 404 : 200, { 'content-type': TYPES[path.extname(pathname)] ?? 'text/plain' }).end(body);
+    const body =
+      made[pathname] ?? (fs.existsSync(file) && fs.statSync(file).isFile() ? fs.readFileSync(file) : undefined);
+    response
+      .writeHead(body === undefined ? 404 : 200, { 'content-type': TYPES[path.extname(pathname)] ?? 'text/plain' })
+      .end(body);
   });
   await new Promise((listening) => server.listen(0, '127.0.0.1', listening));
   const base = `http://127.0.0.1:${server.address().port}`;
@@ -62,8 +88,15 @@ export async function servePeers(nodes) {
     blank: `${base}/blank.html`,
     peers: [
       { name: 'd3-flame-graph', url: `${base}/d3.html`, ready: 'body[data-ready]' },
-      { name: 'speedscope', url: `${base}/speedscope/dist/release/index.html#profileURL=${encodeURIComponent(`${base}/profile.txt`)}`, ready: 'canvas' },
+      {
+        name: 'speedscope',
+        url: `${base}/speedscope/dist/release/index.html#profileURL=${encodeURIComponent(`${base}/profile.txt`)}`,
+        ready: 'canvas',
+      },
     ],
-    close: () => { server.close(); server.closeAllConnections(); },
+    close: () => {
+      server.close();
+      server.closeAllConnections();
+    },
   };
 }

@@ -2,13 +2,46 @@
 //   node run.mjs http://127.0.0.1:4747 [folder for screenshots]
 
 import { fleetChecks } from './fleet.mjs';
-import { checkAccess, checkForm, Checks, closeWhatIsOpen, open as openPage, proxy, readAloud, settled, start } from './harness.mjs';
-import { answerWith, ATTACKS, hostile, manyNodes, manyOutlines, manyTasks, node, nothing, profile, twoProfiles } from './made.mjs';
+import {
+  Checks,
+  checkAccess,
+  checkForm,
+  closeWhatIsOpen,
+  open as openPage,
+  proxy,
+  readAloud,
+  settled,
+  start,
+} from './harness.mjs';
+import {
+  ATTACKS,
+  answerWith,
+  hostile,
+  manyNodes,
+  manyOutlines,
+  manyTasks,
+  node,
+  nothing,
+  profile,
+  twoProfiles,
+} from './made.mjs';
 
 const [, , target, pictures] = process.argv;
 const PAGES = [
-  '', 'profile', 'profile?colour=state&view=flame', 'profile?view=table', 'profile?view=tree', 'profile?view=sandwich', 'compare', 'tasks', 'tasks/qr',
-  'workers', 'transfers', 'memory', 'events', 'licenses',
+  '',
+  'profile',
+  'profile?colour=state&view=flame',
+  'profile?view=table',
+  'profile?view=tree',
+  'profile?view=sandwich',
+  'compare',
+  'tasks',
+  'tasks/qr',
+  'workers',
+  'transfers',
+  'memory',
+  'events',
+  'licenses',
 ];
 /** Pages of one thing, by a name that a path cannot hold. */
 const ITEMS = ['tasks', 'workers'].map((page) => `${page}/~?name=${encodeURIComponent(ATTACKS[0])}`);
@@ -30,8 +63,11 @@ const graph = '.flame canvas[data-rects]';
 function hostileTree() {
   const NS = 1e9;
   const nodes = [
-    node(0, 'load', 'task', 0, ''), node(1, 'walk', 'function', NS, FILE), node(2, 'walk', 'function', 2 * NS, FILE),
-    node(3, 'leaf', 'function', 6 * NS, FILE), node(1, 'other', 'function', NS, FILE),
+    node(0, 'load', 'task', 0, ''),
+    node(1, 'walk', 'function', NS, FILE),
+    node(2, 'walk', 'function', 2 * NS, FILE),
+    node(3, 'leaf', 'function', 6 * NS, FILE),
+    node(1, 'other', 'function', NS, FILE),
   ];
   return { ...hostile(['load']), profile: profile(nodes) };
 }
@@ -52,7 +88,13 @@ async function fleetIsThere() {
 }
 
 /** Questions that a collector may not know yet, and what it is made to answer then. */
-const NEW_QUESTIONS = { runs: 'runs', progress: 'progress', transfers: 'transfers', resources: 'resources', 'events/recent': 'recent' };
+const NEW_QUESTIONS = {
+  runs: 'runs',
+  progress: 'progress',
+  transfers: 'transfers',
+  resources: 'resources',
+  'events/recent': 'recent',
+};
 
 const unknown = [];
 for (const path of Object.keys(NEW_QUESTIONS)) {
@@ -68,7 +110,10 @@ async function open(...options) {
     const name = NEW_QUESTIONS[path];
     await page.context().route(`**/api/v1/${path}*`, (route) => {
       const isSums = path === 'transfers' && route.request().url().includes('summary');
-      return route.fulfill({ contentType: 'application/json', body: JSON.stringify(isSums ? made.transferSums : made[name]) });
+      return route.fulfill({
+        contentType: 'application/json',
+        body: JSON.stringify(isSums ? made.transferSums : made[name]),
+      });
     });
   }
   return page;
@@ -92,7 +137,13 @@ async function everyPage() {
     }
     await page.context().close();
   };
-  await Promise.all([['wide', 'light'], ['wide', 'dark'], ['phone', 'light']].map(each));
+  await Promise.all(
+    [
+      ['wide', 'light'],
+      ['wide', 'dark'],
+      ['phone', 'light'],
+    ].map(each),
+  );
   const page = await open(browser, checks);
   await page.goto(target.replace(/\/?$/, '/'));
   await page.waitForSelector('.tile');
@@ -183,34 +234,62 @@ async function seeingThrough() {
   await answerWith(page, hostileTree());
   await page.goto(at('profile'));
   await page.waitForSelector(graph);
-  const tables = () => page.$$eval('.unseen tbody tr', (rows) => Object.fromEntries(rows.map((row) => [row.children[2].textContent, row.children[0].textContent.split(' ')[0] + row.children[0].textContent.split(' ')[1].replace(/[^a-z]/g, '')])));
+  const tables = () =>
+    page.$$eval('.unseen tbody tr', (rows) =>
+      Object.fromEntries(
+        rows.map((row) => [
+          row.children[2].textContent,
+          row.children[0].textContent.split(' ')[0] + row.children[0].textContent.split(' ')[1].replace(/[^a-z]/g, ''),
+        ]),
+      ),
+    );
   const until = (name) => page.waitForFunction((wanted) => new URL(location.href).searchParams.has(wanted), name);
   const pick = async (depth) => {
     await page.focus('.flame');
     for (let i = 0; i < depth; i++) await page.keyboard.press('ArrowDown');
   };
-  checks.equal(JSON.stringify(await tables()), JSON.stringify({ leaf: '6.00s', walk: '3.00s', other: '1.00s', load: '0s' }), 'self times of all');
+  checks.equal(
+    JSON.stringify(await tables()),
+    JSON.stringify({ leaf: '6.00s', walk: '3.00s', other: '1.00s', load: '0s' }),
+    'self times of all',
+  );
   checks.expect((await readAloud(page)).includes('cell: leaf'), 'what the graph shows is read aloud');
   // load › walk › walk › leaf
   await pick(2);
   await page.keyboard.press('d');
   await until('drop');
-  checks.equal(JSON.stringify(await tables()), JSON.stringify({ other: '1.00s', load: '0s', walk: '0s', leaf: '0s' }), 'd leaves a function out');
-  checks.expect(/9\.00 s left out/.test(await page.textContent('.changes')), 'and tells how much', await page.textContent('.changes'));
+  checks.equal(
+    JSON.stringify(await tables()),
+    JSON.stringify({ other: '1.00s', load: '0s', walk: '0s', leaf: '0s' }),
+    'd leaves a function out',
+  );
+  checks.expect(
+    /9\.00 s left out/.test(await page.textContent('.changes')),
+    'and tells how much',
+    await page.textContent('.changes'),
+  );
   await page.click('.changes .chip');
   await page.waitForFunction(() => !document.querySelector('.changes'));
   // What was picked is picked again.
   await pick(0);
   await page.keyboard.press('f');
   await until('focus');
-  checks.equal(JSON.stringify(await tables()), JSON.stringify({ leaf: '6.00s', walk: '3.00s', load: '0s', other: '0s' }), 'f keeps stacks through a function');
+  checks.equal(
+    JSON.stringify(await tables()),
+    JSON.stringify({ leaf: '6.00s', walk: '3.00s', load: '0s', other: '0s' }),
+    'f keeps stacks through a function',
+  );
   await page.keyboard.press('Escape');
   await page.goBack();
   await page.waitForFunction(() => !document.querySelector('.changes'));
   await page.keyboard.press('c');
   await until('recursion');
   await pick(1);
-  checks.expect(/leaf/.test(await page.textContent('.tip')), 'c makes a recursion one call', await page.textContent('.tip'));
+  checks.expect(
+    /leaf/.test(await page.textContent('.tip')),
+    'c makes a recursion one call',
+    await page.textContent('.tip'),
+  );
   const changed = await page.locator('.flame').boundingBox();
   await page.mouse.move(changed.x + 40, changed.y + 24);
   await page.waitForSelector('.tip.floating');
@@ -218,7 +297,11 @@ async function seeingThrough() {
   await until('merge');
   checks.equal(await page.locator('.tip.floating').count(), 1, 'a resting pointer is told of the next graph');
   await page.mouse.move(0, 0);
-  checks.equal(JSON.stringify(await tables()), JSON.stringify({ walk: '9.00s', other: '1.00s', load: '0s', leaf: '0s' }), 'm gives a function\'s time to its callers');
+  checks.equal(
+    JSON.stringify(await tables()),
+    JSON.stringify({ walk: '9.00s', other: '1.00s', load: '0s', leaf: '0s' }),
+    "m gives a function's time to its callers",
+  );
   await page.click('text=undo all');
   await page.waitForFunction(() => !document.querySelector('.changes'));
   const box = await page.locator('.flame').boundingBox();
@@ -232,7 +315,10 @@ async function seeingThrough() {
   await page.evaluate(async () => {
     const element = document.querySelector('.flame');
     const { left, top } = element.getBoundingClientRect();
-    const point = (pointerType, type, pointerId, x) => element.dispatchEvent(new PointerEvent(type, { pointerId, pointerType, clientX: left + x, clientY: top + 60, bubbles: true }));
+    const point = (pointerType, type, pointerId, x) =>
+      element.dispatchEvent(
+        new PointerEvent(type, { pointerId, pointerType, clientX: left + x, clientY: top + 60, bubbles: true }),
+      );
     const touch = (...of) => point('touch', ...of);
     touch('pointerdown', 1, 300);
     touch('pointerdown', 2, 400);
@@ -252,7 +338,12 @@ async function callTree() {
   await answerWith(page, hostileTree());
   await page.goto(at('profile?view=tree'));
   await page.waitForSelector('.tree tbody tr');
-  const rows = () => page.$$eval('.tree tbody tr', (all) => all.map((row) => `${row.getAttribute('aria-level')} ${row.children[2].textContent.replace(/[▾▸·]/g, '').trim()}`).join(', '));
+  const rows = () =>
+    page.$$eval('.tree tbody tr', (all) =>
+      all
+        .map((row) => `${row.getAttribute('aria-level')} ${row.children[2].textContent.replace(/[▾▸·]/g, '').trim()}`)
+        .join(', '),
+    );
   checks.equal(await rows(), '1 all, 2 load, 3 walk, 4 walk, 5 leaf, 3 other', 'the heaviest path is open');
   await page.focus('.tree tbody tr >> nth=1');
   await page.keyboard.press('ArrowDown');
@@ -269,8 +360,20 @@ async function comparing() {
   await answerWith(page, twoProfiles());
   await page.goto(at('compare'));
   await page.waitForSelector(graph);
-  const table = (caption) => page.$$eval('table.functions tbody tr', (rows, wanted) => rows.filter((row) => row.closest('table').caption?.textContent === wanted).map((row) => [...row.children].map((cell) => cell.textContent).join(' ')), caption);
-  checks.equal((await table('Grew')).join('; '), '+20.0 20.0 % 40.0 % more; +5.00 0 % 5.00 % fresh', 'what grew, by share');
+  const table = (caption) =>
+    page.$$eval(
+      'table.functions tbody tr',
+      (rows, wanted) =>
+        rows
+          .filter((row) => row.closest('table').caption?.textContent === wanted)
+          .map((row) => [...row.children].map((cell) => cell.textContent).join(' ')),
+      caption,
+    );
+  checks.equal(
+    (await table('Grew')).join('; '),
+    '+20.0 20.0 % 40.0 % more; +5.00 0 % 5.00 % fresh',
+    'what grew, by share',
+  );
   checks.equal((await table('Shrank')).join('; '), '−15.0 30.0 % 15.0 % less; −10.0 10.0 % 0 % gone', 'what shrank');
   const box = await page.locator('.flame').boundingBox();
   await page.mouse.move(box.x + 20, box.y + 48);
@@ -326,16 +429,30 @@ async function transfersMemoryAndEvents() {
   await page.goto(at(''));
   await page.waitForSelector('.progress');
   checks.equal(await page.locator('.progress').count(), 2, 'there is a bar for whatever has an expected count');
-  checks.expect(/10 of 40 done, 2 running, about 30.0 s more/.test(await page.textContent('.progress')), 'it tells how far and for how long', await page.textContent('.progress'));
+  checks.expect(
+    /10 of 40 done, 2 running, about 30.0 s more/.test(await page.textContent('.progress')),
+    'it tells how far and for how long',
+    await page.textContent('.progress'),
+  );
   await page.goto(at('transfers'));
   await page.waitForSelector('table.matrix');
-  const cells = await page.$$eval('table.matrix tbody tr', (rows) => rows.map((row) => [...row.children].map((cell) => cell.textContent.trim()).join(' ')).join('; '));
-  checks.equal(cells, 'alpha · 1.00 MB 3.00 MB; beta 1.00 MB · 2.00 MB ✕; gamma 3.00 MB 2.00 MB ✕ ·', 'rows send, columns receive');
+  const cells = await page.$$eval('table.matrix tbody tr', (rows) =>
+    rows.map((row) => [...row.children].map((cell) => cell.textContent.trim()).join(' ')).join('; '),
+  );
+  checks.equal(
+    cells,
+    'alpha · 1.00 MB 3.00 MB; beta 1.00 MB · 2.00 MB ✕; gamma 3.00 MB 2.00 MB ✕ ·',
+    'rows send, columns receive',
+  );
   await page.selectOption('main select', 'bandwidth');
   await page.waitForFunction(() => /MB\/s/.test(document.querySelector('table.matrix').textContent));
   await page.goto(at('memory'));
   await page.waitForSelector('.timeline canvas');
-  checks.expect(/800 MB|600 MB/.test(await page.textContent('.legend-table')), 'peaks are told', await page.textContent('.legend-table'));
+  checks.expect(
+    /800 MB|600 MB/.test(await page.textContent('.legend-table')),
+    'peaks are told',
+    await page.textContent('.legend-table'),
+  );
   await page.goto(at('events'));
   await page.waitForSelector('main tbody tr');
   const all = await page.locator('main tbody tr').count();
@@ -351,7 +468,10 @@ async function searching() {
   await page.keyboard.press('/');
   await page.keyboard.type('alloc|write');
   await page.waitForSelector('.search output');
-  checks.expect(/[\d.]+ % of all.*\d places/.test(await page.textContent('.search output')), 'a search tells its share');
+  checks.expect(
+    /[\d.]+ % of all.*\d places/.test(await page.textContent('.search output')),
+    'a search tells its share',
+  );
   await page.waitForFunction(() => new URL(location.href).searchParams.get('q') === 'alloc|write');
   await page.keyboard.press('Enter');
   await page.keyboard.press('n');
@@ -408,7 +528,9 @@ async function liveAndPaused() {
   const page = await open(browser, checks, { expected: /Failed to load resource/ });
   let asked = 0;
   const told = page.waitForResponse(/api\/v1\/live/);
-  page.on('request', (request) => { if (request.url().includes('/api/v1/timeline')) asked++; });
+  page.on('request', (request) => {
+    if (request.url().includes('/api/v1/timeline')) asked++;
+  });
   await page.goto(at('profile'));
   await page.waitForSelector(graph);
   await page.waitForRequest(/timeline/);
@@ -438,7 +560,9 @@ async function taskStream() {
   await page.goto(at('tasks?task=qr&from=-2m'));
   await page.waitForSelector('.stream canvas[data-rects]');
   // What it stands still at is asked for once more.
-  const still = page.waitForResponse((response) => /tasks\?from=\d/.test(response.url()) && response.url().includes('limit='));
+  const still = page.waitForResponse(
+    (response) => /tasks\?from=\d/.test(response.url()) && response.url().includes('limit='),
+  );
   await page.keyboard.press(' ');
   await still;
   await settled(page);
@@ -458,7 +582,11 @@ async function taskStream() {
     await page.mouse.click(box.x + told.x, box.y + told.y);
     await page.waitForSelector('.views');
     checks.equal(parameter(page, 'task'), 'qr', 'a click shows the profile of the task');
-    checks.expect(/T\d\d:\d\d:\d\dZ$/.test(parameter(page, 'from')) && parameter(page, 'worker') !== null, 'from a whole second before it, on its worker', page.url());
+    checks.expect(
+      /T\d\d:\d\d:\d\dZ$/.test(parameter(page, 'from')) && parameter(page, 'worker') !== null,
+      'from a whole second before it, on its worker',
+      page.url(),
+    );
   }
   await page.context().close();
 }
@@ -468,7 +596,13 @@ async function hostileNames() {
   await answerWith(page, { ...hostile(ATTACKS), stopped: ATTACKS[0] });
   await page.goto(at('profile'));
   await page.waitForSelector(`.lost >> text=Nothing new is taken in: ${ATTACKS[0]}. Agents keep`);
-  for (const path of [...PAGES, ...ITEMS, 'profile?view=sandwich&fn=%3Cscript%3Ealert(1)%3C%2Fscript%3E', `profile?focus=${encodeURIComponent(ATTACKS[0])}`, 'events?kind=corruption']) {
+  for (const path of [
+    ...PAGES,
+    ...ITEMS,
+    'profile?view=sandwich&fn=%3Cscript%3Ealert(1)%3C%2Fscript%3E',
+    `profile?focus=${encodeURIComponent(ATTACKS[0])}`,
+    'events?kind=corruption',
+  ]) {
     await page.goto(at(path));
     await settled(page);
     const { foreign, raw } = await page.evaluate(() => ({
@@ -482,7 +616,13 @@ async function hostileNames() {
   await page.context().close();
   const phone = await open(browser, checks, { size: 'phone' });
   await answerWith(phone, hostile(ATTACKS));
-  for (const path of ['', 'tasks', 'memory', 'events', `profile?view=sandwich&fn=${ATTACKS.find((name) => name.length > 4000)}`]) {
+  for (const path of [
+    '',
+    'tasks',
+    'memory',
+    'events',
+    `profile?view=sandwich&fn=${ATTACKS.find((name) => name.length > 4000)}`,
+  ]) {
     await phone.goto(at(path));
     await settled(phone);
     await checkForm(phone, checks, `hostile ${path.slice(0, 40)} on a phone`);
@@ -499,7 +639,13 @@ async function nobodyThere() {
     await page.goto(at(path));
     await page.waitForSelector('text=No worker has reported yet');
   }
-  for (const [path, words] of [['tasks', 'No task in this range'], ['compare', 'No worker has reported yet'], ['transfers', 'Nothing was transferred'], ['memory', 'Nothing was measured'], ['events', 'Nothing has happened yet']]) {
+  for (const [path, words] of [
+    ['tasks', 'No task in this range'],
+    ['compare', 'No worker has reported yet'],
+    ['transfers', 'Nothing was transferred'],
+    ['memory', 'Nothing was measured'],
+    ['events', 'Nothing has happened yet'],
+  ]) {
     await page.goto(at(path));
     await page.waitForSelector(`text=${words}`);
   }
@@ -522,7 +668,11 @@ async function manyNodesStaySmall() {
 
 async function manyTasksStaySmall() {
   const page = await open(browser, checks);
-  await answerWith(page, { ...hostile(['load']), tasks: manyTasks(40_000, 5000), taskColumns: { ...manyOutlines(40_000), truncated: true, total: 1_000_000 } });
+  await answerWith(page, {
+    ...hostile(['load']),
+    tasks: manyTasks(40_000, 5000),
+    taskColumns: { ...manyOutlines(40_000), truncated: true, total: 1_000_000 },
+  });
   await page.goto(at('tasks'));
   await page.waitForSelector('.stream canvas[data-tasks="40000"]');
   const rects = Number(await page.getAttribute('.stream canvas', 'data-rects'));
@@ -536,8 +686,25 @@ async function manyTasksStaySmall() {
 }
 
 const all = [
-  everyPage, aViewThatComesBetween, fromStatusToTheCostliestFunction, flameGraph, seeingThrough, callTree, comparing, splitByPhase, oneTaskAndOneWorker, transfersMemoryAndEvents,
-  searching, filtering, ranges, liveAndPaused, taskStream, hostileNames, nobodyThere, manyNodesStaySmall, manyTasksStaySmall,
+  everyPage,
+  aViewThatComesBetween,
+  fromStatusToTheCostliestFunction,
+  flameGraph,
+  seeingThrough,
+  callTree,
+  comparing,
+  splitByPhase,
+  oneTaskAndOneWorker,
+  transfersMemoryAndEvents,
+  searching,
+  filtering,
+  ranges,
+  liveAndPaused,
+  taskStream,
+  hostileNames,
+  nobodyThere,
+  manyNodesStaySmall,
+  manyTasksStaySmall,
   ...fleetChecks({ browser, checks, open, at, parameter, graph, fleetMsMax: FLEET_MS_MAX }),
 ];
 await fleetIsThere();
@@ -550,7 +717,9 @@ for (const check of all.filter(({ name }) => !only || only.split(',').includes(n
     checks.expect(false, check.name, error.stack);
     await closeWhatIsOpen(browser);
   }
-  console.log(`${check.name}: ${checks.made} checks so far, ${checks.failed} failed, ${((Date.now() - begun) / 1000).toFixed(1)} s`);
+  console.log(
+    `${check.name}: ${checks.made} checks so far, ${checks.failed} failed, ${((Date.now() - begun) / 1000).toFixed(1)} s`,
+  );
 }
 clearTimeout(watchdog);
 await browser.close();

@@ -1,6 +1,8 @@
 //! Rules on single files: where unsafe code, protocols, signals and formats live; lengths;
 //! unfinished work; sleeps in tests.
 
+use xtask::page_bundle;
+
 use super::tokens::{self, Token};
 use super::{Finding, names, style, wording};
 
@@ -88,7 +90,7 @@ const UNFINISHED_CODE: &[&str] = &["todo !", "dbg !", "# [ ignore"];
 /// All findings in the file at `path`, a path from the root with `/`.
 pub(super) fn check(path: &str, text: &str) -> Vec<Finding> {
     let extension = path.rsplit_once('.').map_or("", |(_, extension)| extension);
-    if !WRITTEN.contains(&extension) || is_generated(text) {
+    if !WRITTEN.contains(&extension) || is_generated(path, text) {
         return Vec::new();
     }
     let mut findings = Vec::new();
@@ -118,9 +120,11 @@ pub(super) fn check(path: &str, text: &str) -> Vec<Finding> {
     findings
 }
 
-/// Whether the first line says so, as generators write it.
-fn is_generated(text: &str) -> bool {
-    text.lines().next().is_some_and(|line| line.contains("@generated"))
+/// Whether a file is part of the page's bundle, or its first line says that it is generated.
+fn is_generated(path: &str, text: &str) -> bool {
+    let is_bundle =
+        path.strip_prefix(page_bundle::DIRECTORY).is_some_and(|rest| rest.starts_with('/'));
+    is_bundle || text.lines().next().is_some_and(|line| line.contains("@generated"))
 }
 
 fn check_code(path: &str, tokens: &[Token], findings: &mut Vec<Finding>) {

@@ -29,7 +29,11 @@ export function current(): Address {
   const params = new URLSearchParams(location.search);
   const [page, item, ...rest] = path.replace(/\/$/, '').split('/');
   if (item === undefined) return { page, item: null, params };
-  return { page: rest.length > 0 ? path : `${page}/~`, item: item === UNSPEAKABLE ? params.get('name') : decoded(item), params };
+  return {
+    page: rest.length > 0 ? path : `${page}/~`,
+    item: item === UNSPEAKABLE ? params.get('name') : decoded(item),
+    params,
+  };
 }
 
 function decoded(text: string): string {

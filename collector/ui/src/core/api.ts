@@ -1,4 +1,4 @@
-// What the collector answers (docs/API.md), and how it is asked.
+// Bodies of the HTTP API's responses (docs/API.md).
 
 import type { State } from './states';
 
@@ -239,38 +239,4 @@ export interface Run {
 
 export interface RunsAnswer {
   runs: Run[];
-}
-
-/** Why there is no answer. */
-export class Problem extends Error {
-  constructor(
-    readonly kind: 'connection' | 'busy' | 'question',
-    message: string,
-    readonly nearest: string[] = [],
-  ) {
-    super(message);
-  }
-}
-
-/** Asks, and reads the answer as JSON. */
-export async function ask<T>(url: string, signal?: AbortSignal): Promise<T> {
-  const response = await answered(url, signal);
-  return (await response.json()) as T;
-}
-
-/** The response to a question that was answered; a [`Problem`] else. */
-export async function answered(url: string, signal?: AbortSignal): Promise<Response> {
-  let response: Response;
-  try {
-    response = await fetch(url, { signal: signal ?? null, headers: { accept: 'application/json' } });
-  } catch (error) {
-    if (signal?.aborted) throw error;
-    throw new Problem('connection', 'The collector cannot be reached.');
-  }
-  if (response.ok) return response;
-  const body = (await response.json().catch(() => ({}))) as { error?: string; nearest?: string[] };
-  const message = body.error ?? `The collector answered ${response.status} ${response.statusText}.`;
-  // What stands between us and the collector answers for it: 502, 504.
-  const kind = response.status === 503 ? 'busy' : response.status >= 500 ? 'connection' : 'question';
-  throw new Problem(kind, message, body.nearest);
 }

@@ -37,7 +37,9 @@ export function oklch(lightness: number, chroma: number, hue: number): string {
 /** A linear part of a colour as two digits of sRGB. */
 function byteOf(linear: number): string {
   const part = linear <= 0.0031308 ? 12.92 * linear : 1.055 * linear ** (1 / 2.4) - 0.055;
-  return Math.round(255 * Math.max(0, Math.min(1, part))).toString(16).padStart(2, '0');
+  return Math.round(255 * Math.max(0, Math.min(1, part)))
+    .toString(16)
+    .padStart(2, '0');
 }
 
 /** A colour such as `#c0ffee` as the bytes of a pixel. */
@@ -90,9 +92,12 @@ function themed(name: string, make: () => string): string {
     known.clear();
     knownTheme = theme;
   }
-  let found = known.get(name);
-  if (found === undefined) known.set(name, (found = make()));
-  return found;
+  let color = known.get(name);
+  if (color === undefined) {
+    color = make();
+    known.set(name, color);
+  }
+  return color;
 }
 
 /** A colour of the page's style. To ask the document each time would make it lay itself out. */
@@ -110,8 +115,13 @@ export function crateColour(name: string): { full: string; pale: string } {
 }
 
 const STATE_HUES: Record<State, [number, number]> = {
-  cpu: [48, 0.14], runnable: [92, 0.13], lock: [300, 0.1], sleep: [260, 0.03],
-  network: [235, 0.11], disk: [165, 0.09], other: [260, 0.015],
+  cpu: [48, 0.14],
+  runnable: [92, 0.13],
+  lock: [300, 0.1],
+  sleep: [260, 0.03],
+  network: [235, 0.11],
+  disk: [165, 0.09],
+  other: [260, 0.015],
 };
 
 export function stateColour(state: State): string {
@@ -121,8 +131,13 @@ export function stateColour(state: State): string {
 
 /** Phases of tasks, as the field knows them: what waits is gray, transfers are red, the disk is orange. */
 const PHASE_HUES: Record<string, [number, number]> = {
-  queue: [260, 0.015], serialize: [90, 0.01], deserialize: [90, 0.01], transfer: [25, 0.15],
-  'disk-read': [65, 0.14], 'disk-write': [65, 0.14], execute: [250, 0.1],
+  queue: [260, 0.015],
+  serialize: [90, 0.01],
+  deserialize: [90, 0.01],
+  transfer: [25, 0.15],
+  'disk-read': [65, 0.14],
+  'disk-write': [65, 0.14],
+  execute: [250, 0.1],
 };
 
 export function phaseColour(name: string): string {

@@ -2,8 +2,8 @@
 
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { apiUrl } from './address';
-import type { Problem } from './api';
-import { isLive, pinned, timeMs, type Range } from './time';
+import type { ApiError } from './fetch';
+import { isLive, pinned, type Range, timeMs } from './time';
 
 /** Least time between two questions of one kind. */
 const EVERY_MS = 1500;
@@ -70,9 +70,14 @@ function listen(): void {
     source = undefined;
     news.set(null);
   } else if (!source) {
-    const opened = (source = new EventSource(apiUrl('updates')));
+    const opened = new EventSource(apiUrl('updates'));
+    source = opened;
     opened.addEventListener('update', ({ data }: MessageEvent<string>) => {
-      const { now_ns, flushes, ingest_stopped } = JSON.parse(data) as { now_ns: number; flushes: number; ingest_stopped: string | null };
+      const { now_ns, flushes, ingest_stopped } = JSON.parse(data) as {
+        now_ns: number;
+        flushes: number;
+        ingest_stopped: string | null;
+      };
       stopped.set(ingest_stopped);
       noteNow(now_ns);
       news.set(flushes);
@@ -122,7 +127,7 @@ export interface Answer<T> {
   value: T | undefined;
   /** What the value answers; differs from what is asked while the next answer is on its way. */
   key: string;
-  problem: Problem | undefined;
+  problem: ApiError | undefined;
   /** No answer to this very question yet. */
   waiting: boolean;
 }
@@ -172,10 +177,10 @@ export function useAnswer<T>(
         if (live) later(Math.max(everyMs, REST * (performance.now() - begun)));
       } catch (error) {
         if (stop.signal.aborted) return;
-        const problem = error as Problem;
+        const problem = error as ApiError;
         if (problem.kind === 'connection' && lost.value === null) lost.set(Date.now());
         setAnswer((old) => ({ value: old.value, key: old.key, problem, waiting: false }));
-        if (problem.kind !== 'question' || live) later(Math.min(RETRY_MAX_MS, RETRY_MS * 2 ** failures++));
+        if (problem.kind !== 'request' || live) later(Math.min(RETRY_MAX_MS, RETRY_MS * 2 ** failures++));
       }
     };
     const wake = () => {

@@ -40,7 +40,11 @@ export function usePan(options: Options) {
 
   /** Shows `factor` times as much, around a place: 0 is the left edge, 1 the right one. */
   const zoom = (factor: number, share: number) => {
-    const { shown: { from, to }, lengthMin, onMove } = newest.current;
+    const {
+      shown: { from, to },
+      lengthMin,
+      onMove,
+    } = newest.current;
     const length = Math.max(lengthMin, (to - from) * factor);
     const centre = from + share * (to - from);
     onMove({ from: centre - share * length, to: centre + (1 - share) * length });
@@ -102,7 +106,10 @@ export function usePan(options: Options) {
     },
     onPointerUp: end,
     onPointerCancel: end,
-    onPointerLeave: (event: PointerEvent) => { end(event); newest.current.onHover(null); },
+    onPointerLeave: (event: PointerEvent) => {
+      end(event);
+      newest.current.onHover(null);
+    },
   };
   return { handlers, zoom, wasDrag: () => dragged.current };
 }

@@ -12,4 +12,3 @@ export const STATE_WORDS: Record<State, string> = {
   disk: 'waiting for a file or the disk',
   other: 'waiting for a pipe, a child or something else',
 };
-

@@ -1,7 +1,8 @@
 // The names of all tasks: each page asks for them first, for they decide the colours, and menus list them.
 
 import { apiUrl } from './address';
-import { ask, type SummaryAnswer } from './api';
+import type { SummaryAnswer } from './api';
+import { fetchJson } from './fetch';
 
 /** A page and its menus ask one after the other as it is loaded; one answer serves both. */
 const SHARED_MS = 2000;
@@ -11,7 +12,7 @@ let asked: { answer: Promise<SummaryAnswer>; ms: number } | undefined;
 export function askNames(): Promise<SummaryAnswer> {
   const ms = performance.now();
   if (!asked || ms - asked.ms > SHARED_MS) {
-    asked = { answer: ask<SummaryAnswer>(apiUrl('tasks', new URLSearchParams({ summary: 'true' }))), ms };
+    asked = { answer: fetchJson<SummaryAnswer>(apiUrl('tasks', new URLSearchParams({ summary: 'true' }))), ms };
   }
   return asked.answer;
 }

@@ -4,7 +4,12 @@ export const NS_PER_MS = 1e6;
 export const NS_PER_S = 1e9;
 
 const UNITS_MS: Record<string, number> = {
-  ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000,
+  ms: 1,
+  s: 1000,
+  m: 60_000,
+  h: 3_600_000,
+  d: 86_400_000,
+  w: 604_800_000,
 };
 
 /** A range as the API takes it: `-5m`, `now`, RFC 3339 or Unix seconds. */
@@ -86,7 +91,14 @@ export function clock(ms: number, milliseconds = false): string {
 
 /** A length that was chosen, such as `5 min` or `90 s`. */
 function lengthWords(ms: number): string {
-  const whole = ([['d', 864e5], ['h', 36e5], ['min', 6e4], ['s', 1e3]] as const).find(([, unit]) => ms >= unit && ms % unit === 0);
+  const whole = (
+    [
+      ['d', 864e5],
+      ['h', 36e5],
+      ['min', 6e4],
+      ['s', 1e3],
+    ] as const
+  ).find(([, unit]) => ms >= unit && ms % unit === 0);
   return whole ? `${count(ms / whole[1])} ${whole[0]}` : duration(ms * NS_PER_MS);
 }
 
@@ -107,7 +119,10 @@ export function bytes(value: number): string {
 }
 
 /** Steps of time axes. */
-const STEPS_MS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 3e4, 6e4, 12e4, 3e5, 6e5, 18e5, 36e5, 72e5, 216e5, 432e5, 864e5, 6048e5, 2592e6];
+const STEPS_MS = [
+  1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 3e4, 6e4, 12e4, 3e5, 6e5, 18e5, 36e5, 72e5, 216e5, 432e5,
+  864e5, 6048e5, 2592e6,
+];
 
 /** The least step of a time axis that is at least as long. */
 export function timeStepMs(leastMs: number): number {

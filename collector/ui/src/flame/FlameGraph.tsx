@@ -5,9 +5,9 @@ import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/ho
 import { onTheme } from '../core/colours';
 import { usePan } from '../core/pan';
 import { useSize } from '../core/size';
-import { nodeAt, Painter, ROW_PX, type Colouring, type View } from './draw';
-import { NO_FUNCTION, type Functions, type Layout } from './layout';
-import { ACTIONS, NodeMenu, type Action } from './NodeMenu';
+import { type Colouring, nodeAt, Painter, ROW_PX, type View } from './draw';
+import { type Functions, type Layout, NO_FUNCTION } from './layout';
+import { ACTIONS, type Action, NodeMenu } from './NodeMenu';
 import { NodeTip } from './NodeTip';
 import { findPath, pathName } from './path';
 
@@ -128,7 +128,12 @@ export function FlameGraph(properties: Properties) {
   }
 
   const pan = usePan({
-    box: scroller, leftPx: 0, widthPx: size.width, shown: view, lengthMin: SHOWN_NS_MIN, isMovable: view.to - view.from < layout.total[0],
+    box: scroller,
+    leftPx: 0,
+    widthPx: size.width,
+    shown: view,
+    lengthMin: SHOWN_NS_MIN,
+    isMovable: view.to - view.from < layout.total[0],
     onMove: ({ from, to }) => setFree(inside(from, to)),
     onHover: (event) => setHover(event && over(at(event))),
   });
@@ -138,11 +143,16 @@ export function FlameGraph(properties: Properties) {
     const node = picked < 0 ? zoom : picked;
     const inward = upward ? 'ArrowUp' : 'ArrowDown';
     const outward = upward ? 'ArrowDown' : 'ArrowUp';
-    const next = event.key === inward ? firstChild(layout, node)
-      : event.key === outward ? layout.parent[node]
-      : event.key === 'ArrowLeft' ? sibling(layout, node, -1)
-      : event.key === 'ArrowRight' ? sibling(layout, node, 1)
-      : -1;
+    const next =
+      event.key === inward
+        ? firstChild(layout, node)
+        : event.key === outward
+          ? layout.parent[node]
+          : event.key === 'ArrowLeft'
+            ? sibling(layout, node, -1)
+            : event.key === 'ArrowRight'
+              ? sibling(layout, node, 1)
+              : -1;
     const action = ACTIONS.find(([, letter]) => letter === event.key)?.[0];
     if (next >= 0) reveal(next);
     else if (action) act(action, node);
@@ -162,7 +172,17 @@ export function FlameGraph(properties: Properties) {
     const left = Math.max(0, (layout.x[node] - view.from) * perNs);
     const right = Math.min(size.width, (layout.x[node] + layout.total[node] - view.from) * perNs);
     if (right <= left) return null;
-    return <div class={`outline ${name}`} style={{ left: `${left}px`, width: `${Math.max(2, right - left)}px`, top: `${line(node) * ROW_PX}px`, height: `${ROW_PX - 1}px` }} />;
+    return (
+      <div
+        class={`outline ${name}`}
+        style={{
+          left: `${left}px`,
+          width: `${Math.max(2, right - left)}px`,
+          top: `${line(node) * ROW_PX}px`,
+          height: `${ROW_PX - 1}px`,
+        }}
+      />
+    );
   }
 
   const told = hover?.node ?? picked;
@@ -170,7 +190,11 @@ export function FlameGraph(properties: Properties) {
   return (
     <div class="flame-box">
       <div
-        ref={scroller} class="flame" tabIndex={0} role="application" aria-label={`${properties.label}. Arrow keys move, Enter zooms, Escape goes up.`}
+        ref={scroller}
+        class="flame"
+        tabIndex={0}
+        role="application"
+        aria-label={`${properties.label}. Arrow keys move, Enter zooms, Escape goes up.`}
         style={{ height: `${rows * ROW_PX}px` }}
         onScroll={({ currentTarget: { scrollTop, scrollHeight, clientHeight } }) => {
           belowPx.current = scrollHeight - clientHeight - scrollTop;
@@ -181,7 +205,10 @@ export function FlameGraph(properties: Properties) {
         onClick={(event) => {
           if (pan.wasDrag()) return;
           const { node } = at(event);
-          if (node >= 0) { pick(node); properties.onZoom(node); }
+          if (node >= 0) {
+            pick(node);
+            properties.onZoom(node);
+          }
         }}
         onContextMenu={(event) => {
           const place = at(event);
@@ -201,12 +228,24 @@ export function FlameGraph(properties: Properties) {
       </div>
       {menu && picked > 0 && picked < layout.count && (
         <NodeMenu
-          name={functions.names[layout.fn[picked]]} at={menu} onAction={(action) => act(action, picked)}
-          onClose={() => { setMenu(null); scroller.current?.focus(); }}
+          name={functions.names[layout.fn[picked]]}
+          at={menu}
+          onAction={(action) => act(action, picked)}
+          onClose={() => {
+            setMenu(null);
+            scroller.current?.focus();
+          }}
         />
       )}
       {told >= 0 && told < layout.count && !menu && (
-        <Tip layout={layout} functions={functions} node={told} rootLabel={rootLabel} viewNs={view.to - view.from} at={hover} />
+        <Tip
+          layout={layout}
+          functions={functions}
+          node={told}
+          rootLabel={rootLabel}
+          viewNs={view.to - view.from}
+          at={hover}
+        />
       )}
     </div>
   );

@@ -44,12 +44,27 @@ export function NodeMenu({ name, at, onAction, onClose }: Properties) {
     event.preventDefault();
     event.stopPropagation();
   }
-  const place = { left: `${Math.max(8, Math.min(at.px, innerWidth - 300))}px`, top: `${Math.max(8, Math.min(at.py, innerHeight - 250))}px` };
+  const place = {
+    left: `${Math.max(8, Math.min(at.px, innerWidth - 300))}px`,
+    top: `${Math.max(8, Math.min(at.py, innerHeight - 250))}px`,
+  };
   return (
-    <div ref={box} class="node-menu" role="menu" aria-label={`What to do with ${shown(name, 80)}`} style={place} onKeyDown={key}>
-      <b class="name"><bdi>{shown(name, 80)}</bdi></b>
+    <div
+      ref={box}
+      class="node-menu"
+      role="menu"
+      aria-label={`What to do with ${shown(name, 80)}`}
+      style={place}
+      onKeyDown={key}
+    >
+      <b class="name">
+        <bdi>{shown(name, 80)}</bdi>
+      </b>
       {ACTIONS.map(([action, letter, words]) => (
-        <button key={action} role="menuitem" onClick={() => onAction(action)}>{words}<kbd>{letter}</kbd></button>
+        <button key={action} role="menuitem" onClick={() => onAction(action)}>
+          {words}
+          <kbd>{letter}</kbd>
+        </button>
       ))}
     </div>
   );

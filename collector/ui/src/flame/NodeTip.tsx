@@ -1,10 +1,10 @@
 // What is known of one node: beside the pointer, or below the graph for keys and fingers.
 
 import { stateColour } from '../core/colours';
-import { shown, shortFile } from '../core/names';
+import { shortFile, shown } from '../core/names';
 import { STATES } from '../core/states';
 import { duration, percent } from '../core/time';
-import { NO_FUNCTION, STATE_COUNT, type Functions, type Layout } from './layout';
+import { type Functions, type Layout, NO_FUNCTION, STATE_COUNT } from './layout';
 
 interface Properties {
   layout: Layout;
@@ -21,24 +21,45 @@ export function NodeTip({ layout, functions, node, rootLabel, viewNs, at }: Prop
   const self = layout.self[node];
   const line = fn !== NO_FUNCTION && functions.lines[fn] > 0 ? `:${functions.lines[fn]}` : '';
   const file = fn === NO_FUNCTION ? '' : functions.files[fn] || functions.modules[fn];
-  const states = STATES.map((state, s) => ({ state, ns: layout.states[node * STATE_COUNT + s] })).filter(({ ns }) => ns > 0);
+  const states = STATES.map((state, s) => ({ state, ns: layout.states[node * STATE_COUNT + s] })).filter(
+    ({ ns }) => ns > 0,
+  );
   const place = at && {
     left: `${Math.min(at.px + 14, Math.max(8, innerWidth - 430))}px`,
     ...(at.py > innerHeight - 190 ? { bottom: `${innerHeight - at.py + 14}px` } : { top: `${at.py + 16}px` }),
   };
   return (
     <div class={at ? 'tip floating' : 'tip'} style={place ?? {}} role="status">
-      <b class="name"><bdi>{fn === NO_FUNCTION ? rootLabel : shown(functions.names[fn])}</bdi></b>
-      {file && <div class="file" title={shown(file, 1000)}><bdi>{shown(shortFile(file)) + line}</bdi></div>}
+      <b class="name">
+        <bdi>{fn === NO_FUNCTION ? rootLabel : shown(functions.names[fn])}</bdi>
+      </b>
+      {file && (
+        <div class="file" title={shown(file, 1000)}>
+          <bdi>{shown(shortFile(file)) + line}</bdi>
+        </div>
+      )}
       <dl>
-        <dt>total</dt><dd>{duration(total)}</dd><dd>{percent(total, layout.total[0])} of all</dd><dd>{percent(total, viewNs)} of the view</dd>
-        <dt>self</dt><dd>{duration(self)}</dd><dd>{percent(self, layout.total[0])} of all</dd><dd>{percent(self, total)} of its total</dd>
+        <dt>total</dt>
+        <dd>{duration(total)}</dd>
+        <dd>{percent(total, layout.total[0])} of all</dd>
+        <dd>{percent(total, viewNs)} of the view</dd>
+        <dt>self</dt>
+        <dd>{duration(self)}</dd>
+        <dd>{percent(self, layout.total[0])} of all</dd>
+        <dd>{percent(self, total)} of its total</dd>
       </dl>
       <div class="split" aria-hidden="true">
-        {states.map(({ state, ns }) => <i key={state} style={{ flexGrow: ns / total, background: stateColour(state) }} />)}
+        {states.map(({ state, ns }) => (
+          <i key={state} style={{ flexGrow: ns / total, background: stateColour(state) }} />
+        ))}
       </div>
       <div class="states">
-        {states.map(({ state, ns }) => <span key={state}><i style={{ background: stateColour(state) }} />{state} {percent(ns, total)}</span>)}
+        {states.map(({ state, ns }) => (
+          <span key={state}>
+            <i style={{ background: stateColour(state) }} />
+            {state} {percent(ns, total)}
+          </span>
+        ))}
       </div>
     </div>
   );

@@ -1,15 +1,15 @@
 // Asks the worker: for profiles, for tasks in columns.
 
-import { Problem } from '../core/api';
+import { ApiError } from '../core/fetch';
+import type { Stream } from '../stream/rows';
 import type { Compared, Scale } from './compare';
 import type { Loaded, Outside } from './load';
 import { unpacked } from './parcel';
-import type { Stream } from '../stream/rows';
 import type { Reply, Request, StreamRequest } from './worker';
 
 interface Asked {
   done(answer: Loaded | Compared | Stream): void;
-  failed(problem: Problem): void;
+  failed(problem: ApiError): void;
 }
 
 const asked = new Map<number, Asked>();
@@ -21,14 +21,15 @@ function start(): Worker {
   started.onmessage = ({ data }: MessageEvent<Reply>) => {
     const asker = asked.get(data.id);
     asked.delete(data.id);
-    if ('loaded' in data) asker?.done({ ...data.loaded, functions: unpacked(data.loaded.functions) } as Loaded | Compared);
+    if ('loaded' in data)
+      asker?.done({ ...data.loaded, functions: unpacked(data.loaded.functions) } as Loaded | Compared);
     else if ('stream' in data) asker?.done(data.stream);
-    else asker?.failed(new Problem(data.problem.kind, data.problem.message, data.problem.nearest));
+    else asker?.failed(new ApiError(data.problem.kind, data.problem.message, data.problem.nearest));
   };
   // It could not be loaded: most likely the collector was replaced or is away.
   started.onerror = () => {
     worker = undefined;
-    for (const asker of asked.values()) asker.failed(new Problem('connection', 'The collector cannot be reached.'));
+    for (const asker of asked.values()) asker.failed(new ApiError('connection', 'The collector cannot be reached.'));
     asked.clear();
   };
   return started;
@@ -38,7 +39,12 @@ export function askProfile(url: string, outside: Outside, signal: AbortSignal): 
   return ask({ urls: [url], outside, scale: 'share' }, signal) as Promise<Loaded>;
 }
 
-export function askComparison(before: string, after: string, options: { outside: Outside; scale: Scale }, signal: AbortSignal): Promise<Compared> {
+export function askComparison(
+  before: string,
+  after: string,
+  options: { outside: Outside; scale: Scale },
+  signal: AbortSignal,
+): Promise<Compared> {
   return ask({ urls: [before, after], ...options }, signal) as Promise<Compared>;
 }
 
@@ -46,8 +52,12 @@ export function askStream(url: string, signal: AbortSignal): Promise<Stream> {
   return ask({ tasks: url }, signal) as Promise<Stream>;
 }
 
-function ask(question: Omit<Request, 'id'> | Omit<StreamRequest, 'id'>, signal: AbortSignal): Promise<Loaded | Compared | Stream> {
-  const to = (worker ??= start());
+function ask(
+  question: Omit<Request, 'id'> | Omit<StreamRequest, 'id'>,
+  signal: AbortSignal,
+): Promise<Loaded | Compared | Stream> {
+  worker ??= start();
+  const to = worker;
   const id = next++;
   return new Promise((done, failed) => {
     asked.set(id, { done, failed });

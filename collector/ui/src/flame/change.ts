@@ -1,8 +1,8 @@
 // What a reader does to a profile to see through it: only the stacks through a function, all without
 // it, its time with its callers', recursion as one call. The sums are made anew.
 
-import { sums, type Loaded } from './load';
-import { NO_FUNCTION, STATE_COUNT, TreeBuilder, type Layout } from './layout';
+import { type Layout, NO_FUNCTION, STATE_COUNT, TreeBuilder } from './layout';
+import { type Loaded, sums } from './load';
 
 /** What to do, by the names of functions. */
 export interface TreeChanges {
@@ -54,7 +54,12 @@ export function changeTree(loaded: Loaded, changes: TreeChanges): Changed {
     i++;
   }
   const changed = builder.done();
-  return { ...loaded, layout: changed, leftOutNs: layout.total[0] - changed.total[0], ...sums(changed, functions.names.length) };
+  return {
+    ...loaded,
+    layout: changed,
+    leftOutNs: layout.total[0] - changed.total[0],
+    ...sums(changed, functions.names.length),
+  };
 }
 
 /** Which nodes lie on a path through one of `functions`, and which at or below one. */

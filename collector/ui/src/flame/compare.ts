@@ -1,7 +1,7 @@
 // Two profiles in one tree: how wide each function was before and is after, both made comparable.
 
-import { AFTER, BEFORE, STATE_COUNT, TreeBuilder, type Functions, type Layout } from './layout';
-import { FunctionTable, readNodes, type Outside, type ProfileBody } from './load';
+import { AFTER, BEFORE, type Functions, type Layout, STATE_COUNT, TreeBuilder } from './layout';
+import { FunctionTable, type Outside, type ProfileBody, readNodes } from './load';
 
 /** What makes two profiles comparable: each is a whole, or each is time by how long was sampled. */
 export type Scale = 'share' | 'time';
@@ -64,6 +64,9 @@ function bothSums({ count, fn, end, parent, states }: Layout, functions: number)
     until[fn[i]] = end[i];
   }
   // Sums of single precision leave crumbs.
-  for (const column of [selfBefore, selfAfter]) column.forEach((value, at) => { if (value < WHOLE * 1e-7) column[at] = Math.max(0, value); });
+  for (const column of [selfBefore, selfAfter])
+    column.forEach((value, at) => {
+      if (value < WHOLE * 1e-7) column[at] = Math.max(0, value);
+    });
   return { selfBefore, selfAfter, totalBefore, totalAfter };
 }

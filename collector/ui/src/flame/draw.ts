@@ -1,12 +1,21 @@
 // Draws a layout on a canvas. What it costs is bounded by pixels: nodes narrower than half a pixel
 // are joined to runs, which are found by galloping and not node by node.
 
-import { changeColour, crateColour, isDark, phaseColour, pixelOf, stateColour, taskColour, variable } from '../core/colours';
-import { shown, shortFile, withoutGenerics } from '../core/names';
+import {
+  changeColour,
+  crateColour,
+  isDark,
+  phaseColour,
+  pixelOf,
+  stateColour,
+  taskColour,
+  variable,
+} from '../core/colours';
+import { shortFile, shown, withoutGenerics } from '../core/names';
 import type { Size } from '../core/size';
 import { STATES } from '../core/states';
 import { phasesOf } from './change';
-import { AFTER, BEFORE, NO_FUNCTION, STATE_COUNT, type Functions, type Layout } from './layout';
+import { AFTER, BEFORE, type Functions, type Layout, NO_FUNCTION, STATE_COUNT } from './layout';
 
 export const ROW_PX = 19;
 const FONT_PX = 11.5;
@@ -67,13 +76,16 @@ export class Painter {
       let paint = crates.get(functions.crates[fn]);
       if (!paint) {
         const colour = crateColour(functions.crates[fn]);
-        crates.set(functions.crates[fn], (paint = { full: pixelOf(colour.full), pale: pixelOf(colour.pale) }));
+        paint = { full: pixelOf(colour.full), pale: pixelOf(colour.pale) };
+        crates.set(functions.crates[fn], paint);
       }
       return paint;
     });
     this.labels = Array<string | undefined>(functions.names.length);
     this.states = STATES.map((state) => pixelOf(stateColour(state)));
-    this.phasePaints = functions.kinds.map((kind, fn) => (kind === 'phase' ? pixelOf(phaseColour(functions.names[fn])) : undefined));
+    this.phasePaints = functions.kinds.map((kind, fn) =>
+      kind === 'phase' ? pixelOf(phaseColour(functions.names[fn])) : undefined,
+    );
     this.ground = variable('--panel');
     this.text = variable('--rect-text');
     this.run = pixelOf(isDark() ? '#4d4a46' : '#cdc6bd');
@@ -83,7 +95,8 @@ export class Painter {
 
   /** A function's label: short, and with its file where the name alone says nothing. */
   label(fn: number): string {
-    return (this.labels[fn] ??= labelOf(this.functions, fn));
+    this.labels[fn] ??= labelOf(this.functions, fn);
+    return this.labels[fn];
   }
 
   /** Draws; answers how many rectangles that took. They are made as a picture with a line for each row,
@@ -106,7 +119,17 @@ export class Painter {
     let rects = 0;
     for (let line = first; line < last; line++) {
       const row = view.upward ? rows - 1 - line : line;
-      rects += this.drawRow({ pixels, start: (line - first) * canvas.width, columns: canvas.width, layout, view, row, scale, y: line * ROW_PX - view.top, labels });
+      rects += this.drawRow({
+        pixels,
+        start: (line - first) * canvas.width,
+        columns: canvas.width,
+        layout,
+        view,
+        row,
+        scale,
+        y: line * ROW_PX - view.top,
+        labels,
+      });
     }
     if (this.picture.width !== picture.width) this.picture.width = picture.width;
     if (this.picture.height !== picture.height) this.picture.height = picture.height;
@@ -177,15 +200,19 @@ export class Painter {
     const isFound = view.found !== undefined && fn !== NO_FUNCTION && view.found[fn] === 1;
     const isPale = view.found !== undefined && !isFound;
     const paint = fn === NO_FUNCTION ? undefined : this.paints[fn];
-    const fill = isFound ? this.match
-      : !paint ? this.rootFill
-      : isPale ? paint.pale
-      : this.fill(layout, node, view.colouring) ?? paint.full;
+    const fill = isFound
+      ? this.match
+      : !paint
+        ? this.rootFill
+        : isPale
+          ? paint.pale
+          : (this.fill(layout, node, view.colouring) ?? paint.full);
     const first = Math.min(columns - 1, Math.round(left));
     const last = Math.max(first + 1, Math.round(right));
     // Wide ones leave a pixel to their neighbours.
     pixels.fill(fill, start + first, start + (last - first > 3 ? last - 1 : last));
-    if (right - left >= TEXT_PX_MIN * scale) labels.push({ fn, x: left / scale, y, width: (right - left) / scale, isPale });
+    if (right - left >= TEXT_PX_MIN * scale)
+      labels.push({ fn, x: left / scale, y, width: (right - left) / scale, isPale });
   }
 
   private write(context: CanvasRenderingContext2D, labels: Label[]): void {
@@ -198,7 +225,11 @@ export class Painter {
       const room = Math.floor((width - 8) / letter);
       const label = fn === NO_FUNCTION ? this.rootLabel : this.label(fn);
       context.globalAlpha = isPale ? 0.55 : 1;
-      context.fillText(label.length <= room ? label : `${label.slice(0, Math.max(1, room - 1))}…`, x + 4, y + ROW_PX / 2);
+      context.fillText(
+        label.length <= room ? label : `${label.slice(0, Math.max(1, room - 1))}…`,
+        x + 4,
+        y + ROW_PX / 2,
+      );
     }
     context.globalAlpha = 1;
   }

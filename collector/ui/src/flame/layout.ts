@@ -80,7 +80,8 @@ export function layOut(nodes: Nodes): Layout {
     layout.total[i] = sums[node];
     for (let s = 0; s < STATE_COUNT; s++) layout.states[i * STATE_COUNT + s] = states[node * STATE_COUNT + s];
     if (i === 0) continue;
-    const parent = (layout.parent[i] = place[nodes.parent[node]]);
+    const parent = place[nodes.parent[node]];
+    layout.parent[i] = parent;
     layout.x[i] = layout.x[parent] + used[parent];
     used[parent] += sums[node];
     layout.depth[i] = layout.depth[parent] + 1;
@@ -121,11 +122,12 @@ function fillRows(layout: Layout): void {
   const { count, depth, rowNodes } = layout;
   let rows = 0;
   for (let i = 0; i < count; i++) rows = Math.max(rows, depth[i] + 1);
-  const starts = (layout.rowStarts = new Uint32Array(rows + 1));
+  const starts = new Uint32Array(rows + 1);
   for (let i = 0; i < count; i++) starts[depth[i] + 1]++;
   for (let row = 0; row < rows; row++) starts[row + 1] += starts[row];
   const fill = starts.slice();
   for (let i = 0; i < count; i++) rowNodes[fill[depth[i]]++] = i;
+  layout.rowStarts = starts;
 }
 
 /** Adds stacks up to a tree. */
@@ -165,6 +167,11 @@ export class TreeBuilder {
   }
 
   done(): Layout {
-    return layOut({ parent: Uint32Array.from(this.parent), fn: Uint32Array.from(this.fn), self: Float64Array.from(this.self), states: Float64Array.from(this.states) });
+    return layOut({
+      parent: Uint32Array.from(this.parent),
+      fn: Uint32Array.from(this.fn),
+      self: Float64Array.from(this.self),
+      states: Float64Array.from(this.states),
+    });
   }
 }

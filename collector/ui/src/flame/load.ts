@@ -2,7 +2,7 @@
 
 import { crateOf } from '../core/names';
 import { STATES, type State } from '../core/states';
-import { layOut, NO_FUNCTION, STATE_COUNT, type Functions, type Layout, type Nodes } from './layout';
+import { type Functions, type Layout, layOut, NO_FUNCTION, type Nodes, STATE_COUNT } from './layout';
 
 /** A profile as the API writes it in columns (docs/API.md). */
 export interface ApiColumns {
@@ -122,7 +122,9 @@ export class FunctionTable {
 
   columns(): Functions {
     const { names, files, modules, kinds } = this;
-    const crates = names.map((_, fn) => (kinds[fn] === 'function' || kinds[fn] === 'unresolved' ? crateOf(files[fn], modules[fn]) : kinds[fn]));
+    const crates = names.map((_, fn) =>
+      kinds[fn] === 'function' || kinds[fn] === 'unresolved' ? crateOf(files[fn], modules[fn]) : kinds[fn],
+    );
     return { names, files, lines: Uint32Array.from(this.lines), modules, kinds, crates };
   }
 }

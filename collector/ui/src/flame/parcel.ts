@@ -17,7 +17,10 @@ export function packed(functions: Functions): Parcel {
     const places = new Map<string, number>();
     const numbers = Uint32Array.from(functions[name], (text) => {
       let place = places.get(text);
-      if (place === undefined) places.set(text, (place = places.size));
+      if (place === undefined) {
+        place = places.size;
+        places.set(text, place);
+      }
       return place;
     });
     return [name, { texts: [...places.keys()], numbers }];

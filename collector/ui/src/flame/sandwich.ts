@@ -1,6 +1,6 @@
 // One function in the middle: who calls it above, what it calls below.
 
-import { STATE_COUNT, TreeBuilder, type Layout } from './layout';
+import { type Layout, STATE_COUNT, TreeBuilder } from './layout';
 
 export interface Sandwich {
   /** The function is the root's only child; its callers are below it, nearest first. */

@@ -1,6 +1,6 @@
 // Which functions a search finds, and how much of the time is below them.
 
-import { NO_FUNCTION, type Functions, type Layout } from './layout';
+import { type Functions, type Layout, NO_FUNCTION } from './layout';
 
 export interface Found {
   /** 1 for each function that matches. */

@@ -1,10 +1,10 @@
 // Fetches and lays out profiles, and tasks by the million, away from the page's own thread.
 
-import { answered, Problem } from '../core/api';
-import { compare, type Compared, type Scale } from './compare';
-import { load, type Loaded, type Outside, type ProfileBody } from './load';
-import { packed, type Parcel } from './parcel';
-import { streamOfColumns, type ColumnsAnswer, type Stream } from '../stream/rows';
+import { ApiError, fetchOk } from '../core/fetch';
+import { type ColumnsAnswer, type Stream, streamOfColumns } from '../stream/rows';
+import { type Compared, compare, type Scale } from './compare';
+import { type Loaded, load, type Outside, type ProfileBody } from './load';
+import { type Parcel, packed } from './parcel';
 
 export interface Request {
   id: number;
@@ -26,7 +26,7 @@ export type Sent<T> = Omit<T, 'functions'> & { functions: Parcel };
 export type Reply =
   | { id: number; loaded: Sent<Loaded> | Sent<Compared> }
   | { id: number; stream: Stream }
-  | { id: number; problem: { kind: Problem['kind']; message: string; nearest: string[] } };
+  | { id: number; problem: { kind: ApiError['kind']; message: string; nearest: string[] } };
 
 /** What is used of a worker's own scope: the page's types describe a window. */
 interface Scope {
@@ -58,7 +58,7 @@ scope.onmessage = async ({ data }) => {
     const texts = Object.values(sent.functions).filter((column) => 'numbers' in column);
     scope.postMessage({ id, loaded: sent }, buffersOf([loaded.layout, sent.functions, loaded, ...texts]));
   } catch (error) {
-    const known = error instanceof Problem ? error : new Problem('connection', 'The answer broke off.');
+    const known = error instanceof ApiError ? error : new ApiError('connection', 'The answer broke off.');
     scope.postMessage({ id, problem: { kind: known.kind, message: known.message, nearest: known.nearest } });
   } finally {
     running.delete(id);
@@ -66,10 +66,13 @@ scope.onmessage = async ({ data }) => {
 };
 
 async function bodyOf<T>(url: string, signal: AbortSignal): Promise<T> {
-  return (await (await answered(url, signal)).json()) as T;
+  return (await (await fetchOk(url, signal)).json()) as T;
 }
 
 /** What is handed over instead of being copied. */
 function buffersOf(parts: object[]): ArrayBuffer[] {
-  return parts.flatMap((part) => Object.values(part)).filter((value) => ArrayBuffer.isView(value)).map((column) => column.buffer as ArrayBuffer);
+  return parts
+    .flatMap((part) => Object.values(part))
+    .filter((value) => ArrayBuffer.isView(value))
+    .map((column) => column.buffer as ArrayBuffer);
 }

@@ -29,21 +29,29 @@ export function concernsOfEpoch(epoch: Epoch, nowNs: number): string[] {
   if (epoch.account.lost_tasks > 0) found.push(`lost ${count(epoch.account.lost_tasks)} tasks`);
   if (epoch.refused > 0) found.push(`${count(epoch.refused)} messages refused`);
   if (epoch.state === 'gone') return found;
-  if (epoch.clock && epoch.clock.error_ns > CLOCK_ERROR_NS) found.push(`its clock is known to ±${duration(epoch.clock.error_ns)} only`);
+  if (epoch.clock && epoch.clock.error_ns > CLOCK_ERROR_NS)
+    found.push(`its clock is known to ±${duration(epoch.clock.error_ns)} only`);
   if (!epoch.enabled) found.push('sampling is off');
   else if ((epoch.sampler_mode ?? 'full') !== 'full') found.push(`sampler: ${epoch.sampler_mode}`);
-  if (epoch.ticks_expected > 500 && epoch.ticks + epoch.ticks_throttled < RATE_MIN * epoch.ticks_expected) found.push(`only ${percent(epoch.ticks, epoch.ticks_expected)} of samplings made`);
+  if (epoch.ticks_expected > 500 && epoch.ticks + epoch.ticks_throttled < RATE_MIN * epoch.ticks_expected)
+    found.push(`only ${percent(epoch.ticks, epoch.ticks_expected)} of samplings made`);
   return found;
 }
 
 export function concernsOf({ workers, now_ns, ingest }: WorkersAnswer): Concern[] {
   const isNobody = workers.every(({ epochs }) => epochs.every((epoch) => epoch.state !== 'connected'));
   const all = [!ingest.open && `nothing is taken in: ${ingest.reason}`, isNobody && 'no worker is connected'];
-  return all.flatMap((text): Concern[] => (text ? [{ worker: '', text }] : [])).concat(workers.flatMap(({ worker, epochs }) => {
-    // Of earlier lives only what was lost matters.
-    const newest = epochs[epochs.length - 1];
-    return epochs.flatMap((epoch) => concernsOfEpoch(epoch, now_ns)
-      .filter((text) => epoch === newest || text.startsWith('lost'))
-      .map((text) => ({ worker, text: `${worker}: ${text}` })));
-  }));
+  return all
+    .flatMap((text): Concern[] => (text ? [{ worker: '', text }] : []))
+    .concat(
+      workers.flatMap(({ worker, epochs }) => {
+        // Of earlier lives only what was lost matters.
+        const newest = epochs[epochs.length - 1];
+        return epochs.flatMap((epoch) =>
+          concernsOfEpoch(epoch, now_ns)
+            .filter((text) => epoch === newest || text.startsWith('lost'))
+            .map((text) => ({ worker, text: `${worker}: ${text}` })),
+        );
+      }),
+    );
 }

@@ -7,7 +7,16 @@ import { Loading } from '../parts/Notes';
 export function LicensesPage() {
   const [text, setText] = useState<string>();
   useEffect(() => {
-    fetch(href('licenses.txt')).then((answer) => answer.text()).then(setText, () => setText('The collector cannot be reached.'));
+    fetch(href('licenses.txt'))
+      .then((answer) => answer.text())
+      .then(setText, () => setText('The collector cannot be reached.'));
   }, []);
-  return text === undefined ? <Loading /> : <section><h2>Licences</h2><pre class="licenses">{text}</pre></section>;
+  return text === undefined ? (
+    <Loading />
+  ) : (
+    <section>
+      <h2>Licences</h2>
+      <pre class="licenses">{text}</pre>
+    </section>
+  );
 }

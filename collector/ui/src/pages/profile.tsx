@@ -2,11 +2,12 @@
 
 import { useMemo } from 'preact/hooks';
 import { apiUrl, change, rangeOf, useAddress } from '../core/address';
-import { ask, type TimelineAnswer } from '../core/api';
+import type { TimelineAnswer } from '../core/api';
+import { fetchJson } from '../core/fetch';
 import { asked, noteNow, nowMs, paused, useAnswer } from '../core/live';
 import { isLive, pinned, timeMs } from '../core/time';
-import { Timeline } from '../parts/Timeline';
 import { Loading, NoData, Refused } from '../parts/Notes';
+import { Timeline } from '../parts/Timeline';
 import { Filters } from './profile/Filters';
 import { filtersOf, useProfile } from './profile/question';
 import { Views } from './profile/Views';
@@ -37,30 +38,42 @@ export function ProfilePage() {
   const contextLive = isLive(context);
   const lines = filtersOf(params, []);
   const timelineKey = `${context.from} ${context.to} ${JSON.stringify(lines)} ${contextLive && pausedAt}`;
-  const timeline = useAnswer<TimelineAnswer>(timelineKey, async (signal) => {
-    const { from, to } = asked(context);
-    const answer = await ask<TimelineAnswer>(apiUrl('timeline', new URLSearchParams([['from', from], ['to', to], ...lines])), signal);
-    if (to === 'now') noteNow(answer.range.to_ns);
-    return answer;
-  }, contextLive);
+  const timeline = useAnswer<TimelineAnswer>(
+    timelineKey,
+    async (signal) => {
+      const { from, to } = asked(context);
+      const answer = await fetchJson<TimelineAnswer>(
+        apiUrl('timeline', new URLSearchParams([['from', from], ['to', to], ...lines])),
+        signal,
+      );
+      if (to === 'now') noteNow(answer.range.to_ns);
+      return answer;
+    },
+    contextLive,
+  );
 
   const isWhole = live && fromMs === timeMs(context.from, now);
   const band: [number, number] | undefined = isWhole ? undefined : [fromMs / 1000, toMs / 1000];
   // What else is asked for comes and goes without drawing the profile again.
-  const views = useMemo(() => profile.value && <Views loaded={profile.value} isOld={profile.waiting} />, [profile.value, profile.waiting]);
-  if (profile.problem?.kind === 'question') return <Refused problem={profile.problem} />;
+  const views = useMemo(
+    () => profile.value && <Views loaded={profile.value} isOld={profile.waiting} />,
+    [profile.value, profile.waiting],
+  );
+  if (profile.problem?.kind === 'request') return <Refused problem={profile.problem} />;
   return (
     <>
       <Filters loaded={profile.value} timeline={timeline.value} />
-      {timeline.value && timeline.value.data && (
+      {timeline.value?.data && (
         <Timeline
-          answer={timeline.value} measure="total" onlyTasks={params.get('outside') !== '1'} height={92} band={band}
+          answer={timeline.value}
+          measure="total"
+          onlyTasks={params.get('outside') !== '1'}
+          height={92}
+          band={band}
           onSelect={(from, to) => change({ from: pinned(from * 1000), to: pinned(to * 1000) })}
         />
       )}
-      {!profile.value ? <Loading problem={profile.problem} />
-        : profile.value.about.data === null ? <NoData />
-        : views}
+      {!profile.value ? <Loading problem={profile.problem} /> : profile.value.about.data === null ? <NoData /> : views}
     </>
   );
 }

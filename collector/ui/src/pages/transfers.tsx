@@ -1,7 +1,8 @@
 // What went from worker to worker: how much, how fast, of which types.
 
 import { along, apiUrl, change, itemHref, rangeOf, useAddress } from '../core/address';
-import { ask, type Link, type LinkSums, type TransferSums, type TransfersAnswer } from '../core/api';
+import type { Link, LinkSums, TransferSums, TransfersAnswer } from '../core/api';
+import { fetchJson } from '../core/fetch';
 import { asked, nowMs, paused, useAnswer } from '../core/live';
 import { shown } from '../core/names';
 import { bytes, clock, count, duration, isLive, rangeWords } from '../core/time';
@@ -25,18 +26,29 @@ export function TransfersPage() {
   const pausedAt = paused.use();
   const range = rangeOf(params);
   const live = isLive(range);
-  const filters = ['worker', 'peer', 'type', 'direction'].flatMap((name) => params.getAll(name).map((value): [string, string] => [name, value]));
+  const filters = ['worker', 'peer', 'type', 'direction'].flatMap((name) =>
+    params.getAll(name).map((value): [string, string] => [name, value]),
+  );
   const key = `${range.from} ${range.to} ${JSON.stringify(filters)} ${live && pausedAt}`;
   const question = (more: [string, string][]) => {
     const { from, to } = asked(range);
     return apiUrl('transfers', new URLSearchParams([['from', from], ['to', to], ...filters, ...more]));
   };
-  const sums = useAnswer<TransferSums>(key, (signal) => ask(question([['summary', 'true']]), signal), live);
-  const rows = useAnswer<TransfersAnswer>(key, (signal) => ask(question([['limit', String(ROWS)]]), signal), live, 3000);
+  const sums = useAnswer<TransferSums>(key, (signal) => fetchJson(question([['summary', 'true']]), signal), live);
+  const rows = useAnswer<TransfersAnswer>(
+    key,
+    (signal) => fetchJson(question([['limit', String(ROWS)]]), signal),
+    live,
+    3000,
+  );
   const problem = sums.problem ?? rows.problem;
-  if (problem?.kind === 'question') return <Refused problem={problem} />;
+  if (problem?.kind === 'request') return <Refused problem={problem} />;
   if (!sums.value || !rows.value) return <Loading problem={problem} />;
-  const chosen = filters.length > 0 && <button onClick={() => change({ worker: null, peer: null, type: null, direction: null })}>only {shown(filters.map(([, value]) => value).join(', '), 80)} ✕</button>;
+  const chosen = filters.length > 0 && (
+    <button onClick={() => change({ worker: null, peer: null, type: null, direction: null })}>
+      only {shown(filters.map(([, value]) => value).join(', '), 80)} ✕
+    </button>
+  );
   if (sums.value.links.length === 0) {
     return (
       <Empty title="Nothing was transferred in this range">
@@ -60,7 +72,10 @@ function cellsOf(links: Link[]): Map<string, Map<string, Link>> {
   for (const link of links) {
     const [from, to] = link.direction === 'incoming' ? [link.peer, link.worker] : [link.worker, link.peer];
     let row = cells.get(from);
-    if (!row) cells.set(from, (row = new Map()));
+    if (!row) {
+      row = new Map();
+      cells.set(from, row);
+    }
     if (link.direction === 'incoming' || !row.has(to)) row.set(to, link);
   }
   return cells;
@@ -72,37 +87,77 @@ function Matrix({ links, words, chosen }: { links: Link[]; words: string; chosen
   const [, measure, written] = MEASURES[name];
   const cells = cellsOf(links);
   const sums = new Map<string, number>();
-  cells.forEach((row, from) => row.forEach((link, to) => {
-    for (const end of [from, to]) sums.set(end, (sums.get(end) ?? 0) + link.bytes);
-  }));
-  const ends = [...sums.keys()].sort((a, b) => sums.get(b)! - sums.get(a)!).slice(0, SIDE_MAX).sort();
+  cells.forEach((row, from) =>
+    row.forEach((link, to) => {
+      for (const end of [from, to]) sums.set(end, (sums.get(end) ?? 0) + link.bytes);
+    }),
+  );
+  const ends = [...sums.keys()]
+    .sort((a, b) => sums.get(b)! - sums.get(a)!)
+    .slice(0, SIDE_MAX)
+    .sort();
   const most = Math.max(1, ...[...cells.values()].flatMap((row) => [...row.values()].map(measure)));
   return (
     <section>
-      <h2>From worker to worker <small>{words}; rows send, columns receive</small></h2>
+      <h2>
+        From worker to worker <small>{words}; rows send, columns receive</small>
+      </h2>
       <div class="filters">
-        <label class="plain">shown is{' '}
+        <label class="plain">
+          shown is{' '}
           <select value={name} onChange={(event) => change({ measure: event.currentTarget.value })}>
-            {Object.entries(MEASURES).map(([one, [label]]) => <option key={one} value={one}>{label}</option>)}
+            {Object.entries(MEASURES).map(([one, [label]]) => (
+              <option key={one} value={one}>
+                {label}
+              </option>
+            ))}
           </select>
         </label>
         {chosen}
-        {sums.size > SIDE_MAX && <span class="soft">{SIDE_MAX} of {count(sums.size)} with most bytes</span>}
+        {sums.size > SIDE_MAX && (
+          <span class="soft">
+            {SIDE_MAX} of {count(sums.size)} with most bytes
+          </span>
+        )}
       </div>
       <div class="scroll">
         <table class="matrix">
-          <thead><tr><th scope="col">from \ to</th>{ends.map((to) => <th key={to} scope="col" class="number"><bdi>{shown(to, 16)}</bdi></th>)}</tr></thead>
+          <thead>
+            <tr>
+              <th scope="col">from \ to</th>
+              {ends.map((to) => (
+                <th key={to} scope="col" class="number">
+                  <bdi>{shown(to, 16)}</bdi>
+                </th>
+              ))}
+            </tr>
+          </thead>
           <tbody>
             {ends.map((from) => (
               <tr key={from}>
-                <th scope="row"><a href={itemHref('workers', from, along({ worker: null }))}><bdi>{shown(from, 24)}</bdi></a></th>
+                <th scope="row">
+                  <a href={itemHref('workers', from, along({ worker: null }))}>
+                    <bdi>{shown(from, 24)}</bdi>
+                  </a>
+                </th>
                 {ends.map((to) => {
                   const link = cells.get(from)?.get(to);
-                  if (!link) return <td key={to} class="number soft">·</td>;
+                  if (!link)
+                    return (
+                      <td key={to} class="number soft">
+                        ·
+                      </td>
+                    );
                   const share = measure(link) / most;
                   return (
-                    <td key={to} class="number" title={`${count(link.count)} transfers, ${bytes(link.bytes)}${link.failed > 0 ? `, ${count(link.failed)} failed` : ''}`} style={{ background: `color-mix(in srgb, var(--ember) ${Math.round(45 * share)}%, transparent)` }}>
-                      {written(measure(link))}{link.failed > 0 && <b class="bad"> ✕</b>}
+                    <td
+                      key={to}
+                      class="number"
+                      title={`${count(link.count)} transfers, ${bytes(link.bytes)}${link.failed > 0 ? `, ${count(link.failed)} failed` : ''}`}
+                      style={{ background: `color-mix(in srgb, var(--ember) ${Math.round(45 * share)}%, transparent)` }}
+                    >
+                      {written(measure(link))}
+                      {link.failed > 0 && <b class="bad"> ✕</b>}
                     </td>
                   );
                 })}
@@ -120,7 +175,8 @@ function ratio(all: number, compressed: number | null): string {
   return compressed !== null && compressed > 0 ? `${(all / compressed).toFixed(1)} ×` : '–';
 }
 
-const perSecond = (value: number | null | undefined) => (value === null || value === undefined ? '–' : `${bytes(value)}/s`);
+const perSecond = (value: number | null | undefined) =>
+  value === null || value === undefined ? '–' : `${bytes(value)}/s`;
 
 function Types({ types }: { types: TransferSums['types'] }) {
   const sorted = [...types].sort((a, b) => b.bytes - a.bytes).slice(0, TYPES);
@@ -129,11 +185,25 @@ function Types({ types }: { types: TransferSums['types'] }) {
       <h2>By type</h2>
       <div class="scroll" tabIndex={0} role="region" aria-label="By type">
         <table>
-          <thead><tr><th>Type</th><th class="number">Transfers</th><th class="number">Failed</th><th class="number">Bytes</th><th class="number">Compressed</th><th class="number">Time</th><th class="number">Bandwidth</th><th class="number">Median</th><th class="number">p99</th></tr></thead>
+          <thead>
+            <tr>
+              <th>Type</th>
+              <th class="number">Transfers</th>
+              <th class="number">Failed</th>
+              <th class="number">Bytes</th>
+              <th class="number">Compressed</th>
+              <th class="number">Time</th>
+              <th class="number">Bandwidth</th>
+              <th class="number">Median</th>
+              <th class="number">p99</th>
+            </tr>
+          </thead>
           <tbody>
             {sorted.map((type) => (
               <tr key={type.type_name}>
-                <td><bdi>{shown(type.type_name || '(not told)', 60)}</bdi></td>
+                <td>
+                  <bdi>{shown(type.type_name || '(not told)', 60)}</bdi>
+                </td>
                 <td class="number">{count(type.count)}</td>
                 <td class="number">{type.failed > 0 ? <b class="bad">✕ {count(type.failed)}</b> : ''}</td>
                 <td class="number">{bytes(type.bytes)}</td>
@@ -154,24 +224,59 @@ function Types({ types }: { types: TransferSums['types'] }) {
 function Newest({ answer }: { answer: TransfersAnswer }) {
   return (
     <section>
-      <h2>Newest <small>{count(answer.transfers.length)} of {count(answer.total)}</small></h2>
+      <h2>
+        Newest{' '}
+        <small>
+          {count(answer.transfers.length)} of {count(answer.total)}
+        </small>
+      </h2>
       <div class="scroll" tabIndex={0} role="region" aria-label="Newest transfers">
         <table>
-          <thead><tr><th>Start</th><th>From</th><th>To</th><th>Keys</th><th>Type</th><th class="number">Bytes</th><th class="number">Took</th><th class="number">Bandwidth</th><th>Outcome</th></tr></thead>
+          <thead>
+            <tr>
+              <th>Start</th>
+              <th>From</th>
+              <th>To</th>
+              <th>Keys</th>
+              <th>Type</th>
+              <th class="number">Bytes</th>
+              <th class="number">Took</th>
+              <th class="number">Bandwidth</th>
+              <th>Outcome</th>
+            </tr>
+          </thead>
           <tbody>
             {answer.transfers.map((transfer) => {
-              const [from, to] = transfer.direction === 'incoming' ? [transfer.peer, transfer.worker] : [transfer.worker, transfer.peer];
+              const [from, to] =
+                transfer.direction === 'incoming' ? [transfer.peer, transfer.worker] : [transfer.worker, transfer.peer];
               return (
                 <tr key={`${transfer.worker} ${transfer.epoch} ${transfer.id}`}>
                   <td>{clock(transfer.start_ns / 1e6, true)}</td>
-                  <td><bdi>{shown(from, 24)}</bdi></td>
-                  <td><bdi>{shown(to, 24)}</bdi></td>
-                  <td class="soft"><bdi>{shown(transfer.keys.slice(0, 3).join(', '), 60)}</bdi>{transfer.keys.length - 3 + transfer.more_keys > 0 && ` and ${count(transfer.keys.length - 3 + transfer.more_keys)} more`}</td>
-                  <td class="soft"><bdi>{shown(transfer.type_name, 30)}</bdi></td>
-                  <td class="number" title={transfer.compressed_bytes === null ? '' : `${bytes(transfer.compressed_bytes)} compressed`}>{bytes(transfer.bytes)}</td>
+                  <td>
+                    <bdi>{shown(from, 24)}</bdi>
+                  </td>
+                  <td>
+                    <bdi>{shown(to, 24)}</bdi>
+                  </td>
+                  <td class="soft">
+                    <bdi>{shown(transfer.keys.slice(0, 3).join(', '), 60)}</bdi>
+                    {transfer.keys.length - 3 + transfer.more_keys > 0 &&
+                      ` and ${count(transfer.keys.length - 3 + transfer.more_keys)} more`}
+                  </td>
+                  <td class="soft">
+                    <bdi>{shown(transfer.type_name, 30)}</bdi>
+                  </td>
+                  <td
+                    class="number"
+                    title={transfer.compressed_bytes === null ? '' : `${bytes(transfer.compressed_bytes)} compressed`}
+                  >
+                    {bytes(transfer.bytes)}
+                  </td>
                   <td class="number">{duration(transfer.duration_ns)}</td>
                   <td class="number">{perSecond(transfer.bandwidth)}</td>
-                  <td title={shown(transfer.cause)}>{transfer.outcome === 'ok' ? 'ok' : <b>{shown(transfer.outcome, 20)}</b>}</td>
+                  <td title={shown(transfer.cause)}>
+                    {transfer.outcome === 'ok' ? 'ok' : <b>{shown(transfer.outcome, 20)}</b>}
+                  </td>
                 </tr>
               );
             })}

@@ -14,15 +14,24 @@ export interface Lazy<P> {
 export function lazy<P extends object>(load: () => Promise<ComponentType<P>>): Lazy<P> {
   let loaded: ComponentType<P> | undefined;
   let loading: Promise<void> | undefined;
-  const begin = () => (loading ??= load().then((part) => { loaded = part; }, (error: unknown) => {
-    loading = undefined;
-    throw error;
-  }));
+  const begin = () =>
+    (loading ??= load().then(
+      (part) => {
+        loaded = part;
+      },
+      (error: unknown) => {
+        loading = undefined;
+        throw error;
+      },
+    ));
   const Shown = (properties: P) => {
     const [state, setState] = useState<'waiting' | 'there' | 'failed'>(loaded ? 'there' : 'waiting');
     useEffect(() => {
       // What came since we were shown was not waited for by anybody yet.
-      begin().then(() => setState('there'), () => setState('failed'));
+      begin().then(
+        () => setState('there'),
+        () => setState('failed'),
+      );
     }, []);
     if (loaded) {
       const Part = loaded;
@@ -30,7 +39,11 @@ export function lazy<P extends object>(load: () => Promise<ComponentType<P>>): L
     }
     if (state === 'waiting') return <Loading />;
     // The collector was replaced by another version, or is away.
-    return <Empty title="This part of the page could not be loaded"><button onClick={() => location.reload()}>Load the page anew</button></Empty>;
+    return (
+      <Empty title="This part of the page could not be loaded">
+        <button onClick={() => location.reload()}>Load the page anew</button>
+      </Empty>
+    );
   };
   return Object.assign(Shown, { begin });
 }

@@ -47,24 +47,52 @@ export function Lines({ lines, label, height, isAligned, written, onSelect }: Pr
   useEffect(() => onTheme(() => setTheme((count) => count + 1)), []);
   useEffect(() => {
     const element = box.current!;
-    const axis = { stroke: variable('--soft'), grid: { stroke: variable('--line'), width: 1 }, ticks: { show: false }, font: '11px system-ui, sans-serif' };
+    const axis = {
+      stroke: variable('--soft'),
+      grid: { stroke: variable('--line'), width: 1 },
+      ticks: { show: false },
+      font: '11px system-ui, sans-serif',
+    };
     const drawn = new uPlot(
       {
-        width: element.clientWidth, height, padding: [8, 30, 0, 0], legend: { show: false },
+        width: element.clientWidth,
+        height,
+        padding: [8, 30, 0, 0],
+        legend: { show: false },
         cursor: { drag: { x: onSelect !== undefined, y: false, setScale: false, dist: 4 }, points: { show: false } },
         scales: { x: { time: !isAligned }, y: { range: (_u, _min, max) => [0, max > 0 ? max * 1.08 : 1] } },
         axes: [
-          { ...axis, values: (_u, splits) => splits.map((s) => (isAligned ? duration(s * 1e9) : clock(s * 1000))), space: 90, size: 26 },
-          { ...axis, values: (_u, splits) => splits.map(written).map((text, i, all) => (text === all[i - 1] ? '' : text)), size: 66, space: 26 },
+          {
+            ...axis,
+            values: (_u, splits) => splits.map((s) => (isAligned ? duration(s * 1e9) : clock(s * 1000))),
+            space: 90,
+            size: 26,
+          },
+          {
+            ...axis,
+            values: (_u, splits) => splits.map(written).map((text, i, all) => (text === all[i - 1] ? '' : text)),
+            size: 66,
+            space: 26,
+          },
         ],
-        series: [{}, ...(JSON.parse(names) as [string, string][]).map(([name, stroke]) => ({ label: name, stroke, width: 1.5, points: { show: false } }))],
+        series: [
+          {},
+          ...(JSON.parse(names) as [string, string][]).map(([name, stroke]) => ({
+            label: name,
+            stroke,
+            width: 1.5,
+            points: { show: false },
+          })),
+        ],
         hooks: {
-          setSelect: [(u) => {
-            if (u.select.width < 4) return;
-            const [from, to] = [u.posToVal(u.select.left, 'x'), u.posToVal(u.select.left + u.select.width, 'x')];
-            u.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
-            select.current?.(Math.floor(from), Math.max(Math.floor(from) + 1, Math.ceil(to)));
-          }],
+          setSelect: [
+            (u) => {
+              if (u.select.width < 4) return;
+              const [from, to] = [u.posToVal(u.select.left, 'x'), u.posToVal(u.select.left + u.select.width, 'x')];
+              u.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
+              select.current?.(Math.floor(from), Math.max(Math.floor(from) + 1, Math.ceil(to)));
+            },
+          ],
         },
       },
       columns(lines),
@@ -80,5 +108,9 @@ export function Lines({ lines, label, height, isAligned, written, onSelect }: Pr
     };
   }, [names, theme, height, isAligned]);
   useEffect(() => plot.current?.setData(columns(lines)), [lines]);
-  return <figure class="timeline" aria-label={label}><div ref={box} class="plot" aria-hidden="true" /></figure>;
+  return (
+    <figure class="timeline" aria-label={label}>
+      <div ref={box} class="plot" aria-hidden="true" />
+    </figure>
+  );
 }

@@ -18,14 +18,24 @@ export function partColour(phase: string, task: string): string {
 
 export function PhaseBar({ parts, task }: { parts: Part[]; task: string }) {
   const whole = parts.reduce((sum, { ns }) => sum + ns, 0);
-  const sorted = parts.filter(({ ns }) => ns > 0).sort((a, b) => b.ns - a.ns).slice(0, PARTS_MAX);
+  const sorted = parts
+    .filter(({ ns }) => ns > 0)
+    .sort((a, b) => b.ns - a.ns)
+    .slice(0, PARTS_MAX);
   return (
     <>
       <div class="split high" aria-hidden="true">
-        {sorted.map(({ name, ns }) => <i key={name} title={shown(name)} style={{ flexGrow: ns / whole, background: partColour(name, task) }} />)}
+        {sorted.map(({ name, ns }) => (
+          <i key={name} title={shown(name)} style={{ flexGrow: ns / whole, background: partColour(name, task) }} />
+        ))}
       </div>
       <p class="legend">
-        {sorted.map(({ name, ns }) => <span key={name}><i class="dot" style={{ background: partColour(name, task) }} /><bdi>{shown(name, 40)}</bdi> <b>{percent(ns, whole)}</b> {duration(ns)}</span>)}
+        {sorted.map(({ name, ns }) => (
+          <span key={name}>
+            <i class="dot" style={{ background: partColour(name, task) }} />
+            <bdi>{shown(name, 40)}</bdi> <b>{percent(ns, whole)}</b> {duration(ns)}
+          </span>
+        ))}
       </p>
     </>
   );

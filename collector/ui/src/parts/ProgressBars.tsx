@@ -18,13 +18,27 @@ export function ProgressBars({ names }: { names: Progress[] }) {
         const expected = one.expected!;
         const failed = one.failed + one.lost + one.cancelled;
         const words = [
-          `${count(one.done)} of ${count(expected)} done`, one.running > 0 && `${count(one.running)} running`,
-          failed > 0 && `✕ ${count(failed)} failed`, one.remaining_ns !== null && one.state === 'running' && `about ${duration(one.remaining_ns)} more`,
-        ].filter(Boolean).join(', ');
+          `${count(one.done)} of ${count(expected)} done`,
+          one.running > 0 && `${count(one.running)} running`,
+          failed > 0 && `✕ ${count(failed)} failed`,
+          one.remaining_ns !== null && one.state === 'running' && `about ${duration(one.remaining_ns)} more`,
+        ]
+          .filter(Boolean)
+          .join(', ');
         return (
           <div key={one.name} class="progress">
-            <a href={itemHref('tasks', one.name, along())}><bdi>{shown(one.name, 40)}</bdi></a>
-            <span class="track" role="progressbar" aria-label={shown(one.name, 80)} aria-valuemin={0} aria-valuemax={expected} aria-valuenow={Math.min(expected, one.done)} aria-valuetext={words}>
+            <a href={itemHref('tasks', one.name, along())}>
+              <bdi>{shown(one.name, 40)}</bdi>
+            </a>
+            <span
+              class="track"
+              role="progressbar"
+              aria-label={shown(one.name, 80)}
+              aria-valuemin={0}
+              aria-valuemax={expected}
+              aria-valuenow={Math.min(expected, one.done)}
+              aria-valuetext={words}
+            >
               <i style={{ width: percentWidth(one.done, expected), background: taskColour(one.name) }} />
               <i class="failed" style={{ width: percentWidth(failed, expected) }} />
             </span>

@@ -6,8 +6,14 @@ import { nowMs } from '../core/live';
 import { isLive, pinned, rangeWords, timeMs } from '../core/time';
 
 const PRESETS: [string, string][] = [
-  ['-1m', '1 min'], ['-5m', '5 min'], ['-15m', '15 min'], ['-1h', '1 h'],
-  ['-6h', '6 h'], ['-1d', '1 day'], ['-7d', '7 days'], ['-30d', '30 days'],
+  ['-1m', '1 min'],
+  ['-5m', '5 min'],
+  ['-15m', '15 min'],
+  ['-1h', '1 h'],
+  ['-6h', '6 h'],
+  ['-1d', '1 day'],
+  ['-7d', '7 days'],
+  ['-30d', '30 days'],
 ];
 
 export function RangePicker() {
@@ -23,20 +29,42 @@ export function RangePicker() {
   if (own) {
     const bad = Number.isNaN(timeMs(own.from, 0)) || Number.isNaN(timeMs(own.to, 0));
     return (
-      <form class="range" onSubmit={(event) => { event.preventDefault(); if (!bad) { change({ ...own, zoom: null }); setOwn(null); } }}>
-        <input aria-label="from" value={own.from} onInput={(event) => setOwn({ ...own, from: event.currentTarget.value })} />
+      <form
+        class="range"
+        onSubmit={(event) => {
+          event.preventDefault();
+          if (!bad) {
+            change({ ...own, zoom: null });
+            setOwn(null);
+          }
+        }}
+      >
+        <input
+          aria-label="from"
+          value={own.from}
+          onInput={(event) => setOwn({ ...own, from: event.currentTarget.value })}
+        />
         <input aria-label="to" value={own.to} onInput={(event) => setOwn({ ...own, to: event.currentTarget.value })} />
-        <button type="submit" disabled={bad}>Show</button>
-        <button type="button" onClick={() => setOwn(null)}>Cancel</button>
+        <button type="submit" disabled={bad}>
+          Show
+        </button>
+        <button type="button" onClick={() => setOwn(null)}>
+          Cancel
+        </button>
         {bad && <small role="alert">-90s, -2h, now, 2026-01-31T12:00:00Z or Unix seconds</small>}
       </form>
     );
   }
   return (
     <div class="range">
-      {!isLive(range) && <button title="The same length before" aria-label="earlier" onClick={() => move(-1)}>‹</button>}
+      {!isLive(range) && (
+        <button title="The same length before" aria-label="earlier" onClick={() => move(-1)}>
+          ‹
+        </button>
+      )}
       <select
-        aria-label="Range" value={preset}
+        aria-label="Range"
+        value={preset}
         onChange={(event) => {
           const value = event.currentTarget.value;
           if (value === 'pick') setOwn({ from: range.from, to: range.to });
@@ -45,10 +73,18 @@ export function RangePicker() {
         }}
       >
         {preset === 'own' && <option value="own">{rangeWords(range, nowMs())}</option>}
-        {PRESETS.map(([from, words]) => <option key={from} value={from}>last {words}</option>)}
+        {PRESETS.map(([from, words]) => (
+          <option key={from} value={from}>
+            last {words}
+          </option>
+        ))}
         <option value="pick">from … to …</option>
       </select>
-      {!isLive(range) && <button title="The same length after" aria-label="later" onClick={() => move(1)}>›</button>}
+      {!isLive(range) && (
+        <button title="The same length after" aria-label="later" onClick={() => move(1)}>
+          ›
+        </button>
+      )}
     </div>
   );
 }

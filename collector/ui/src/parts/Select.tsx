@@ -41,7 +41,10 @@ export function Select({ what, choices, chosen, onChange }: Properties) {
   }, [open]);
 
   // What is chosen stays listed, even when nothing of it was seen in this range.
-  const all = [...choices, ...chosen.filter((value) => !choices.some((choice) => choice.value === value)).map((value): Choice => ({ value }))];
+  const all = [
+    ...choices,
+    ...chosen.filter((value) => !choices.some((choice) => choice.value === value)).map((value): Choice => ({ value })),
+  ];
   const wanted = text.toLowerCase();
   const fitting = all.filter((choice) => (choice.words ?? choice.value).toLowerCase().includes(wanted));
   const listed = fitting.slice(0, LISTED_MAX);
@@ -60,25 +63,56 @@ export function Select({ what, choices, chosen, onChange }: Properties) {
     event.preventDefault();
   }
 
-  const summary = chosen.length === 0 ? 'all' : chosen.length === 1 ? shown(all.find(({ value }) => value === chosen[0])?.words ?? chosen[0], 24) : `${chosen.length} chosen`;
+  const summary =
+    chosen.length === 0
+      ? 'all'
+      : chosen.length === 1
+        ? shown(all.find(({ value }) => value === chosen[0])?.words ?? chosen[0], 24)
+        : `${chosen.length} chosen`;
   return (
     <div class="select" ref={box}>
-      <button ref={button} aria-haspopup="listbox" aria-expanded={open} class={chosen.length > 0 ? 'set' : ''} onClick={() => setOpen(!open)}>
-        {what}: <b><bdi>{summary}</bdi></b>
+      <button
+        ref={button}
+        aria-haspopup="listbox"
+        aria-expanded={open}
+        class={chosen.length > 0 ? 'set' : ''}
+        onClick={() => setOpen(!open)}
+      >
+        {what}:{' '}
+        <b>
+          <bdi>{summary}</bdi>
+        </b>
       </button>
       {open && (
         <div class="menu" onKeyDown={key}>
           <input
-            ref={field} value={text} placeholder={`find ${what}`} aria-label={`find ${what}`} role="combobox" aria-expanded="true" aria-controls={`list-${what}`}
+            ref={field}
+            value={text}
+            placeholder={`find ${what}`}
+            aria-label={`find ${what}`}
+            role="combobox"
+            aria-expanded="true"
+            aria-controls={`list-${what}`}
             aria-activedescendant={listed[at] ? `${what}-${at}` : ''}
-            onInput={(event) => { setText(event.currentTarget.value); setAt(0); }}
+            onInput={(event) => {
+              setText(event.currentTarget.value);
+              setAt(0);
+            }}
           />
           <ul id={`list-${what}`} role="listbox" aria-multiselectable="true" aria-label={what}>
             {listed.map((choice, index) => (
-              <li key={choice.value} id={`${what}-${index}`} role="option" aria-selected={chosen.includes(choice.value)} class={index === at ? 'at' : ''} onClick={() => toggle(choice.value)}>
+              <li
+                key={choice.value}
+                id={`${what}-${index}`}
+                role="option"
+                aria-selected={chosen.includes(choice.value)}
+                class={index === at ? 'at' : ''}
+                onClick={() => toggle(choice.value)}
+              >
                 <span class="check">{chosen.includes(choice.value) ? '✓' : ''}</span>
                 {choice.colour && <i class="dot" style={{ background: choice.colour }} />}
-                <bdi>{shown(choice.words ?? choice.value, 60)}</bdi><small>{choice.note}</small>
+                <bdi>{shown(choice.words ?? choice.value, 60)}</bdi>
+                <small>{choice.note}</small>
               </li>
             ))}
           </ul>

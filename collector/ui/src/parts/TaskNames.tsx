@@ -31,10 +31,14 @@ export function TaskNames({ names, rowsMax }: Properties) {
       <table class="names">
         <thead>
           <tr>
-            <th>Task</th><th class="number">Running</th>
+            <th>Task</th>
+            <th class="number">Running</th>
             {COLUMNS.map(([name, words, title]) => (
               <th key={name} class="number" title={title} aria-sort={column === name ? 'descending' : undefined}>
-                <button onClick={() => change({ order: name }, true)}>{words}{column === name ? ' ▾' : ''}</button>
+                <button onClick={() => change({ order: name }, true)}>
+                  {words}
+                  {column === name ? ' ▾' : ''}
+                </button>
               </th>
             ))}
             <th class="number">Failed</th>
@@ -48,24 +52,50 @@ export function TaskNames({ names, rowsMax }: Properties) {
               <tr key={task.name}>
                 <td class="wide">
                   <a href={href('profile', along({ task: task.name }))} title="Where does its time go?">
-                    <i class="dot" style={{ background: taskColour(task.name) }} /><bdi>{shown(task.name, 60)}</bdi><span class="go">profile ›</span>
+                    <i class="dot" style={{ background: taskColour(task.name) }} />
+                    <bdi>{shown(task.name, 60)}</bdi>
+                    <span class="go">profile ›</span>
                   </a>
-                  <a class="go" href={itemHref('tasks', task.name, along())} title="How long do they take, and in which phases?">durations ›</a>
+                  <a
+                    class="go"
+                    href={itemHref('tasks', task.name, along())}
+                    title="How long do they take, and in which phases?"
+                  >
+                    durations ›
+                  </a>
                 </td>
                 <td class="number">{task.running > 0 ? count(task.running) : ''}</td>
                 {COLUMNS.map(([name]) => (
                   <td key={name} class="number">
-                    {name === column && task.durations && <i class="bar" style={{ width: `${(100 * task.durations[name]) / most}%` }} />}
-                    {task.durations ? (name === 'count' ? count(task.durations[name]) : duration(task.durations[name])) : '–'}
+                    {name === column && task.durations && (
+                      <i class="bar" style={{ width: `${(100 * task.durations[name]) / most}%` }} />
+                    )}
+                    {task.durations
+                      ? name === 'count'
+                        ? count(task.durations[name])
+                        : duration(task.durations[name])
+                      : '–'}
                   </td>
                 ))}
-                <td class="number">{failed > 0 ? <b class="bad">✕ {count(failed)}</b> : ''}{cancelled + lost > 0 && <small> {count(cancelled + lost)} cut off</small>}</td>
+                <td class="number">
+                  {failed > 0 ? <b class="bad">✕ {count(failed)}</b> : ''}
+                  {cancelled + lost > 0 && <small> {count(cancelled + lost)} cut off</small>}
+                </td>
               </tr>
             );
           })}
         </tbody>
       </table>
-      {sorted.length > rowsMax && <p class="soft">{count(sorted.length - rowsMax)} more{page === '' && <>: <a href={href('tasks', along())}>all tasks</a></>}</p>}
+      {sorted.length > rowsMax && (
+        <p class="soft">
+          {count(sorted.length - rowsMax)} more
+          {page === '' && (
+            <>
+              : <a href={href('tasks', along())}>all tasks</a>
+            </>
+          )}
+        </p>
+      )}
     </div>
   );
 }

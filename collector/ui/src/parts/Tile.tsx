@@ -9,6 +9,15 @@ export interface TileProperties {
 }
 
 export function Tile({ name, value, note, to, alarm }: TileProperties) {
-  const inside = <><span class="tile-name">{name}</span><b>{alarm ? '⚠ ' : ''}{value}</b><small>{note}</small></>;
+  const inside = (
+    <>
+      <span class="tile-name">{name}</span>
+      <b>
+        {alarm ? '⚠ ' : ''}
+        {value}
+      </b>
+      <small>{note}</small>
+    </>
+  );
   return <li class={alarm ? 'tile alarm' : 'tile'}>{to ? <a href={to}>{inside}</a> : inside}</li>;
 }

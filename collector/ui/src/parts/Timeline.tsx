@@ -6,7 +6,7 @@ import { onTheme, taskColour } from '../core/colours';
 import { shown } from '../core/names';
 import { useSize } from '../core/size';
 import { clock, digits } from '../core/time';
-import { drawTimeline, LEFT_PX, RIGHT_PX, type Layer } from './timeline-draw';
+import { drawTimeline, type Layer, LEFT_PX, RIGHT_PX } from './timeline-draw';
 
 export type Measure = 'cpu' | 'total';
 
@@ -30,11 +30,16 @@ const STEPS_BEFORE_MAX = 20;
 export function layersOf(answer: TimelineAnswer, measure: Measure, onlyTasks: boolean): Layer[] {
   const steps = answer.steps;
   const values = (series: Series) =>
-    Float64Array.from({ length: steps }, (_, i) =>
-      (series.cpu_ns[i] + (measure === 'cpu' ? 0 : series.runnable_ns[i] + series.wait_ns[i])) / answer.step_ns);
+    Float64Array.from(
+      { length: steps },
+      (_, i) =>
+        (series.cpu_ns[i] + (measure === 'cpu' ? 0 : series.runnable_ns[i] + series.wait_ns[i])) / answer.step_ns,
+    );
   const weight = ({ totals }: Series) => (measure === 'cpu' ? totals.cpu_ns : totals.total_ns);
   const without = onlyTasks && answer.series.some(({ kind }) => kind === 'task');
-  const fitting = answer.series.filter((series) => weight(series) > 0 && !(without && ['no_task', 'agent'].includes(series.kind)));
+  const fitting = answer.series.filter(
+    (series) => weight(series) > 0 && !(without && ['no_task', 'agent'].includes(series.kind)),
+  );
   const sorted = fitting.sort((a, b) => weight(b) - weight(a));
   const layers = sorted.slice(0, LAYERS_MAX).map((series) => ({ name: series.name, values: values(series) }));
   const rest = sorted.slice(LAYERS_MAX);
@@ -80,12 +85,24 @@ export function Timeline({ answer, measure, onlyTasks = false, height, band, onS
     const scale = devicePixelRatio || 1;
     element.width = Math.round(width * scale);
     element.height = Math.round(height * scale);
-    if (width > 0) drawTimeline(element, { width, height, layers, first: answer.first_ns / 1e9, step: answer.step_ns / 1e9, filled, from, to, band });
+    if (width > 0)
+      drawTimeline(element, {
+        width,
+        height,
+        layers,
+        first: answer.first_ns / 1e9,
+        step: answer.step_ns / 1e9,
+        filled,
+        from,
+        to,
+        band,
+      });
   }, [layers, width, height, theme, from, to, band?.[0], band?.[1]]);
 
   const plotPx = Math.max(1, width - LEFT_PX - RIGHT_PX);
   const timeAt = (px: number) => from + ((px - LEFT_PX) / plotPx) * (to - from);
-  const pxOf = (event: PointerEvent) => Math.max(LEFT_PX, Math.min(width - RIGHT_PX, event.clientX - box.current!.getBoundingClientRect().left));
+  const pxOf = (event: PointerEvent) =>
+    Math.max(LEFT_PX, Math.min(width - RIGHT_PX, event.clientX - box.current!.getBoundingClientRect().left));
   const stepAt = (px: number) => Math.floor((timeAt(px) * 1e9 - answer.first_ns) / answer.step_ns);
 
   function moved(event: PointerEvent) {
@@ -105,27 +122,43 @@ export function Timeline({ answer, measure, onlyTasks = false, height, band, onS
   }
 
   const total = (layer: Layer) => layer.values.reduce((sum, value) => sum + value, 0) / Math.max(1, filled - begin);
-  const value = (layer: Layer) => (at === null ? total(layer) : layer.values[at] ?? 0);
-  const atPx = at === null ? 0 : LEFT_PX + (((answer.first_ns + (at + 0.5) * answer.step_ns) / 1e9 - from) / (to - from)) * plotPx;
+  const value = (layer: Layer) => (at === null ? total(layer) : (layer.values[at] ?? 0));
+  const atPx =
+    at === null ? 0 : LEFT_PX + (((answer.first_ns + (at + 0.5) * answer.step_ns) / 1e9 - from) / (to - from)) * plotPx;
   return (
     <figure class="timeline" aria-label="Time by task, step by step">
       <div
-        ref={box} class="plot brushed" aria-hidden="true" style={{ height: `${height}px` }}
+        ref={box}
+        class="plot brushed"
+        aria-hidden="true"
+        style={{ height: `${height}px` }}
         onPointerDown={(event) => {
           if (event.button !== 0) return;
           event.currentTarget.setPointerCapture(event.pointerId);
           setBrush([pxOf(event), pxOf(event)]);
         }}
-        onPointerMove={moved} onPointerUp={released} onPointerCancel={() => setBrush(null)} onPointerLeave={() => setAt(null)}
+        onPointerMove={moved}
+        onPointerUp={released}
+        onPointerCancel={() => setBrush(null)}
+        onPointerLeave={() => setAt(null)}
       >
         <canvas ref={canvas} />
         {at !== null && !brush && atPx >= LEFT_PX && <i class="cursor" style={{ left: `${atPx}px` }} />}
-        {brush && <i class="brush" style={{ left: `${Math.min(...brush)}px`, width: `${Math.abs(brush[1] - brush[0])}px` }} />}
+        {brush && (
+          <i class="brush" style={{ left: `${Math.min(...brush)}px`, width: `${Math.abs(brush[1] - brush[0])}px` }} />
+        )}
       </div>
       <figcaption class="legend">
-        <span class="when">{at === null ? `mean of ${measure === 'cpu' ? 'busy processors' : 'threads'}` : clock((answer.first_ns + at * answer.step_ns) / 1e6)}</span>
+        <span class="when">
+          {at === null
+            ? `mean of ${measure === 'cpu' ? 'busy processors' : 'threads'}`
+            : clock((answer.first_ns + at * answer.step_ns) / 1e6)}
+        </span>
         {layers.map((layer) => (
-          <span key={layer.name}><i class="dot" style={{ background: taskColour(layer.name) }} /><bdi>{shown(layer.name, 28)}</bdi> {digits(value(layer))}</span>
+          <span key={layer.name}>
+            <i class="dot" style={{ background: taskColour(layer.name) }} />
+            <bdi>{shown(layer.name, 28)}</bdi> {digits(value(layer))}
+          </span>
         ))}
       </figcaption>
     </figure>

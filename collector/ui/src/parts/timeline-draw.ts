@@ -45,7 +45,9 @@ export function drawTimeline(canvas: HTMLCanvasElement, drawing: Drawing): void 
   const area = { left: LEFT_PX, width: width - LEFT_PX - RIGHT_PX, top: TOP_PX, height: height - TOP_PX - BOTTOM_PX };
   if (area.width <= 0) return;
   const sums = stacked(drawing, area.width);
-  const highest = (sums[sums.length - 1] ?? []).reduce((most, sum) => (sum > most ? sum : most), 0);
+  let highest = 0;
+  // Unknown columns are NaN, which no comparison holds for.
+  for (const sum of sums[sums.length - 1] ?? []) if (sum > highest) highest = sum;
   const most = Math.max(1, 1.08 * highest);
   drawGrid(context, drawing, area, most);
   // The highest first: each is drawn over by those below it.
@@ -83,12 +85,18 @@ function stacked({ layers, first, step, filled, from, to }: Drawing, widthPx: nu
       for (let i = begin; i < end; i++) whole += values[i];
       sum[column] = below[column] + whole / (end - begin);
     }
-    return (below = sum);
+    below = sum;
+    return sum;
   });
 }
 
 /** The outline of all columns of which something is known; equal ones side by side are one step. */
-function drawSteps(context: CanvasRenderingContext2D, sums: Float64Array, { left, top, height }: Area, most: number): void {
+function drawSteps(
+  context: CanvasRenderingContext2D,
+  sums: Float64Array,
+  { left, top, height }: Area,
+  most: number,
+): void {
   const bottom = top + height;
   let open = false;
   for (let column = 0; column <= sums.length; column++) {
@@ -106,7 +114,12 @@ function drawSteps(context: CanvasRenderingContext2D, sums: Float64Array, { left
   }
 }
 
-function drawGrid(context: CanvasRenderingContext2D, { from, to }: Drawing, { left, width, top, height }: Area, most: number): void {
+function drawGrid(
+  context: CanvasRenderingContext2D,
+  { from, to }: Drawing,
+  { left, width, top, height }: Area,
+  most: number,
+): void {
   const [line, soft] = [variable('--line'), variable('--soft')];
   context.font = '11px system-ui, sans-serif';
   context.textBaseline = 'middle';
@@ -136,7 +149,11 @@ function drawGrid(context: CanvasRenderingContext2D, { from, to }: Drawing, { le
 }
 
 /** Shades what is outside the page's range. */
-function drawBand(context: CanvasRenderingContext2D, { band, from, to }: Drawing, { left, top, width, height }: Area): void {
+function drawBand(
+  context: CanvasRenderingContext2D,
+  { band, from, to }: Drawing,
+  { left, top, width, height }: Area,
+): void {
   if (!band) return;
   const place = (time: number) => Math.min(left + width, Math.max(left, left + ((time - from) / (to - from)) * width));
   const [begin, end] = band.map(place);

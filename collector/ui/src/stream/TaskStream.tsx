@@ -11,7 +11,7 @@ import { useSize } from '../core/size';
 import { bytes, clock, count, duration, pinned } from '../core/time';
 import { AXIS_PX, busyShade, drawStream, GUTTER_NARROW_PX, GUTTER_PX, type StreamView } from './draw';
 import { firstEndingAfter, linesOf } from './lanes';
-import { keyOf, keyOfRecord, streamOf, type Stream } from './rows';
+import { keyOf, keyOfRecord, type Stream, streamOf } from './rows';
 
 interface Properties {
   answer: TasksAnswer;
@@ -67,18 +67,40 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
   const stream = useMemo(() => all ?? streamOf(answer), [all, answer]);
   const { rows, lanes, leftOut } = stream;
   const [told, setTold] = useState<Task[]>([]);
-  const records = useMemo(() => new Map([...answer.tasks, ...told].map((task) => [keyOfRecord(task), task])), [answer, told]);
+  const records = useMemo(
+    () => new Map([...answer.tasks, ...told].map((task) => [keyOfRecord(task), task])),
+    [answer, told],
+  );
   const record = (task: number) => stream.records?.[task] ?? records.get(keyOf(stream, task));
-  const phases = useMemo(() => [...new Set(answer.tasks.flatMap((task) => task.phases?.map(({ name }) => name) ?? []))].filter((name) => name !== 'execute').sort().slice(0, PHASES_TOLD), [answer]);
+  const phases = useMemo(
+    () =>
+      [...new Set(answer.tasks.flatMap((task) => task.phases?.map(({ name }) => name) ?? []))]
+        .filter((name) => name !== 'execute')
+        .sort()
+        .slice(0, PHASES_TOLD),
+    [answer],
+  );
   const closed = params.getAll('closed');
   const isAllClosed = closed.includes(ALL_CLOSED);
-  const lines = useMemo(() => linesOf(lanes, (worker) => isAllClosed || closed.includes(worker)), [lanes, closed.join('\n')]);
-  const lanePx = Math.max(LANE_PX_MIN, Math.min(LANE_PX, Math.floor((heightMax - AXIS_PX) / Math.max(1, lines.length))));
+  const lines = useMemo(
+    () => linesOf(lanes, (worker) => isAllClosed || closed.includes(worker)),
+    [lanes, closed.join('\n')],
+  );
+  const lanePx = Math.max(
+    LANE_PX_MIN,
+    Math.min(LANE_PX, Math.floor((heightMax - AXIS_PX) / Math.max(1, lines.length))),
+  );
   const gutterPx = size.width < 560 ? GUTTER_NARROW_PX : GUTTER_PX;
   // Before the first task there is nothing to see: it began later, or older rows are not here.
   const from = (free?.from ?? Math.max(fromMs, rows.baseMs - 0.02 * (toMs - rows.baseMs))) - rows.baseMs;
   const to = (free?.to ?? toMs) - rows.baseMs;
-  const typicalMs = useMemo(() => new Map((names ?? []).flatMap(({ name, durations }) => (durations ? [[name, durations.p50_ns / 1e6] as const] : []))), [names]);
+  const typicalMs = useMemo(
+    () =>
+      new Map(
+        (names ?? []).flatMap(({ name, durations }) => (durations ? [[name, durations.p50_ns / 1e6] as const] : [])),
+      ),
+    [names],
+  );
   /** Whether the records of what is shown are asked for: phases are only in these. */
   const isTold = free !== null && drawn > 0 && drawn <= RECORDS_MAX;
   const view: StreamView = { from, to, top, lanePx, gutterPx, typicalMs };
@@ -102,7 +124,10 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
     if (!all || !recordsIn || !isTold) return;
     const stop = new AbortController();
     // Without them there are outlines; what is wrong is told by the page itself.
-    const timer = setTimeout(() => recordsIn(rows.baseMs + from, rows.baseMs + to, stop.signal).then(setTold, () => {}), STILL_MS);
+    const timer = setTimeout(
+      () => recordsIn(rows.baseMs + from, rows.baseMs + to, stop.signal).then(setTold, () => {}),
+      STILL_MS,
+    );
     return () => {
       clearTimeout(timer);
       stop.abort();
@@ -135,7 +160,12 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
   }
 
   const pan = usePan({
-    box: scroller, leftPx: gutterPx, widthPx: size.width - gutterPx, shown: { from: rows.baseMs + from, to: rows.baseMs + to }, lengthMin: 1, isMovable: true,
+    box: scroller,
+    leftPx: gutterPx,
+    widthPx: size.width - gutterPx,
+    shown: { from: rows.baseMs + from, to: rows.baseMs + to },
+    lengthMin: 1,
+    isMovable: true,
     onMove: setFree,
     onHover: (event) => setPointer(event && { clientX: event.clientX, clientY: event.clientY }),
   });
@@ -147,7 +177,8 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
     if (event.key === '+' || event.key === '=') pan.zoom(0.5, 0.5);
     else if (event.key === '-') pan.zoom(2, 0.5);
     else if (event.key === '0' || event.key === 'Escape') setFree(null);
-    else if (shift) setFree({ from: rows.baseMs + from + shift * (to - from), to: rows.baseMs + to + shift * (to - from) });
+    else if (shift)
+      setFree({ from: rows.baseMs + from + shift * (to - from), to: rows.baseMs + to + shift * (to - from) });
     else return;
     event.preventDefault();
     event.stopPropagation();
@@ -156,19 +187,36 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
   return (
     <div class="stream-box">
       <div class="stream-tools">
-        <button aria-label="zoom in" onClick={() => pan.zoom(0.5, 0.5)}>+</button>
-        <button aria-label="zoom out" onClick={() => pan.zoom(2, 0.5)}>−</button>
+        <button aria-label="zoom in" onClick={() => pan.zoom(0.5, 0.5)}>
+          +
+        </button>
+        <button aria-label="zoom out" onClick={() => pan.zoom(2, 0.5)}>
+          −
+        </button>
         {free && <button onClick={() => setFree(null)}>whole range</button>}
-        <button aria-pressed={isAllClosed} onClick={() => change({ closed: isAllClosed ? null : ALL_CLOSED })}>one line a worker</button>
+        <button aria-pressed={isAllClosed} onClick={() => change({ closed: isAllClosed ? null : ALL_CLOSED })}>
+          one line a worker
+        </button>
         <small class="soft">
-          {count(rows.count)}{rows.count < stream.total && <> newest of {count(stream.total)}</>} tasks
-          {leftOut > 0 && <>, {count(leftOut)} that overlap too much not drawn</>}; drag moves, <span class="by-mouse">Ctrl + wheel zooms</span><span class="by-touch">two fingers zoom</span>, a click shows the task's profile, one on a worker's name closes it
+          {count(rows.count)}
+          {rows.count < stream.total && <> newest of {count(stream.total)}</>} tasks
+          {leftOut > 0 && <>, {count(leftOut)} that overlap too much not drawn</>}; drag moves,{' '}
+          <span class="by-mouse">Ctrl + wheel zooms</span>
+          <span class="by-touch">two fingers zoom</span>, a click shows the task's profile, one on a worker's name
+          closes it
         </small>
       </div>
       <div
-        ref={scroller} class="stream" tabIndex={0} role="application" aria-label="Tasks by thread over time. Arrow keys move, plus and minus zoom."
+        ref={scroller}
+        class="stream"
+        tabIndex={0}
+        role="application"
+        aria-label="Tasks by thread over time. Arrow keys move, plus and minus zoom."
         style={{ height: `${Math.min(whole, heightMax)}px`, cursor: hovered >= 0 ? 'pointer' : 'default' }}
-        onScroll={(event) => { setTop(event.currentTarget.scrollTop); setPointer(null); }}
+        onScroll={(event) => {
+          setTop(event.currentTarget.scrollTop);
+          setPointer(null);
+        }}
         {...pan.handlers}
         onClick={(event) => {
           if (pan.wasDrag()) return;
@@ -185,24 +233,58 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
       {(phases.length > 0 || drawn < rows.count) && (
         <p class="legend">
           <span class="soft">a bar has its task's colour while it executes</span>
-          {drawn < rows.count && <span><i class="dot" style={{ background: busyShade() }} />tasks too short to draw: the stronger, the busier</span>}
-          {all && !isTold && <span class="soft">phases are shown of the newest {count(answer.tasks.length)}; zoom in to see those of others</span>}
-          {phases.map((name) => <span key={name}><i class="dot" style={{ background: phaseColour(name) }} /><bdi>{shown(name, 28)}</bdi></span>)}
+          {drawn < rows.count && (
+            <span>
+              <i class="dot" style={{ background: busyShade() }} />
+              tasks too short to draw: the stronger, the busier
+            </span>
+          )}
+          {all && !isTold && (
+            <span class="soft">
+              phases are shown of the newest {count(answer.tasks.length)}; zoom in to see those of others
+            </span>
+          )}
+          {phases.map((name) => (
+            <span key={name}>
+              <i class="dot" style={{ background: phaseColour(name) }} />
+              <bdi>{shown(name, 28)}</bdi>
+            </span>
+          ))}
           <span>✕ failed: black, or white in the dark</span>
         </p>
       )}
       <div class="unseen">
         <table>
           <caption>The newest tasks</caption>
-          <thead><tr><th>Task</th><th>Outcome</th><th>Took</th><th>Worker</th><th>Thread</th></tr></thead>
+          <thead>
+            <tr>
+              <th>Task</th>
+              <th>Outcome</th>
+              <th>Took</th>
+              <th>Worker</th>
+              <th>Thread</th>
+            </tr>
+          </thead>
           <tbody>
             {answer.tasks.slice(0, TOLD).map((task) => (
-              <tr key={`${task.worker} ${task.epoch} ${task.id}`}><td>{shown(task.name)}</td><td>{task.outcome}</td><td>{duration(task.duration_ns)}</td><td>{shown(task.worker)}</td><td>{shown(task.thread_name)}</td></tr>
+              <tr key={`${task.worker} ${task.epoch} ${task.id}`}>
+                <td>{shown(task.name)}</td>
+                <td>{task.outcome}</td>
+                <td>{duration(task.duration_ns)}</td>
+                <td>{shown(task.worker)}</td>
+                <td>{shown(task.thread_name)}</td>
+              </tr>
             ))}
           </tbody>
         </table>
       </div>
-      {pointer && hovered >= 0 && <TaskTip task={record(hovered) ?? outlineOf(stream, hovered)} typicalMs={typicalMs.get(rows.names[rows.name[hovered]])} at={pointer} />}
+      {pointer && hovered >= 0 && (
+        <TaskTip
+          task={record(hovered) ?? outlineOf(stream, hovered)}
+          typicalMs={typicalMs.get(rows.names[rows.name[hovered]])}
+          at={pointer}
+        />
+      )}
     </div>
   );
 }
@@ -215,17 +297,33 @@ export function outlineOf({ rows }: Stream, task: number): Task {
   const outcome = rows.outcomes[rows.outcome[task]];
   const [start_ns, end_ns] = [rows.starts, rows.ends].map((times) => (rows.baseMs + times[task]) * 1e6);
   return {
-    worker, epoch, thread_id, thread_name, outcome, id: rows.ids[task], name: rows.names[rows.name[task]], key: UNKNOWN_KEY, cause: '',
-    start_ns, stop_ns: outcome === 'running' ? null : end_ns, duration_ns: end_ns - start_ns,
+    worker,
+    epoch,
+    thread_id,
+    thread_name,
+    outcome,
+    id: rows.ids[task],
+    name: rows.names[rows.name[task]],
+    key: UNKNOWN_KEY,
+    cause: '',
+    start_ns,
+    stop_ns: outcome === 'running' ? null : end_ns,
+    duration_ns: end_ns - start_ns,
   };
 }
 
 /** What is known of a task beside its name, where its agent told. */
 function moreOf({ attempt, result_bytes, type_name, labels, phases }: Task): [string, string][] {
   const told: [string, string][] = [];
-  const split = (phases ?? []).slice(0, 8).map((phase) => `${phase.name} ${duration(phase.duration_ns)}${phase.count > 1 ? ` (${count(phase.count)} times)` : ''}`);
+  const split = (phases ?? [])
+    .slice(0, 8)
+    .map(
+      (phase) =>
+        `${phase.name} ${duration(phase.duration_ns)}${phase.count > 1 ? ` (${count(phase.count)} times)` : ''}`,
+    );
   if (split.length > 0) told.push(['phases', split.join(', ')]);
-  if (result_bytes !== null && result_bytes !== undefined) told.push(['result', `${bytes(result_bytes)} ${type_name ?? ''}`]);
+  if (result_bytes !== null && result_bytes !== undefined)
+    told.push(['result', `${bytes(result_bytes)} ${type_name ?? ''}`]);
   else if (type_name) told.push(['result', type_name]);
   if (attempt && attempt > 1) told.push(['attempt', count(attempt)]);
   const pairs = Object.entries(labels ?? {}).slice(0, 8);
@@ -237,18 +335,52 @@ function TaskTip({ task, typicalMs, at }: { task: Task; typicalMs: number | unde
   const more = typicalMs === undefined ? 0 : typicalMs * 1e6 - task.duration_ns;
   const place = {
     left: `${Math.min(at.clientX + 14, Math.max(8, innerWidth - 430))}px`,
-    ...(at.clientY > innerHeight - 190 ? { bottom: `${innerHeight - at.clientY + 14}px` } : { top: `${at.clientY + 16}px` }),
+    ...(at.clientY > innerHeight - 190
+      ? { bottom: `${innerHeight - at.clientY + 14}px` }
+      : { top: `${at.clientY + 16}px` }),
   };
   return (
     <div class="tip floating" style={place} role="status">
-      <b class="name"><i class="dot" style={{ background: taskColour(task.name) }} /><bdi>{shown(task.name)}</bdi></b>
+      <b class="name">
+        <i class="dot" style={{ background: taskColour(task.name) }} />
+        <bdi>{shown(task.name)}</bdi>
+      </b>
       <dl>
-        <dt>key</dt><dd class="rest"><bdi>{shown(task.key, 120)}</bdi></dd>
-        <dt>outcome</dt><dd class="rest">{task.outcome} {task.cause && <bdi>{shown(task.cause, 200)}</bdi>}</dd>
-        <dt>took</dt><dd class="rest">{duration(task.duration_ns)}{task.stop_ns === null && (more > 0 ? ` so far; mostly it is ${duration(more)} more` : typicalMs === undefined ? ' so far' : ` so far; mostly it is ${duration(typicalMs * 1e6)} in all`)}</dd>
-        <dt>from</dt><dd class="rest">{clock(task.start_ns / 1e6, true)}{task.stop_ns !== null && ` to ${clock(task.stop_ns / 1e6, true)}`}</dd>
-        <dt>on</dt><dd class="rest"><bdi>{shown(task.worker, 60)}</bdi>, <bdi>{shown(task.thread_name || String(task.thread_id), 60)}</bdi></dd>
-        {moreOf(task).map(([name, value]) => <><dt>{name}</dt><dd class="rest"><bdi>{shown(value, 300)}</bdi></dd></>)}
+        <dt>key</dt>
+        <dd class="rest">
+          <bdi>{shown(task.key, 120)}</bdi>
+        </dd>
+        <dt>outcome</dt>
+        <dd class="rest">
+          {task.outcome} {task.cause && <bdi>{shown(task.cause, 200)}</bdi>}
+        </dd>
+        <dt>took</dt>
+        <dd class="rest">
+          {duration(task.duration_ns)}
+          {task.stop_ns === null &&
+            (more > 0
+              ? ` so far; mostly it is ${duration(more)} more`
+              : typicalMs === undefined
+                ? ' so far'
+                : ` so far; mostly it is ${duration(typicalMs * 1e6)} in all`)}
+        </dd>
+        <dt>from</dt>
+        <dd class="rest">
+          {clock(task.start_ns / 1e6, true)}
+          {task.stop_ns !== null && ` to ${clock(task.stop_ns / 1e6, true)}`}
+        </dd>
+        <dt>on</dt>
+        <dd class="rest">
+          <bdi>{shown(task.worker, 60)}</bdi>, <bdi>{shown(task.thread_name || String(task.thread_id), 60)}</bdi>
+        </dd>
+        {moreOf(task).map(([name, value]) => (
+          <>
+            <dt>{name}</dt>
+            <dd class="rest">
+              <bdi>{shown(value, 300)}</bdi>
+            </dd>
+          </>
+        ))}
       </dl>
     </div>
   );

@@ -53,12 +53,23 @@ export interface Drawn {
 }
 
 /** Draws; answers how many rectangles that took, and how many of them are tasks. */
-export function drawStream(canvas: HTMLCanvasElement, { size, lines, rows, record }: Drawn, view: StreamView): { rects: number; tasks: number } {
+export function drawStream(
+  canvas: HTMLCanvasElement,
+  { size, lines, rows, record }: Drawn,
+  view: StreamView,
+): { rects: number; tasks: number } {
   const context = canvas.getContext('2d', { alpha: false });
   if (!context) return { rects: 0, tasks: 0 };
   const { width, height } = size;
   const scale = canvas.width / Math.max(1, width);
-  const inks = { ground: variable('--panel'), line: variable('--line'), soft: variable('--soft'), ink: variable('--ink'), text: variable('--rect-text'), busy: shades() };
+  const inks = {
+    ground: variable('--panel'),
+    line: variable('--line'),
+    soft: variable('--soft'),
+    ink: variable('--ink'),
+    text: variable('--rect-text'),
+    busy: shades(),
+  };
   context.setTransform(scale, 0, 0, scale, 0, 0);
   context.fillStyle = inks.ground;
   context.fillRect(0, 0, width, height);
@@ -73,28 +84,63 @@ export function drawStream(canvas: HTMLCanvasElement, { size, lines, rows, recor
   context.clip();
   const perMs = (width - view.gutterPx) / (view.to - view.from);
   const columns = Math.max(1, Math.round((width - view.gutterPx) * scale));
-  const seen: Seen = { lines: lines.slice(first, last), view, perMs, columns, scale, paints: inks.busy.map(pixelOf), pixels: new Uint32Array(columns * (last - first)) };
+  const seen: Seen = {
+    lines: lines.slice(first, last),
+    view,
+    perMs,
+    columns,
+    scale,
+    paints: inks.busy.map(pixelOf),
+    pixels: new Uint32Array(columns * (last - first)),
+  };
   const bars = lookAt(seen).map(({ row, lane, at }): Bar => {
     const task = lane.tasks[at];
     const left = (lane.starts[at] - view.from) * perMs;
-    return { row, name: rows.names[rows.name[task]], outcome: rows.outcomes[rows.outcome[task]], record: record(task), left, right: left + Math.max(0.5, (lane.ends[at] - lane.starts[at]) * perMs) };
+    return {
+      row,
+      name: rows.names[rows.name[task]],
+      outcome: rows.outcomes[rows.outcome[task]],
+      record: record(task),
+      left,
+      right: left + Math.max(0.5, (lane.ends[at] - lane.starts[at]) * perMs),
+    };
   });
   for (const bar of bars) fillBar(seen, bar);
   if (seen.lines.length > 0) {
     // As of the flame graph: one picture, a line of it for each lane.
     const picture = new OffscreenCanvas(columns, seen.lines.length);
-    picture.getContext('2d')!.putImageData(new ImageData(new Uint8ClampedArray(seen.pixels.buffer), columns, seen.lines.length), 0, 0);
+    picture
+      .getContext('2d')!
+      .putImageData(new ImageData(new Uint8ClampedArray(seen.pixels.buffer), columns, seen.lines.length), 0, 0);
     context.imageSmoothingEnabled = false;
-    context.drawImage(picture, view.gutterPx, AXIS_PX + first * view.lanePx - view.top, columns / scale, seen.lines.length * view.lanePx);
+    context.drawImage(
+      picture,
+      view.gutterPx,
+      AXIS_PX + first * view.lanePx - view.top,
+      columns / scale,
+      seen.lines.length * view.lanePx,
+    );
   }
   const gapPx = view.lanePx > 6 ? 2 : 0.5;
   context.translate(view.gutterPx, 0);
-  for (const bar of bars) drawShape(context, bar, { y: AXIS_PX + (first + bar.row) * view.lanePx - view.top, height: Math.max(1, view.lanePx - gapPx), typicalPx: (view.typicalMs.get(bar.name) ?? 0) * perMs }, inks);
+  for (const bar of bars)
+    drawShape(
+      context,
+      bar,
+      {
+        y: AXIS_PX + (first + bar.row) * view.lanePx - view.top,
+        height: Math.max(1, view.lanePx - gapPx),
+        typicalPx: (view.typicalMs.get(bar.name) ?? 0) * perMs,
+      },
+      inks,
+    );
   context.restore();
   context.fillStyle = inks.ground;
-  for (let i = first; i < last; i++) context.fillRect(view.gutterPx, AXIS_PX + (i + 1) * view.lanePx - view.top - gapPx, width, gapPx);
+  for (let i = first; i < last; i++)
+    context.fillRect(view.gutterPx, AXIS_PX + (i + 1) * view.lanePx - view.top - gapPx, width, gapPx);
   context.fillStyle = inks.line;
-  for (let i = Math.max(1, first); i < last; i++) if (lines[i].first) context.fillRect(0, AXIS_PX + i * view.lanePx - view.top - 1, width, 1);
+  for (let i = Math.max(1, first); i < last; i++)
+    if (lines[i].first) context.fillRect(0, AXIS_PX + i * view.lanePx - view.top - 1, width, 1);
   drawNames(context, lines, view, { first, last, inks });
   drawAxis(context, rows.baseMs, view, { width, inks });
   return { rects: bars.length + 1, tasks: bars.length };
@@ -201,7 +247,8 @@ function drawClosed(seen: Seen, { lanes }: Line, row: number): void {
   });
 }
 
-const shadeOf = (share: number, paints: number[]) => paints[Math.max(0, Math.min(SHADES - 1, Math.ceil(share * SHADES) - 1))];
+const shadeOf = (share: number, paints: number[]) =>
+  paints[Math.max(0, Math.min(SHADES - 1, Math.ceil(share * SHADES) - 1))];
 
 /** Fills a part of a line, given in pixels of the page from its left. */
 function fill({ pixels, columns, scale }: Seen, row: number, from: number, to: number, colour: number): void {
@@ -249,19 +296,31 @@ function fillBar(seen: Seen, bar: Bar): void {
   for (const phase of record?.phases ?? []) {
     if (phase.name === 'execute') continue;
     const from = left + ((phase.start_ns - record!.start_ns) / 1e6) * seen.perMs;
-    fill(seen, row, Math.max(left, from), Math.min(end, from + (phase.duration_ns / 1e6) * seen.perMs), pixelOf(phaseColour(phase.name)));
+    fill(
+      seen,
+      row,
+      Math.max(left, from),
+      Math.min(end, from + (phase.duration_ns / 1e6) * seen.perMs),
+      pixelOf(phaseColour(phase.name)),
+    );
   }
 }
 
 /** A third of a colour over the ground. */
 function paled(pixel: number): number {
   const ground = pixelOf(isDark() ? '#1e1b19' : '#ffffff');
-  const part = (shift: number) => Math.round(0.35 * ((pixel >>> shift) & 255) + 0.65 * ((ground >>> shift) & 255)) << shift;
+  const part = (shift: number) =>
+    Math.round(0.35 * ((pixel >>> shift) & 255) + 0.65 * ((ground >>> shift) & 255)) << shift;
   return ((255 << 24) | part(16) | part(8) | part(0)) >>> 0;
 }
 
 /** How a task ended is told by its shape too: failed is solid ink, unfinished or cut off is hollow. */
-function drawShape(context: CanvasRenderingContext2D, bar: Bar, { y, height, typicalPx }: { y: number; height: number; typicalPx: number }, inks: Inks): void {
+function drawShape(
+  context: CanvasRenderingContext2D,
+  bar: Bar,
+  { y, height, typicalPx }: { y: number; height: number; typicalPx: number },
+  inks: Inks,
+): void {
   const { name, outcome, right } = bar;
   const left = Math.max(bar.left, -2);
   const width = right - left - 0.5;
@@ -287,7 +346,11 @@ function drawShape(context: CanvasRenderingContext2D, bar: Bar, { y, height, typ
     const words = `${isFailed(bar) ? '✕ ' : ''}${shown(name, 60)}`;
     const letters = Math.floor((width - 8) / 6.2);
     context.fillStyle = isFailed(bar) ? inks.ground : inks.text;
-    context.fillText(words.length <= letters ? words : `${words.slice(0, letters - 1)}…`, left + 4, y + height / 2 + 0.5);
+    context.fillText(
+      words.length <= letters ? words : `${words.slice(0, letters - 1)}…`,
+      left + 4,
+      y + height / 2 + 0.5,
+    );
   }
 }
 
@@ -300,7 +363,12 @@ interface Range {
 /** A name takes 11 pixels, however narrow the lines are; those of workers come first. */
 const NAME_PX = 11;
 
-function drawNames(context: CanvasRenderingContext2D, lines: Line[], view: StreamView, { first, last, inks }: Range): void {
+function drawNames(
+  context: CanvasRenderingContext2D,
+  lines: Line[],
+  view: StreamView,
+  { first, last, inks }: Range,
+): void {
   const letters = Math.floor((view.gutterPx - 10) / 6.1);
   const taken: number[] = [];
   const write = (i: number, text: string, ink: string) => {
@@ -312,7 +380,12 @@ function drawNames(context: CanvasRenderingContext2D, lines: Line[], view: Strea
   };
   for (let i = first; i < last; i++) {
     const { lanes, worker, isClosed } = lines[i];
-    if (lines[i].first || i === first) write(i, `${isClosed ? '▸' : '▾'} ${shown(worker, 40)}${isClosed || view.gutterPx < GUTTER_PX ? '' : ` ${shown(lanes[0].thread, 40)}`}`, inks.ink);
+    if (lines[i].first || i === first)
+      write(
+        i,
+        `${isClosed ? '▸' : '▾'} ${shown(worker, 40)}${isClosed || view.gutterPx < GUTTER_PX ? '' : ` ${shown(lanes[0].thread, 40)}`}`,
+        inks.ink,
+      );
   }
   for (let i = first + 1; i < last; i++) {
     const [lane] = lines[i].lanes;
@@ -320,7 +393,12 @@ function drawNames(context: CanvasRenderingContext2D, lines: Line[], view: Strea
   }
 }
 
-function drawAxis(context: CanvasRenderingContext2D, baseMs: number, view: StreamView, { width, inks }: { width: number; inks: Inks }): void {
+function drawAxis(
+  context: CanvasRenderingContext2D,
+  baseMs: number,
+  view: StreamView,
+  { width, inks }: { width: number; inks: Inks },
+): void {
   context.fillStyle = inks.ground;
   context.fillRect(0, 0, width, AXIS_PX);
   const perMs = (width - view.gutterPx) / (view.to - view.from);

@@ -33,7 +33,12 @@ const OVERLAPS_MAX = 6;
 
 export function lanesOf(rows: Rows): { lanes: Lane[]; leftOut: number } {
   const { threads, starts, ends } = rows;
-  const sorted = [...threads.keys()].sort((a, b) => compare(threads[a].worker, threads[b].worker) || compare(threads[a].name, threads[b].name) || threads[a].id - threads[b].id);
+  const sorted = [...threads.keys()].sort(
+    (a, b) =>
+      compare(threads[a].worker, threads[b].worker) ||
+      compare(threads[a].name, threads[b].name) ||
+      threads[a].id - threads[b].id,
+  );
   const lanes: Lane[] = [];
   let leftOut = 0;
   const tasksOf = byThread(rows);
@@ -55,7 +60,13 @@ export function lanesOf(rows: Rows): { lanes: Lane[]; leftOut: number } {
     leftOut += counts[OVERLAPS_MAX];
     const name = threads[of].name || `thread ${threads[of].id}`;
     for (let row = 0; row < free.length; row++) {
-      lanes.push(lane(rows, tasks.filter((_, i) => rowOf[i] === row), { worker: threads[of].worker, thread: name, of }));
+      lanes.push(
+        lane(
+          rows,
+          tasks.filter((_, i) => rowOf[i] === row),
+          { worker: threads[of].worker, thread: name, of },
+        ),
+      );
     }
   }
   return { lanes, leftOut };

@@ -1,7 +1,7 @@
 // Tasks as lanes need them: in columns, so that a million of them fit.
 
 import type { Span, Task, TasksAnswer } from '../core/api';
-import { lanesOf, type Lane } from './lanes';
+import { type Lane, lanesOf } from './lanes';
 
 export interface Thread {
   worker: string;
@@ -57,14 +57,22 @@ export function streamOf({ tasks, range, total }: TasksAnswer): Stream {
   const [names, threads] = [new Numbers<string>(), new Numbers<Thread>()];
   const baseMs = tasks.reduce((least, task) => Math.min(least, task.start_ns / 1e6), range.to_ns / 1e6);
   const rows: Rows = {
-    count: tasks.length, names: names.values, threads: threads.values, outcomes: OUTCOMES, baseMs,
+    count: tasks.length,
+    names: names.values,
+    threads: threads.values,
+    outcomes: OUTCOMES,
+    baseMs,
     name: Uint32Array.from(tasks, ({ name }) => names.of(name, () => name)),
     thread: Uint32Array.from(tasks, ({ worker, epoch, thread_id, thread_name }) =>
-      threads.of(`${worker}\n${epoch}\n${thread_id}`, () => ({ worker, epoch, id: thread_id, name: thread_name }))),
+      threads.of(`${worker}\n${epoch}\n${thread_id}`, () => ({ worker, epoch, id: thread_id, name: thread_name })),
+    ),
     outcome: Uint8Array.from(tasks, ({ outcome }) => Math.max(0, (OUTCOMES as readonly string[]).indexOf(outcome))),
     ids: Float64Array.from(tasks, ({ id }) => id),
     starts: Float64Array.from(tasks, ({ start_ns }) => start_ns / 1e6 - baseMs),
-    ends: Float64Array.from(tasks, ({ start_ns, stop_ns }) => Math.max(start_ns, stop_ns ?? range.to_ns) / 1e6 - baseMs),
+    ends: Float64Array.from(
+      tasks,
+      ({ start_ns, stop_ns }) => Math.max(start_ns, stop_ns ?? range.to_ns) / 1e6 - baseMs,
+    ),
   };
   return { rows, ...lanesOf(rows), total, records: tasks };
 }
@@ -82,9 +90,17 @@ export function streamOfColumns({ range, total, outcomes, names, threads, first_
     ends[i] = (startUs + columns.duration_us[i]) / 1e3;
   }
   const rows: Rows = {
-    count, names, threads, outcomes, baseMs, starts, ends,
-    name: Uint32Array.from(columns.name), thread: Uint32Array.from(columns.thread),
-    outcome: Uint8Array.from(columns.outcome), ids: Float64Array.from(columns.id),
+    count,
+    names,
+    threads,
+    outcomes,
+    baseMs,
+    starts,
+    ends,
+    name: Uint32Array.from(columns.name),
+    thread: Uint32Array.from(columns.thread),
+    outcome: Uint8Array.from(columns.outcome),
+    ids: Float64Array.from(columns.id),
   };
   return { rows, ...lanesOf(rows), total };
 }
@@ -104,7 +120,10 @@ class Numbers<T> {
 
   of(key: string, value: () => T): number {
     let number = this.known.get(key);
-    if (number === undefined) this.known.set(key, (number = this.values.push(value()) - 1));
+    if (number === undefined) {
+      number = this.values.push(value()) - 1;
+      this.known.set(key, number);
+    }
     return number;
   }
 }

@@ -11,7 +11,9 @@ const KINDS = Object.keys(WORDS) as Kind[];
 
 export function changesOf(params: URLSearchParams): TreeChanges {
   return {
-    focus: params.getAll('focus'), drop: params.getAll('drop'), merge: params.getAll('merge'),
+    focus: params.getAll('focus'),
+    drop: params.getAll('drop'),
+    merge: params.getAll('merge'),
     recursion: params.get('recursion') === '1',
   };
 }
@@ -34,15 +36,25 @@ export function Changes({ leftOutNs }: { leftOutNs: number }) {
     <p class="changes">
       {made.map(({ kind, name }) => (
         <button
-          key={`${kind} ${name}`} class="chip set" title={`Undo\n${shown(name, 600)}`}
+          key={`${kind} ${name}`}
+          class="chip set"
+          title={`Undo\n${shown(name, 600)}`}
           onClick={() => change({ [kind]: params.getAll(kind).filter((one) => one !== name), zoom: null })}
         >
           {WORDS[kind]} <bdi>{middleCut(shown(name, 600), 40)}</bdi> ✕
         </button>
       ))}
-      {recursion && <button class="chip set" title="Undo" onClick={() => change({ recursion: null, zoom: null })}>recursion collapsed ✕</button>}
+      {recursion && (
+        <button class="chip set" title="Undo" onClick={() => change({ recursion: null, zoom: null })}>
+          recursion collapsed ✕
+        </button>
+      )}
       {leftOutNs > 0 && <span class="soft">{duration(leftOutNs)} left out</span>}
-      {made.length + Number(recursion) > 1 && <button class="link" onClick={() => change(NO_CHANGES)}>undo all</button>}
+      {made.length + Number(recursion) > 1 && (
+        <button class="link" onClick={() => change(NO_CHANGES)}>
+          undo all
+        </button>
+      )}
     </p>
   );
 }

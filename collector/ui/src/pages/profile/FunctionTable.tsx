@@ -3,7 +3,7 @@
 import { useMemo, useState } from 'preact/hooks';
 import { change, useAddress } from '../../core/address';
 import { heaviest } from '../../core/heaviest';
-import { shown, shortFile } from '../../core/names';
+import { shortFile, shown } from '../../core/names';
 import { count, duration, percent } from '../../core/time';
 import { labelOf } from '../../flame/draw';
 import type { Loaded } from '../../flame/load';
@@ -27,30 +27,64 @@ export function FunctionTable({ loaded, found, onFunction }: Properties) {
   const shownRows = useMemo(() => {
     const isKept = (fn: number) => !found || found[fn] === 1;
     if (column !== 'name') return heaviest(column === 'total' ? fnTotal : fnSelf, rows, isKept);
-    return Array.from(fnSelf.keys()).filter(isKept).sort((a, b) => (functions.names[a] < functions.names[b] ? -1 : 1)).slice(0, rows);
+    return Array.from(fnSelf.keys())
+      .filter(isKept)
+      .sort((a, b) => (functions.names[a] < functions.names[b] ? -1 : 1))
+      .slice(0, rows);
   }, [fnSelf, found, column, rows]);
   const whole = layout.total[0];
   const head = (name: Column, words: string) => (
-    <th class={name === 'name' ? '' : 'number'} aria-sort={column === name ? (name === 'name' ? 'ascending' : 'descending') : undefined}>
-      <button onClick={() => change({ sort: name === 'self' ? null : name }, true)}>{words}{column === name ? ' ▾' : ''}</button>
+    <th
+      class={name === 'name' ? '' : 'number'}
+      aria-sort={column === name ? (name === 'name' ? 'ascending' : 'descending') : undefined}
+    >
+      <button onClick={() => change({ sort: name === 'self' ? null : name }, true)}>
+        {words}
+        {column === name ? ' ▾' : ''}
+      </button>
     </th>
   );
   return (
     <div class="scroll">
       <table class="functions with-files">
-        <thead><tr>{head('self', 'Self')}{head('total', 'Total')}{head('name', 'Function')}<th>File</th></tr></thead>
+        <thead>
+          <tr>
+            {head('self', 'Self')}
+            {head('total', 'Total')}
+            {head('name', 'Function')}
+            <th>File</th>
+          </tr>
+        </thead>
         <tbody>
           {shownRows.map((fn) => (
             <tr key={fn}>
-              <td class="number"><i class="bar" style={{ width: `${(100 * fnSelf[fn]) / whole}%` }} />{duration(fnSelf[fn])} <small>{percent(fnSelf[fn], whole)}</small></td>
-              <td class="number">{duration(fnTotal[fn])} <small>{percent(fnTotal[fn], whole)}</small></td>
-              <td class="wide"><button class="link" title={shown(functions.names[fn], 600)} onClick={() => onFunction(fn)}><bdi>{labelOf(functions, fn)}</bdi></button></td>
-              <td class="soft"><bdi>{shown(shortFile(functions.files[fn]), 60)}{functions.lines[fn] > 0 && `:${functions.lines[fn]}`}</bdi></td>
+              <td class="number">
+                <i class="bar" style={{ width: `${(100 * fnSelf[fn]) / whole}%` }} />
+                {duration(fnSelf[fn])} <small>{percent(fnSelf[fn], whole)}</small>
+              </td>
+              <td class="number">
+                {duration(fnTotal[fn])} <small>{percent(fnTotal[fn], whole)}</small>
+              </td>
+              <td class="wide">
+                <button class="link" title={shown(functions.names[fn], 600)} onClick={() => onFunction(fn)}>
+                  <bdi>{labelOf(functions, fn)}</bdi>
+                </button>
+              </td>
+              <td class="soft">
+                <bdi>
+                  {shown(shortFile(functions.files[fn]), 60)}
+                  {functions.lines[fn] > 0 && `:${functions.lines[fn]}`}
+                </bdi>
+              </td>
             </tr>
           ))}
         </tbody>
       </table>
-      {fitting > rows && <button onClick={() => setRows(rows + ROWS)}>Show {ROWS} more of {count(fitting)}</button>}
+      {fitting > rows && (
+        <button onClick={() => setRows(rows + ROWS)}>
+          Show {ROWS} more of {count(fitting)}
+        </button>
+      )}
       {fitting === 0 && <p class="soft">No function matches.</p>}
     </div>
   );
@@ -65,8 +99,22 @@ export function SpokenTable({ loaded, found }: { loaded: Loaded; found: Uint8Arr
     <div class="unseen">
       <table>
         <caption>The functions that cost most</caption>
-        <thead><tr><th>Self</th><th>Total</th><th>Function</th></tr></thead>
-        <tbody>{order.map((fn) => <tr key={fn}><td>{words(fnSelf[fn])}</td><td>{words(fnTotal[fn])}</td><td>{shown(functions.names[fn])}</td></tr>)}</tbody>
+        <thead>
+          <tr>
+            <th>Self</th>
+            <th>Total</th>
+            <th>Function</th>
+          </tr>
+        </thead>
+        <tbody>
+          {order.map((fn) => (
+            <tr key={fn}>
+              <td>{words(fnSelf[fn])}</td>
+              <td>{words(fnTotal[fn])}</td>
+              <td>{shown(functions.names[fn])}</td>
+            </tr>
+          ))}
+        </tbody>
       </table>
     </div>
   );

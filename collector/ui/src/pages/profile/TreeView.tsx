@@ -1,10 +1,10 @@
 // The call tree as rows that open and close, the heaviest first.
 
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
-import { shown, shortFile } from '../../core/names';
+import { shortFile, shown } from '../../core/names';
 import { count, duration, percent } from '../../core/time';
 import { labelOf } from '../../flame/draw';
-import { NO_FUNCTION, type Layout } from '../../flame/layout';
+import { type Layout, NO_FUNCTION } from '../../flame/layout';
 import type { Loaded } from '../../flame/load';
 import { pathName } from '../../flame/path';
 
@@ -40,7 +40,8 @@ export function TreeView({ loaded, found, zoom, onFunction }: Properties) {
   const body = useRef<HTMLTableSectionElement>(null);
   const heavy = useMemo(() => heaviestPath(layout, zoom), [layout, zoom]);
   const name = (node: number) => (node === 0 ? '0' : pathName(layout, functions, node));
-  const isOpen = (node: number) => (turned.size > 0 ? turned.get(name(node)) : undefined) ?? (node === zoom || heavy.has(node));
+  const isOpen = (node: number) =>
+    (turned.size > 0 ? turned.get(name(node)) : undefined) ?? (node === zoom || heavy.has(node));
   const { rows, cut } = rowsOf(layout, zoom, isOpen, (node) => long.has(name(node)));
   useEffect(() => setAt(0), [zoom]);
   const turn = (node: number, open: boolean) => setTurned(new Map(turned).set(name(node), open));
@@ -66,26 +67,81 @@ export function TreeView({ loaded, found, zoom, onFunction }: Properties) {
   return (
     <div class="scroll">
       <table class="functions tree" role="treegrid" aria-label="Call tree">
-        <thead><tr><th class="number">Total</th><th class="number">Self</th><th>Function</th><th>File</th></tr></thead>
+        <thead>
+          <tr>
+            <th class="number">Total</th>
+            <th class="number">Self</th>
+            <th>Function</th>
+            <th>File</th>
+          </tr>
+        </thead>
         <tbody ref={body} onKeyDown={key}>
           {rows.map(({ node, depth, more }, index) => {
             const fn = layout.fn[node];
             const open = isOpen(node);
             if (more > 0) {
-              return <tr key={`${node} more`} tabIndex={index === at ? 0 : -1} aria-level={depth + 1}><td colSpan={4}><button class="link" style={{ marginLeft: `${indent(depth) + 160}px` }} onClick={() => setLong(new Set(long).add(name(node)))}>{count(more)} more</button></td></tr>;
+              return (
+                <tr key={`${node} more`} tabIndex={index === at ? 0 : -1} aria-level={depth + 1}>
+                  <td colSpan={4}>
+                    <button
+                      class="link"
+                      style={{ marginLeft: `${indent(depth) + 160}px` }}
+                      onClick={() => setLong(new Set(long).add(name(node)))}
+                    >
+                      {count(more)} more
+                    </button>
+                  </td>
+                </tr>
+              );
             }
             return (
               <tr
-                key={node} tabIndex={index === at ? 0 : -1} aria-level={depth + 1} aria-expanded={hasChildren(layout, node) ? open : undefined}
-                class={found && fn !== NO_FUNCTION && found[fn] === 1 ? 'match' : undefined} onFocus={() => setAt(index)}
+                key={node}
+                tabIndex={index === at ? 0 : -1}
+                aria-level={depth + 1}
+                aria-expanded={hasChildren(layout, node) ? open : undefined}
+                class={found && fn !== NO_FUNCTION && found[fn] === 1 ? 'match' : undefined}
+                onFocus={() => setAt(index)}
               >
-                <td class="number"><i class="bar" style={{ width: `${(100 * layout.total[node]) / layout.total[0]}%` }} />{duration(layout.total[node])} <small>{percent(layout.total[node], layout.total[0])}</small></td>
-                <td class="number">{layout.self[node] > 0 && <>{duration(layout.self[node])} <small>{percent(layout.self[node], layout.total[0])}</small></>}</td>
-                <td class="wide"><div style={{ paddingLeft: `${indent(depth)}px` }}>
-                  <button class="twist" tabIndex={-1} aria-label={open ? 'close' : 'open'} disabled={!hasChildren(layout, node)} onClick={() => turn(node, !open)}>{hasChildren(layout, node) ? (open ? '▾' : '▸') : '·'}</button>
-                  {fn === NO_FUNCTION ? 'all' : <button class="link" tabIndex={-1} title={shown(functions.names[fn], 600)} onClick={() => onFunction(fn)}><bdi>{labelOf(functions, fn)}</bdi></button>}
-                </div></td>
-                <td class="soft"><bdi>{fn === NO_FUNCTION ? '' : shown(shortFile(functions.files[fn]), 60)}</bdi></td>
+                <td class="number">
+                  <i class="bar" style={{ width: `${(100 * layout.total[node]) / layout.total[0]}%` }} />
+                  {duration(layout.total[node])} <small>{percent(layout.total[node], layout.total[0])}</small>
+                </td>
+                <td class="number">
+                  {layout.self[node] > 0 && (
+                    <>
+                      {duration(layout.self[node])} <small>{percent(layout.self[node], layout.total[0])}</small>
+                    </>
+                  )}
+                </td>
+                <td class="wide">
+                  <div style={{ paddingLeft: `${indent(depth)}px` }}>
+                    <button
+                      class="twist"
+                      tabIndex={-1}
+                      aria-label={open ? 'close' : 'open'}
+                      disabled={!hasChildren(layout, node)}
+                      onClick={() => turn(node, !open)}
+                    >
+                      {hasChildren(layout, node) ? (open ? '▾' : '▸') : '·'}
+                    </button>
+                    {fn === NO_FUNCTION ? (
+                      'all'
+                    ) : (
+                      <button
+                        class="link"
+                        tabIndex={-1}
+                        title={shown(functions.names[fn], 600)}
+                        onClick={() => onFunction(fn)}
+                      >
+                        <bdi>{labelOf(functions, fn)}</bdi>
+                      </button>
+                    )}
+                  </div>
+                </td>
+                <td class="soft">
+                  <bdi>{fn === NO_FUNCTION ? '' : shown(shortFile(functions.files[fn]), 60)}</bdi>
+                </td>
               </tr>
             );
           })}
@@ -113,7 +169,12 @@ function heaviestPath(layout: Layout, from: number): Set<number> {
   return path;
 }
 
-function rowsOf(layout: Layout, from: number, isOpen: (node: number) => boolean, isLong: (node: number) => boolean): { rows: Row[]; cut: boolean } {
+function rowsOf(
+  layout: Layout,
+  from: number,
+  isOpen: (node: number) => boolean,
+  isLong: (node: number) => boolean,
+): { rows: Row[]; cut: boolean } {
   const rows: Row[] = [];
   const stack: Row[] = [{ node: from, depth: 0, more: 0 }];
   while (stack.length > 0 && rows.length < ROWS_MAX) {
@@ -123,7 +184,8 @@ function rowsOf(layout: Layout, from: number, isOpen: (node: number) => boolean,
     const children: Row[] = [];
     let more = 0;
     for (let child = row.node + 1; child < layout.end[row.node]; child = layout.end[child]) {
-      if (children.length < CHILDREN || (isLong(row.node) && children.length < ROWS_MAX)) children.push({ node: child, depth: row.depth + 1, more: 0 });
+      if (children.length < CHILDREN || (isLong(row.node) && children.length < ROWS_MAX))
+        children.push({ node: child, depth: row.depth + 1, more: 0 });
       else more++;
     }
     if (more > 0) children.push({ node: row.node, depth: row.depth + 1, more });

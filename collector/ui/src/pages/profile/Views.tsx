@@ -6,7 +6,7 @@ import { useKeys } from '../../core/keys';
 import { shown } from '../../core/names';
 import { count, duration, percent } from '../../core/time';
 import { changeTree } from '../../flame/change';
-import { COLOURINGS, labelOf, type Colouring } from '../../flame/draw';
+import { COLOURINGS, type Colouring, labelOf } from '../../flame/draw';
 import { FlameGraph } from '../../flame/FlameGraph';
 import { NO_FUNCTION } from '../../flame/layout';
 import type { Loaded } from '../../flame/load';
@@ -22,7 +22,13 @@ import { FILTERS, filtersOf, type Pairs } from './question';
 import { SandwichView } from './SandwichView';
 import { TreeView } from './TreeView';
 
-const VIEWS = [['icicle', 'Icicle'], ['flame', 'Flame'], ['table', 'Table'], ['tree', 'Tree'], ['sandwich', 'Sandwich']] as const;
+const VIEWS = [
+  ['icicle', 'Icicle'],
+  ['flame', 'Flame'],
+  ['table', 'Table'],
+  ['tree', 'Tree'],
+  ['sandwich', 'Sandwich'],
+] as const;
 type ViewName = (typeof VIEWS)[number][0];
 
 /** How long typing may pause before the address follows. */
@@ -50,16 +56,21 @@ export function Views({ loaded: whole, isOld, fixed = [] }: Properties) {
   const [match, setMatch] = useState(-1);
   const field = useRef<HTMLInputElement>(null);
   const asked = params.get('q') ?? '';
-  useEffect(() => { if (document.activeElement !== field.current) setText(asked); }, [asked]);
   useEffect(() => {
-    const timer = setTimeout(() => { if (text !== asked) change({ q: text || null }, true); }, TYPING_MS);
+    if (document.activeElement !== field.current) setText(asked);
+  }, [asked]);
+  useEffect(() => {
+    const timer = setTimeout(() => {
+      if (text !== asked) change({ q: text || null }, true);
+    }, TYPING_MS);
     return () => clearTimeout(timer);
   }, [text]);
   const found = useMemo(() => search(text, layout, functions), [text, layout, functions]);
   useEffect(() => setMatch(-1), [found]);
   const setZoom = (node: number) => change({ zoom: node === 0 ? null : pathName(layout, functions, node) });
   const setView = (name: ViewName) => change({ view: name === 'icicle' ? null : name });
-  const setFunction = (fn: number) => change({ view: 'sandwich', fn: functions.names[fn], fnfile: functions.files[fn] || null });
+  const setFunction = (fn: number) =>
+    change({ view: 'sandwich', fn: functions.names[fn], fnfile: functions.files[fn] || null });
   const act = (action: Action, fn: number) => {
     const name = functions.names[fn];
     if (action === 'focus' || action === 'drop' || action === 'merge') addChange(action, name, params);
@@ -84,7 +95,12 @@ export function Views({ loaded: whole, isOld, fixed = [] }: Properties) {
 
   if (whole.about.empty || whole.layout.total[0] === 0) return <NoSamples loaded={whole} />;
   if (layout.total[0] === 0) {
-    return <Empty title="Nothing is left of this profile"><Changes leftOutNs={loaded.leftOutNs} /><button onClick={() => change(NO_CHANGES)}>Show the whole profile</button></Empty>;
+    return (
+      <Empty title="Nothing is left of this profile">
+        <Changes leftOutNs={loaded.leftOutNs} />
+        <button onClick={() => change(NO_CHANGES)}>Show the whole profile</button>
+      </Empty>
+    );
   }
   const isGraph = view === 'icicle' || view === 'flame';
   return (
@@ -92,39 +108,78 @@ export function Views({ loaded: whole, isOld, fixed = [] }: Properties) {
       <Costliest loaded={loaded} onSearch={setText} onFunction={setFunction} />
       <div class="toolbar">
         <span class="segments" role="group" aria-label="View">
-          {VIEWS.map(([name, words]) => <button key={name} aria-pressed={view === name} onClick={() => setView(name)}>{words}</button>)}
+          {VIEWS.map(([name, words]) => (
+            <button key={name} aria-pressed={view === name} onClick={() => setView(name)}>
+              {words}
+            </button>
+          ))}
         </span>
         <label class="search">
           <input
-            ref={field} type="search" value={text} placeholder="Search (regex)  /" aria-label="Search functions"
+            ref={field}
+            type="search"
+            value={text}
+            placeholder="Search (regex)  /"
+            aria-label="Search functions"
             onInput={(event) => setText(event.currentTarget.value)}
-            onKeyDown={(event) => { if (event.key === 'Escape') { setText(''); field.current?.blur(); } if (event.key === 'Enter') field.current?.blur(); }}
+            onKeyDown={(event) => {
+              if (event.key === 'Escape') {
+                setText('');
+                field.current?.blur();
+              }
+              if (event.key === 'Enter') field.current?.blur();
+            }}
           />
           {found && (
             <output>
-              {percent(found.totalNs, layout.total[0])} of all{zoom !== 0 && <>, {percent(totalBelow(layout, found.functions, zoom), layout.total[zoom])} of the view</>}
-              {' '}· {count(found.nodes.length)} places
+              {percent(found.totalNs, layout.total[0])} of all
+              {zoom !== 0 && (
+                <>, {percent(totalBelow(layout, found.functions, zoom), layout.total[zoom])} of the view</>
+              )}{' '}
+              · {count(found.nodes.length)} places
             </output>
           )}
         </label>
         <span class="gap" />
-        <Tick name="by" value="line" title="Count the lines of a function one by one">lines</Tick>
-        <Tick name="phases" value="1" title="Below each task, its phases: queue, transfer, execute, …">split by phase</Tick>
-        <Tick name="recursion" value="1" title="A function that calls itself is one (c)">collapse recursion</Tick>
-        <label class="plain">colour by{' '}
+        <Tick name="by" value="line" title="Count the lines of a function one by one">
+          lines
+        </Tick>
+        <Tick name="phases" value="1" title="Below each task, its phases: queue, transfer, execute, …">
+          split by phase
+        </Tick>
+        <Tick name="recursion" value="1" title="A function that calls itself is one (c)">
+          collapse recursion
+        </Tick>
+        <label class="plain">
+          colour by{' '}
           <select value={colouring} onChange={(event) => change({ colour: event.currentTarget.value })}>
-            {colours.map((name) => <option key={name} value={name}>{COLOUR_WORDS[name]}</option>)}
+            {colours.map((name) => (
+              <option key={name} value={name}>
+                {COLOUR_WORDS[name]}
+              </option>
+            ))}
           </select>
         </label>
-        <a href={svgUrl(params, fixed)} download="profile.svg">SVG</a>
+        <a href={svgUrl(params, fixed)} download="profile.svg">
+          SVG
+        </a>
       </div>
       <Changes leftOutNs={loaded.leftOutNs} />
       {isGraph && (
         <>
           <Breadcrumb loaded={loaded} zoom={zoom} onZoom={setZoom} />
           <FlameGraph
-            layout={layout} functions={functions} rootLabel="all" label={`Flame graph of ${count(layout.count - 1)} stacks`} zoom={zoom} upward={view === 'flame'}
-            colouring={colouring} found={found?.functions} shown={match >= 0 ? found?.nodes[match] : undefined} onZoom={setZoom} onAction={act}
+            layout={layout}
+            functions={functions}
+            rootLabel="all"
+            label={`Flame graph of ${count(layout.count - 1)} stacks`}
+            zoom={zoom}
+            upward={view === 'flame'}
+            colouring={colouring}
+            found={found?.functions}
+            shown={match >= 0 ? found?.nodes[match] : undefined}
+            onZoom={setZoom}
+            onAction={act}
           />
           <Legend loaded={loaded} colouring={colouring} />
           <SpokenTable loaded={loaded} found={found?.functions} />
@@ -132,7 +187,15 @@ export function Views({ loaded: whole, isOld, fixed = [] }: Properties) {
       )}
       {view === 'table' && <FunctionTable loaded={loaded} found={found?.functions} onFunction={setFunction} />}
       {view === 'tree' && <TreeView loaded={loaded} found={found?.functions} zoom={zoom} onFunction={setFunction} />}
-      {view === 'sandwich' && <SandwichView loaded={loaded} colouring={colouring} found={found?.functions} onFunction={setFunction} onAction={act} />}
+      {view === 'sandwich' && (
+        <SandwichView
+          loaded={loaded}
+          colouring={colouring}
+          found={found?.functions}
+          onFunction={setFunction}
+          onAction={act}
+        />
+      )}
     </section>
   );
 }
@@ -144,14 +207,21 @@ function Tick({ name, value, title, children }: { name: string; value: string; t
   const { params } = useAddress();
   return (
     <label class="plain" title={title}>
-      <input type="checkbox" checked={params.get(name) === value} onChange={(event) => change({ [name]: event.currentTarget.checked ? value : null, zoom: null })} /> {children}
+      <input
+        type="checkbox"
+        checked={params.get(name) === value}
+        onChange={(event) => change({ [name]: event.currentTarget.checked ? value : null, zoom: null })}
+      />{' '}
+      {children}
     </label>
   );
 }
 
 /** The same profile as a file that opens anywhere. */
 function svgUrl(params: URLSearchParams, fixed: Pairs): string {
-  const own = ['from', 'to', 'by'].flatMap((name) => params.getAll(name).map((value): [string, string] => [name, value]));
+  const own = ['from', 'to', 'by'].flatMap((name) =>
+    params.getAll(name).map((value): [string, string] => [name, value]),
+  );
   return apiUrl('profile', new URLSearchParams([['format', 'svg'], ...own, ...filtersOf(params, fixed)]));
 }
 
@@ -167,12 +237,21 @@ function Breadcrumb({ loaded, zoom, onZoom }: { loaded: Loaded; zoom: number; on
   return (
     <nav class="crumbs" aria-label="Zoom">
       {ends.map((node, index) =>
-        node < 0 ? <span key="rest">… {path.length - 8} …</span> : (
+        node < 0 ? (
+          <span key="rest">… {path.length - 8} …</span>
+        ) : (
           <button key={node} aria-current={index === ends.length - 1 ? 'true' : undefined} onClick={() => onZoom(node)}>
-            <bdi>{node === 0 || layout.fn[node] === NO_FUNCTION ? 'all' : shown(labelOf(functions, layout.fn[node]), 40)}</bdi>
+            <bdi>
+              {node === 0 || layout.fn[node] === NO_FUNCTION ? 'all' : shown(labelOf(functions, layout.fn[node]), 40)}
+            </bdi>
           </button>
-        ))}
-      {zoom !== 0 && <small>{duration(layout.total[zoom])}, {percent(layout.total[zoom], layout.total[0])} of all</small>}
+        ),
+      )}
+      {zoom !== 0 && (
+        <small>
+          {duration(layout.total[zoom])}, {percent(layout.total[zoom], layout.total[0])} of all
+        </small>
+      )}
     </nav>
   );
 }
@@ -183,11 +262,28 @@ function NoSamples({ loaded }: { loaded: Loaded }) {
   const { data } = loaded.about;
   return (
     <Empty title="No samples here">
-      <p>{filtered ? 'Nothing in this range fits all filters.' : 'Nothing was sampled in this range.'} There is data of {data ? duration(data.to_ns - data.from_ns) : 'no time'} in all.</p>
-      {loaded.outsideNs > 0 && <button onClick={() => change({ outside: '1' })}>Show the {duration(loaded.outsideNs)} outside tasks</button>}
-      {filtered && <button onClick={() => change(Object.fromEntries(FILTERS.map((name) => [name, null])))}>Drop the filters</button>}
+      <p>
+        {filtered ? 'Nothing in this range fits all filters.' : 'Nothing was sampled in this range.'} There is data of{' '}
+        {data ? duration(data.to_ns - data.from_ns) : 'no time'} in all.
+      </p>
+      {loaded.outsideNs > 0 && (
+        <button onClick={() => change({ outside: '1' })}>Show the {duration(loaded.outsideNs)} outside tasks</button>
+      )}
+      {filtered && (
+        <button onClick={() => change(Object.fromEntries(FILTERS.map((name) => [name, null])))}>
+          Drop the filters
+        </button>
+      )}
       {data && <button onClick={() => change({ from: null, to: null })}>Show the last 5 min</button>}
-      {data && <button onClick={() => change({ from: String(Math.floor(data.from_ns / 1e9)), to: String(Math.ceil(data.to_ns / 1e9)) })}>Show all data</button>}
+      {data && (
+        <button
+          onClick={() =>
+            change({ from: String(Math.floor(data.from_ns / 1e9)), to: String(Math.ceil(data.to_ns / 1e9)) })
+          }
+        >
+          Show all data
+        </button>
+      )}
     </Empty>
   );
 }

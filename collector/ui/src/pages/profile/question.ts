@@ -1,7 +1,7 @@
 // How a page asks for the profile that its address means.
 
 import { apiUrl, rangeOf, useAddress } from '../../core/address';
-import { asked, paused, useAnswer, type Answer } from '../../core/live';
+import { type Answer, asked, paused, useAnswer } from '../../core/live';
 import { isLive } from '../../core/time';
 import { askProfile } from '../../flame/ask';
 import type { Loaded } from '../../flame/load';
@@ -28,8 +28,16 @@ export function useProfile(fixed: Pairs = []): Answer<Loaded> {
   if (params.get('phases') === '1') question.push(['phases', 'true']);
   const outside = params.get('outside') === '1' ? 'shown' : 'hidden';
   const key = `${range.from} ${range.to} ${JSON.stringify(question)} ${outside} ${live && pausedAt}`;
-  return useAnswer<Loaded>(key, (signal) => {
-    const { from, to } = asked(range);
-    return askProfile(apiUrl('profile', new URLSearchParams([['from', from], ['to', to], ['format', 'columns'], ...question])), outside, signal);
-  }, live);
+  return useAnswer<Loaded>(
+    key,
+    (signal) => {
+      const { from, to } = asked(range);
+      return askProfile(
+        apiUrl('profile', new URLSearchParams([['from', from], ['to', to], ['format', 'columns'], ...question])),
+        outside,
+        signal,
+      );
+    },
+    live,
+  );
 }

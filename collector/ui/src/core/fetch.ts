@@ -1,0 +1,40 @@
+// Requests to the collector's HTTP API.
+
+/** Why a request failed: no connection, a busy collector, or an invalid request. */
+export class ApiError extends Error {
+  constructor(
+    readonly kind: 'connection' | 'busy' | 'request',
+    message: string,
+    /** Known names near the one that was not found. */
+    readonly nearest: string[] = [],
+  ) {
+    super(message);
+  }
+}
+
+/** Requests `url` and parses the response as JSON. */
+export async function fetchJson<T>(url: string, signal?: AbortSignal): Promise<T> {
+  const response = await fetchOk(url, signal);
+  return (await response.json()) as T;
+}
+
+/** Requests `url`; throws an [`ApiError`] unless the response is a success. */
+export async function fetchOk(url: string, signal?: AbortSignal): Promise<Response> {
+  let response: Response;
+  try {
+    response = await fetch(url, { signal: signal ?? null, headers: { accept: 'application/json' } });
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw new ApiError('connection', 'The collector cannot be reached.');
+  }
+  if (response.ok) return response;
+  const body = (await response.json().catch(() => ({}))) as { error?: string; nearest?: string[] };
+  const message = body.error ?? `The collector responded with ${response.status} ${response.statusText}.`;
+  throw new ApiError(kindOf(response.status), message, body.nearest);
+}
+
+function kindOf(status: number): ApiError['kind'] {
+  if (status === 503) return 'busy';
+  // 502 and 504 come from a proxy that cannot reach the collector.
+  return status >= 500 ? 'connection' : 'request';
+}

@@ -1,0 +1,285 @@
+//! `cargo xtask page`: builds the page's bundle from `collector/ui`.
+//!
+//! The bundle is committed, so that building Emberline needs neither Node.js nor npm. The same
+//! sources give the same bytes on every machine: the lock file pins all packages, and neither
+//! paths nor times get into the output.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::{fs, io};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::{announce, root};
+
+/// Where the bundle is committed.
+pub const DIRECTORY: &str = "collector/page";
+
+/// The page's sources.
+const SOURCES: &str = "collector/ui";
+
+/// The Rust list of the bundle's files, which the collector includes.
+const LIST: &str = "files.rs";
+
+/// What to do with the bundle.
+#[derive(clap::Args)]
+pub struct Options {
+    /// Fail if the committed bundle differs from its sources, and write nothing.
+    #[arg(long)]
+    check: bool,
+    /// Format the sources and fix their lints first.
+    #[arg(long, conflicts_with = "check")]
+    fix: bool,
+}
+
+/// Contents by path relative to [`DIRECTORY`].
+type Files = BTreeMap<String, Vec<u8>>;
+
+/// Writes the bundle, or checks the committed one.
+///
+/// # Errors
+/// If Node.js or npm is missing, the build fails, or the committed bundle is stale.
+pub fn run(options: &Options) -> Result<()> {
+    if options.check {
+        return check();
+    }
+    if options.fix {
+        fix()?;
+    }
+    let built = build()?;
+    let directory = root().join(DIRECTORY);
+    if directory.exists() {
+        fs::remove_dir_all(&directory)?;
+    }
+    for (path, content) in &built {
+        let path = directory.join(path);
+        fs::create_dir_all(path.parent().expect("the path of a file has a parent"))?;
+        fs::write(&path, content).with_context(|| path.display().to_string())?;
+    }
+    println!("wrote {} files to {DIRECTORY}", built.len());
+    Ok(())
+}
+
+/// Rebuilds the bundle below `target/` and compares it with the committed one.
+///
+/// # Errors
+/// If the bundle cannot be built or any file differs.
+pub fn check() -> Result<()> {
+    let mut committed = Files::new();
+    read_all(&root().join(DIRECTORY), "", &mut committed)?;
+    let stale = differences(&committed, &build()?);
+    ensure!(
+        stale.is_empty(),
+        "the committed page differs from its sources: run `cargo xtask page`\n  {}",
+        stale.join("\n  ")
+    );
+    Ok(())
+}
+
+/// The differing files, each with what is wrong with it.
+fn differences(committed: &Files, built: &Files) -> Vec<String> {
+    let mut differences = Vec::new();
+    for (path, content) in built {
+        match committed.get(path) {
+            None => differences.push(format!("{DIRECTORY}/{path} is missing")),
+            Some(old) if old != content => differences.push(format!("{DIRECTORY}/{path} is stale")),
+            Some(_) => {}
+        }
+    }
+    let surplus = committed.keys().filter(|path| !built.contains_key(*path));
+    differences.extend(surplus.map(|path| format!("{DIRECTORY}/{path} is not built any more")));
+    differences
+}
+
+/// Formats the sources in place and applies the linter's safe fixes.
+fn fix() -> Result<()> {
+    let biome = prepare()?.join("node_modules/@biomejs/biome/bin/biome");
+    let mut command = Command::new("node");
+    command.current_dir(root().join(SOURCES)).arg(biome).args(["check", "--write"]);
+    run_quietly(&mut command)
+}
+
+/// Builds all files of the bundle.
+fn build() -> Result<Files> {
+    let ui = prepare()?;
+    let mut vite = Command::new("node");
+    vite.current_dir(&ui).env("NODE_ENV", "production");
+    run_quietly(vite.args(["node_modules/vite/bin/vite.js", "build", "--logLevel", "warn"]))?;
+    let mut files = Files::new();
+    read_all(&ui.join("dist"), "", &mut files)?;
+    files.insert("licenses.txt".into(), licenses(&ui)?.into_bytes());
+    let list = list(&files)?;
+    files.insert(LIST.into(), list.into_bytes());
+    Ok(files)
+}
+
+/// Copies the page's sources below `target/`, where npm may write, and installs their locked
+/// packages there.
+///
+/// # Errors
+/// If npm is missing or fails.
+pub fn prepare() -> Result<PathBuf> {
+    let ui = root().join("target/page-check/ui");
+    let sources = ui.join("src");
+    if sources.exists() {
+        // A deleted source must not be built any more.
+        fs::remove_dir_all(sources)?;
+    }
+    copy_all(&root().join(SOURCES), &ui)?;
+    npm_ci(&ui)?;
+    Ok(ui)
+}
+
+/// Installs the locked packages of `folder` without running their scripts, unless they are
+/// installed already.
+///
+/// # Errors
+/// If npm is missing or fails.
+pub fn npm_ci(folder: &Path) -> Result<()> {
+    let lock = fs::read(folder.join("package-lock.json"))?;
+    let stamp = folder.join("installed.json");
+    if fs::read(&stamp).is_ok_and(|installed| installed == lock) {
+        return Ok(());
+    }
+    announce(&format!("npm ci, in {}", folder.display()));
+    let options = ["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline"];
+    run_quietly(Command::new("npm").current_dir(folder).args(options))?;
+    Ok(fs::write(stamp, lock)?)
+}
+
+/// Runs a command of Node.js and shows its output only if it fails.
+fn run_quietly(command: &mut Command) -> Result<()> {
+    let output = command.stdin(Stdio::null()).output().map_err(|error| missing(command, error))?;
+    if !output.status.success() {
+        let printed = [output.stdout, output.stderr].concat();
+        bail!("{command:?} failed ({}):\n{}", output.status, String::from_utf8_lossy(&printed));
+    }
+    Ok(())
+}
+
+fn missing(command: &Command, error: io::Error) -> anyhow::Error {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let is_missing = error.kind() == io::ErrorKind::NotFound;
+    let error = anyhow::Error::new(error);
+    if is_missing {
+        error.context(format!(
+            "`{program}` was not found: changing or checking the page needs Node.js 20.19 or \
+             newer, with npm"
+        ))
+    } else {
+        error.context(format!("starting `{program}`"))
+    }
+}
+
+/// Our notice, then the license of each package in the bundle.
+fn licenses(ui: &Path) -> Result<String> {
+    let mut text = fs::read_to_string(root().join("NOTICE"))?;
+    text.push_str(
+        "\n`cargo tree --format '{p} {l}'` lists the licenses of the Rust libraries.\n\
+         The page contains these packages:\n",
+    );
+    let manifest: serde_json::Value = serde_json::from_slice(&fs::read(ui.join("package.json"))?)?;
+    let packages =
+        manifest["dependencies"].as_object().context("package.json has no dependencies")?;
+    for name in packages.keys() {
+        let package = ui.join("node_modules").join(name);
+        let license = ["LICENSE", "LICENSE.md", "license"]
+            .iter()
+            .find_map(|file| fs::read_to_string(package.join(file)).ok())
+            .with_context(|| format!("the package {name} has no license file"))?;
+        let line = "-".repeat(78);
+        write!(text, "\n{line}\n{name}\n{line}\n\n{}\n", license.trim())?;
+    }
+    Ok(text)
+}
+
+/// Rust that lists the files, sorted by path.
+fn list(files: &Files) -> Result<String> {
+    let mut text = String::from("// @generated by `cargo xtask page`. Do not edit.\n[\n");
+    for path in files.keys() {
+        writeln!(text, "    file({path:?}, include_bytes!({path:?})),")?;
+    }
+    text.push_str("]\n");
+    Ok(text)
+}
+
+fn read_all(folder: &Path, prefix: &str, files: &mut Files) -> Result<()> {
+    for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+        let entry = entry?;
+        let path = format!("{prefix}{}", entry.file_name().to_string_lossy());
+        if entry.file_type()?.is_dir() {
+            read_all(&entry.path(), &format!("{path}/"), files)?;
+        } else {
+            files.insert(path, fs::read(entry.path())?);
+        }
+    }
+    Ok(())
+}
+
+fn copy_all(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from).with_context(|| from.display().to_string())? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_name() == "node_modules" {
+            continue;
+        }
+        if entry.file_type()?.is_dir() {
+            copy_all(&entry.path(), &target)?;
+        } else {
+            fs::copy(entry.path(), target)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_difference_is_named() {
+        let files = |pairs: &[(&str, &str)]| -> Files {
+            pairs
+                .iter()
+                .map(|(path, text)| ((*path).to_owned(), text.as_bytes().to_vec()))
+                .collect()
+        };
+        let committed = files(&[("same.js", "1"), ("changed.js", "1"), ("old.js", "1")]);
+        let built = files(&[("same.js", "1"), ("changed.js", "2"), ("new.js", "1")]);
+        assert_eq!(
+            differences(&committed, &built),
+            [
+                "collector/page/changed.js is stale",
+                "collector/page/new.js is missing",
+                "collector/page/old.js is not built any more",
+            ]
+        );
+        assert!(differences(&committed, &committed).is_empty());
+    }
+
+    #[test]
+    fn a_missing_program_is_named_with_what_provides_it() {
+        let error = run_quietly(&mut Command::new("no-such-npm")).unwrap_err().to_string();
+        assert!(
+            error.contains("`no-such-npm` was not found") && error.contains("Node.js"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn the_list_is_sorted_and_embeds_each_file_by_its_path() {
+        let files = Files::from([("b.js".into(), vec![]), ("a/c.js".into(), vec![])]);
+        let list = list(&files).unwrap();
+        let lines: Vec<_> = list.lines().filter(|line| line.contains("include_bytes!")).collect();
+        assert_eq!(
+            lines,
+            [
+                r#"    file("a/c.js", include_bytes!("a/c.js")),"#,
+                r#"    file("b.js", include_bytes!("b.js")),"#,
+            ]
+        );
+    }
+}
