@@ -3,7 +3,7 @@
 //! Locks are taken in one order, ingest → log → registry → session → (tree | hot | ledger | records | wishes,
 //! one at a time), and none is held across an await. A flush is applied under its own session's lock, so that
 //! it is whole as far as its agent can see; the shared ones are taken only for the moment of each
-//! change. From its check until it is applied a flush has its session's *turn*, which is awaited: no
+//! change. From its check until it is applied a flush has its session's *commit_lock*, which is awaited: no
 //! other flush and no other stream comes between, however long the log takes.
 
 use std::collections::{BTreeSet, VecDeque};
@@ -16,27 +16,29 @@ use profiler_core::{Outcome, TaskRecord, Timestamp, WorkerId};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::timeout;
 
+use crate::agent_control::{ControlStream, DesiredSettings};
 use crate::clock::Clock;
-use crate::commit::{Accepted, Log};
-use crate::events::{Events, Happening};
-use crate::hot::HotWindow;
+use crate::commit::{AcceptedFlushes, Log};
+use crate::events::{EventKind, Events};
 use crate::ingest_status::IngestStatus;
-use crate::late::{Hours, LateHours, late_hours};
-use crate::ledger::{Ledger, TaskRow};
+use crate::late_hours::{Hours, LateHours, late_hours};
+use crate::ledger::Ledger;
 use crate::limits::{
     GRACE, LATE_HOURS_MAX, Limits, MEMORY_TABLES_BYTES_MAX, RUNS_MAX, SEALING_WAIT_MAX,
     TRANSLATION_KEPT, UNSEALED_BYTES_FULL, UNSEALED_BYTES_SLOW, nanoseconds,
 };
-use crate::live::{Orders, Wishes};
-use crate::records::{RecordBook, RunRow};
+use crate::rows::{AgentInfo, CheckedFlush, RunRow, TaskRow};
 use crate::session::{
-    Checked, Checks, Greeting, HelloError, NoRoom, Presence, Registry, Session, SessionCell, Turn,
+    CommitLock, FlushChecker, HelloError, NoRoom, Presence, Registry, Session, SessionCell,
+    check_hello,
 };
 use crate::shapes::Shapes;
 use crate::store::wal::{Hello, NotLogged};
 use crate::store::{Objects, Retention, StoreError, Tables};
 use crate::sync::{lock, read, write};
+use crate::telemetry::UnsealedTelemetry;
 use crate::tree::Tree;
+use crate::windows::UnsealedWindows;
 
 /// Receives, merges, holds, answers. [`Collector::bind`] makes one and opens its port.
 #[derive(Debug)]
@@ -51,16 +53,16 @@ pub struct Collector {
     pub(crate) freed: Notify,
     pub(crate) tree: RwLock<Tree>,
     pub(crate) shapes: Shapes,
-    pub(crate) hot: RwLock<HotWindow>,
+    pub(crate) hot: RwLock<UnsealedWindows>,
     pub(crate) ledger: RwLock<Ledger>,
-    pub(crate) records: RwLock<RecordBook>,
+    pub(crate) records: RwLock<UnsealedTelemetry>,
     pub(crate) events: Events,
     pub(crate) registry: Mutex<Registry>,
     /// How many flushes were applied since the start.
     pub(crate) flushes: AtomicU64,
     /// Taken alone.
     pub(crate) late: Mutex<LateHours>,
-    pub(crate) wishes: Mutex<Wishes>,
+    pub(crate) wishes: Mutex<DesiredSettings>,
     /// Each time an agent says what it works by.
     pub(crate) news: watch::Sender<()>,
     /// Where acknowledged flushes are kept; `None`: in memory only.
@@ -99,20 +101,20 @@ pub(crate) enum AttachError {
 /// The session is another stream's by now; this one has nothing more to say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("another stream of the same worker and epoch took over")]
-pub(crate) struct TakenOver;
+pub(crate) struct StaleStream;
 
 /// Why a stream ends at a flush, which is neither stored nor refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub(crate) enum NotTaken {
+pub(crate) enum StreamError {
     #[error(transparent)]
-    TakenOver(#[from] TakenOver),
+    StaleStream(#[from] StaleStream),
     #[error(transparent)]
     NotLogged(#[from] NotLogged),
 }
 
 /// A flush, and when it came.
 #[derive(Debug)]
-pub(crate) struct Received {
+pub(crate) struct ReceivedFlush {
     pub(crate) flush: v1::Flush,
     pub(crate) at: Timestamp,
 }
@@ -123,7 +125,7 @@ enum Verdict {
     Answer(Kind),
     /// As many of the first ones are to be stored as there are here, at least one; and the record of
     /// each to be logged before, if there is a log.
-    Store(Vec<Checked>, Vec<Vec<u8>>),
+    Store(Vec<CheckedFlush>, Vec<Vec<u8>>),
 }
 
 /// A stream's hold on its session.
@@ -136,17 +138,17 @@ pub(crate) struct Attachment {
 
 /// What a Hello leads to.
 #[derive(Debug)]
-pub(crate) struct Attached {
+pub(crate) struct OpenStream {
     pub(crate) attachment: Attachment,
     /// Resolves when another stream takes the session over.
     pub(crate) taken_over: oneshot::Receiver<()>,
     pub(crate) welcome: v1::Welcome,
-    pub(crate) orders: Orders,
+    pub(crate) control: ControlStream,
 }
 
 /// How a stream ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Departure {
+pub(crate) enum DisconnectReason {
     /// With Goodbye: what still runs was never ended by its worker.
     Goodbye,
     /// Without: the agent may come back.
@@ -178,14 +180,14 @@ impl Collector {
             freed: Notify::new(),
             tree: RwLock::new(tree),
             shapes: Shapes::default(),
-            hot: RwLock::new(HotWindow::new(manifest.clone())),
+            hot: RwLock::new(UnsealedWindows::new(manifest.clone())),
             ledger: RwLock::new(Ledger::new(manifest.clone(), limits.ledger_rows_max)),
-            records: RwLock::new(RecordBook::new(manifest, RUNS_MAX)),
+            records: RwLock::new(UnsealedTelemetry::new(manifest, RUNS_MAX)),
             events: Events::new(),
             registry: Mutex::new(Registry::new(limits.sessions_max, limits.label_bytes_max)),
             late: Mutex::default(),
             flushes: AtomicU64::new(0),
-            wishes: Mutex::new(Wishes::default()),
+            wishes: Mutex::new(DesiredSettings::default()),
             news: watch::Sender::new(()),
             log: None,
             ingest: Mutex::default(),
@@ -202,18 +204,18 @@ impl Collector {
         &self,
         hello: v1::Hello,
         received_at: Timestamp,
-    ) -> Result<Attached, AttachError> {
+    ) -> Result<OpenStream, AttachError> {
         let agent_sent_at_ns = hello.sent_at_ns;
-        let (worker, epoch, greeting) = Greeting::check(hello)?;
+        let (worker, epoch, agent) = check_hello(hello)?;
         self.check_room()?;
         loop {
             let cell = lock(&self.registry).open(&worker, epoch)?;
-            let turn = cell.turn.clone().lock_owned().await;
+            let commit_lock = cell.commit_lock.clone().lock_owned().await;
             if let Some(log) = &self.log {
-                log.greet(Hello::of(&worker, epoch, received_at, &greeting)).await?;
+                log.log_hello(Hello::of(&worker, epoch, received_at, &agent)).await?;
             }
-            let greeting = greeting.clone();
-            if let Some(mut attached) = self.take(cell, &turn, greeting, received_at)? {
+            let agent = agent.clone();
+            if let Some(mut attached) = self.take(cell, &commit_lock, agent, received_at)? {
                 attached.welcome.receipt = Some(self.receipt(agent_sent_at_ns, received_at));
                 return Ok(attached);
             }
@@ -224,10 +226,10 @@ impl Collector {
     fn take(
         &self,
         cell: Arc<SessionCell>,
-        _turn: &Turn,
-        greeting: Greeting,
+        _turn: &CommitLock,
+        agent: AgentInfo,
         received_at: Timestamp,
-    ) -> Result<Option<Attached>, NoRoom> {
+    ) -> Result<Option<OpenStream>, NoRoom> {
         let (worker, epoch) = (&cell.worker, cell.epoch);
         let mut registry = lock(&self.registry);
         if !Arc::ptr_eq(&registry.open(worker, epoch)?, &cell) {
@@ -236,13 +238,13 @@ impl Collector {
         let others = registry.of_worker(worker);
         // Taken before the registry is let go, so that it cannot be forgotten in between.
         let mut session = lock(&cell.state);
-        registry.greet(&mut session, greeting);
+        registry.set_agent(&mut session, agent);
         drop(registry);
         let (generation, taken_over) = session.take(received_at);
-        let orders = self.give_orders(&cell, &mut session);
+        let control = self.open_control(&cell, &mut session);
         write(&self.ledger).run_again(worker, epoch);
         write(&self.records).runs_go_on(worker, epoch);
-        self.events.worker(Happening::WorkerConnected, &cell, &session, received_at);
+        self.events.worker(EventKind::WorkerConnected, &cell, &session, received_at);
         let marks = session.translation.marks();
         let welcome = v1::Welcome {
             acked_seq: session.acked_seq,
@@ -261,7 +263,7 @@ impl Collector {
             }
         }
         let attachment = Attachment { cell, generation };
-        Ok(Some(Attached { attachment, taken_over, welcome, orders }))
+        Ok(Some(OpenStream { attachment, taken_over, welcome, control }))
     }
 
     /// Takes in a dictionary; a wrong one is answered with a refusal, a right one not at all.
@@ -270,7 +272,7 @@ impl Collector {
         attachment: &Attachment,
         dictionary: &v1::Dictionary,
         received_at: Timestamp,
-    ) -> Result<Option<Kind>, TakenOver> {
+    ) -> Result<Option<Kind>, StaleStream> {
         let mut session = self.held(attachment, received_at)?;
         let applied = write(&self.tree).apply(dictionary, &mut session.translation);
         let refusal = applied.err().map(|error| {
@@ -305,9 +307,9 @@ impl Collector {
     pub(crate) async fn flushes(
         &self,
         attachment: &Attachment,
-        waiting: &mut VecDeque<Received>,
-    ) -> Result<Vec<Kind>, NotTaken> {
-        let turn = attachment.cell.turn.clone().lock_owned().await;
+        waiting: &mut VecDeque<ReceivedFlush>,
+    ) -> Result<Vec<Kind>, StreamError> {
+        let commit_lock = attachment.cell.commit_lock.clone().lock_owned().await;
         let waiting_now = &*waiting.make_contiguous();
         let (mut checked, mut records) = match self.check(attachment, waiting_now)? {
             Verdict::Answer(kind) => {
@@ -333,12 +335,12 @@ impl Collector {
             return Err(NotLogged::Late.into());
         }
         let cell = attachment.cell.clone();
-        let accepted = Accepted { cell, checked, turn };
+        let accepted = AcceptedFlushes { cell, checked, commit_lock };
         match &self.log {
             Some(log) => log.commit(accepted, records).await?,
             None => self.apply(accepted),
         }
-        let ack = |Received { flush, at }: Received| {
+        let ack = |ReceivedFlush { flush, at }: ReceivedFlush| {
             let receipt = Some(self.receipt(flush.sent_at_ns, at));
             Kind::Ack(v1::Ack { seq: flush.seq, receipt })
         };
@@ -352,22 +354,26 @@ impl Collector {
         attachment: &Attachment,
         flush: &v1::Flush,
         at: Timestamp,
-    ) -> Result<Kind, NotTaken> {
-        let mut waiting = VecDeque::from([Received { flush: flush.clone(), at }]);
+    ) -> Result<Kind, StreamError> {
+        let mut waiting = VecDeque::from([ReceivedFlush { flush: flush.clone(), at }]);
         let mut answers = self.flushes(attachment, &mut waiting).await?;
         assert_eq!((answers.len(), waiting.len()), (1, 0));
         Ok(answers.remove(0))
     }
 
-    /// Checks the first of the waiting flushes, and those behind it while they can be stored: any
+    /// FlushChecker the first of the waiting flushes, and those behind it while they can be stored: any
     /// other one is looked at again when it is the first, for what it leads to depends on whether
     /// these become safe.
-    fn check(&self, attachment: &Attachment, waiting: &[Received]) -> Result<Verdict, TakenOver> {
+    fn check(
+        &self,
+        attachment: &Attachment,
+        waiting: &[ReceivedFlush],
+    ) -> Result<Verdict, StaleStream> {
         let last = waiting.last().expect("the caller has a flush");
         let mut session = self.held(attachment, last.at)?;
         let (mut all, mut records) = (Vec::new(), Vec::new());
-        for Received { flush, at } in waiting {
-            let mark = all.last().map_or(session.acked_seq, |checked: &Checked| checked.seq);
+        for ReceivedFlush { flush, at } in waiting {
+            let mark = all.last().map_or(session.acked_seq, |checked: &CheckedFlush| checked.seq);
             let seq = flush.seq;
             let receipt = || Some(self.receipt(flush.sent_at_ns, *at));
             if seq != 0 && seq <= mark {
@@ -376,7 +382,7 @@ impl Collector {
                 }
                 break;
             }
-            let checks = Checks {
+            let checks = FlushChecker {
                 cell: &attachment.cell,
                 translation: &session.translation,
                 tree: &self.tree,
@@ -404,13 +410,16 @@ impl Collector {
         Ok(Verdict::Store(all, records))
     }
 
-    /// Applies flushes that are safe, or need not be. Their turn ends here.
-    pub(crate) fn apply(&self, accepted: Accepted) {
-        let Accepted { cell, checked, turn } = accepted;
+    /// Applies flushes that are safe, or need not be. Their commit_lock ends here.
+    pub(crate) fn apply(&self, accepted: AcceptedFlushes) {
+        let AcceptedFlushes { cell, checked, commit_lock } = accepted;
         let mut session = lock(&cell.state);
         let count = checked.len() as u64;
         for checked in checked {
-            debug_assert!(session.acked_seq < checked.seq, "nothing else is applied in its turn");
+            debug_assert!(
+                session.acked_seq < checked.seq,
+                "nothing else is applied in its commit_lock"
+            );
             session.note_applied(&checked);
             self.store(&cell, checked);
         }
@@ -419,19 +428,19 @@ impl Collector {
             self.end_life(&cell, &mut session, since);
         }
         drop(session);
-        drop(turn);
+        drop(commit_lock);
         self.flushes.fetch_add(count, Ordering::Relaxed);
     }
 
     /// Puts a checked flush where questions find it. The hot window's lock is held for one insertion,
     /// the ledger's for the rows of this flush.
-    pub(crate) fn store(&self, cell: &SessionCell, checked: Checked) {
+    pub(crate) fn store(&self, cell: &SessionCell, checked: CheckedFlush) {
         if let Some(window) = checked.window {
             write(&self.hot).insert(window);
         }
-        if !checked.records.is_empty() {
+        if !checked.telemetry.is_empty() {
             let (worker, epoch) = (&cell.worker, cell.epoch);
-            let changes = write(&self.records).insert(worker, epoch, checked.records);
+            let changes = write(&self.records).insert(worker, epoch, checked.telemetry);
             changes.into_iter().for_each(|change| self.events.run(change, self.clock.now()));
         }
         if !checked.tasks.is_empty() || !checked.totals.is_empty() {
@@ -472,7 +481,12 @@ impl Collector {
     }
 
     /// A stream ended. If it was the session's, the agent is away.
-    pub(crate) fn detach(&self, attachment: &Attachment, departure: Departure, now: Timestamp) {
+    pub(crate) fn detach(
+        &self,
+        attachment: &Attachment,
+        departure: DisconnectReason,
+        now: Timestamp,
+    ) {
         let cell = &attachment.cell;
         let mut session = lock(&cell.state);
         if !session.is_held_by(attachment.generation) {
@@ -480,9 +494,9 @@ impl Collector {
         }
         session.presence = Presence::Away(now);
         // Who waits for an answer need wait no longer.
-        session.asker = None;
-        self.events.worker(Happening::WorkerAway, cell, &session, now);
-        if departure == Departure::Goodbye || self.grace_ns == 0 {
+        session.control = None;
+        self.events.worker(EventKind::WorkerAway, cell, &session, now);
+        if departure == DisconnectReason::Goodbye || self.grace_ns == 0 {
             self.end_life(cell, &mut session, now);
         }
     }
@@ -510,7 +524,7 @@ impl Collector {
         let was_gone = matches!(session.presence, Presence::Gone(_));
         session.presence = Presence::Gone(since);
         if !was_gone {
-            self.events.worker(Happening::WorkerGone, cell, session, self.clock.now());
+            self.events.worker(EventKind::WorkerGone, cell, session, self.clock.now());
         }
         let last_seen = session.last_seen;
         if self.events.is_heard() {
@@ -535,10 +549,10 @@ impl Collector {
         &self,
         attachment: &'a Attachment,
         received_at: Timestamp,
-    ) -> Result<MutexGuard<'a, Session>, TakenOver> {
+    ) -> Result<MutexGuard<'a, Session>, StaleStream> {
         let mut session = lock(&attachment.cell.state);
         if !session.is_held_by(attachment.generation) {
-            return Err(TakenOver);
+            return Err(StaleStream);
         }
         session.last_seen = session.last_seen.max(received_at);
         Ok(session)

@@ -2,7 +2,7 @@
 //!
 //! One thread writes the log. It collects the flushes of some milliseconds, writes them, syncs once,
 //! and only then applies them and lets their streams answer. A queued flush carries all that it
-//! takes to apply it, and its session's turn: a stream that is cut off meanwhile loses nothing, and
+//! takes to apply it, and its session's commit_lock: a stream that is cut off meanwhile loses nothing, and
 //! the next one of the same session waits until it is known what became of it.
 //!
 //! Locks: ingest → log → registry → session → the rest. The queue's lock is taken alone.
@@ -19,10 +19,10 @@ use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::collector::Collector;
 use crate::limits::{
-    DISK_LOOK_EVERY, WAL_GROUP_BYTES_MAX, WAL_GROUP_WAIT, WAL_GROWTH_BYTES, WAL_QUEUE_BYTES_MAX,
+    DISK_CHECK_EVERY, WAL_GROUP_BYTES_MAX, WAL_GROUP_WAIT, WAL_GROWTH_BYTES, WAL_QUEUE_BYTES_MAX,
 };
-use crate::records::RunRow;
-use crate::session::{Checked, SessionCell};
+use crate::rows::{CheckedFlush, RunRow};
+use crate::session::SessionCell;
 use crate::store::DirectoryLock;
 use crate::store::wal::{Flush, Found, Growth, Hello, Logged, MarkedRun, NotLogged, Wal, is_full};
 use crate::sync::{lock, read};
@@ -38,19 +38,19 @@ const _: () = assert!(WAL_QUEUE_BYTES_MAX <= u32::MAX as usize);
 
 /// Flushes of one session that were checked, and what it takes to apply them.
 #[derive(Debug)]
-pub(crate) struct Accepted {
+pub(crate) struct AcceptedFlushes {
     pub(crate) cell: Arc<SessionCell>,
     /// Their sequence numbers rise.
-    pub(crate) checked: Vec<Checked>,
+    pub(crate) checked: Vec<CheckedFlush>,
     /// Let go when they are applied, or known to be not: nothing else happens in the session before.
-    pub(crate) turn: OwnedMutexGuard<()>,
+    pub(crate) commit_lock: OwnedMutexGuard<()>,
 }
 
 #[derive(Debug)]
 enum Entry {
     /// All of them are in one group, so that none is safe when one before it is not.
     Flushes {
-        accepted: Accepted,
+        accepted: AcceptedFlushes,
         records: Vec<Vec<u8>>,
         done: oneshot::Sender<Result<(), NotLogged>>,
         room: OwnedSemaphorePermit,
@@ -87,7 +87,7 @@ pub(crate) struct Log {
     queue: Arc<Queue>,
     /// Bytes that the queue may still take.
     room: Arc<Semaphore>,
-    trouble: Mutex<Trouble>,
+    health: Mutex<LogHealth>,
     disk_reserve_bytes: u64,
     /// What was there when the collector started.
     #[cfg_attr(
@@ -102,7 +102,7 @@ pub(crate) struct Log {
 
 /// What keeps the log from taking anything in.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Trouble {
+pub(crate) struct LogHealth {
     /// The disk has no room, and nobody need try.
     pub(crate) full: Option<Full>,
     /// What was written last is not safe, and why. It is tried again with what comes next.
@@ -136,7 +136,7 @@ impl Log {
             writing: Mutex::new(Writing { wal, logged, looked: None }),
             queue: Arc::default(),
             room: Arc::new(Semaphore::new(WAL_QUEUE_BYTES_MAX)),
-            trouble: Mutex::default(),
+            health: Mutex::default(),
             disk_reserve_bytes,
             found,
             _lock: guard,
@@ -149,21 +149,21 @@ impl Log {
 
     /// Whether anything is taken in at present.
     pub(crate) fn check_room(&self) -> Result<(), NotLogged> {
-        match &lock(&self.trouble).full {
+        match &lock(&self.health).full {
             Some(full) => Err(NotLogged::Full { reason: self.reason(full) }),
             None => Ok(()),
         }
     }
 
-    pub(crate) fn trouble(&self) -> Trouble {
-        lock(&self.trouble).clone()
+    pub(crate) fn health(&self) -> LogHealth {
+        lock(&self.health).clone()
     }
 
     /// Logs flushes, each by its record, and applies them; returns when both are done, or why they are
     /// not. Once they are queued that happens even if this is no longer awaited.
     pub(crate) async fn commit(
         &self,
-        accepted: Accepted,
+        accepted: AcceptedFlushes,
         records: Vec<Vec<u8>>,
     ) -> Result<(), NotLogged> {
         self.check_room()?;
@@ -174,7 +174,7 @@ impl Log {
     }
 
     /// Logs what an agent said of itself. It is not waited for: the agent says it again.
-    pub(crate) async fn greet(&self, hello: Hello) -> Result<(), NotLogged> {
+    pub(crate) async fn log_hello(&self, hello: Hello) -> Result<(), NotLogged> {
         let record = hello.encode_to_vec();
         let room = self.room_for([record.len() + ENTRY_BYTES]).await?;
         self.queue.push(Entry::Hello { record, _room: room })
@@ -277,7 +277,7 @@ impl Collector {
             log.failed(&error, writing.wal.free_bytes().ok())
         });
         if failure.is_none() && group.iter().any(Entry::is_awaited) {
-            lock(&log.trouble).failed = None;
+            lock(&log.health).failed = None;
         }
         // Applied before the log is let go, so that a cut finds in memory what is in the files
         // before it, and nothing else.
@@ -333,7 +333,7 @@ impl Writing {
 
     /// Finds out now and then whether the disk has room, and takes up work again when it has.
     fn look_at_room(&mut self, log: &Log) {
-        if self.looked.is_some_and(|looked| looked.elapsed() < DISK_LOOK_EVERY) {
+        if self.looked.is_some_and(|looked| looked.elapsed() < DISK_CHECK_EVERY) {
             return;
         }
         self.looked = Some(Instant::now());
@@ -348,7 +348,7 @@ impl Writing {
             // The next write will tell.
             None => None,
         };
-        lock(&log.trouble).full = full;
+        lock(&log.health).full = full;
     }
 }
 
@@ -356,12 +356,12 @@ impl Log {
     /// What an error means for those who wait. It is looked at later whether there is room again.
     fn failed(&self, error: &io::Error, free_bytes: Option<u64>) -> NotLogged {
         let reason: Arc<str> = error.to_string().into();
-        let mut trouble = lock(&self.trouble);
+        let mut health = lock(&self.health);
         if is_full(error) {
-            trouble.full = Some(Full { error: Some(reason.clone()), free_bytes });
+            health.full = Some(Full { error: Some(reason.clone()), free_bytes });
             return NotLogged::Full { reason };
         }
-        trouble.failed = Some(reason.clone());
+        health.failed = Some(reason.clone());
         NotLogged::Failed { reason }
     }
 
@@ -417,11 +417,11 @@ impl Queue {
     }
 
     /// What arrives within a short time after the first entry, about [`WAL_GROUP_BYTES_MAX`] of it;
-    /// nothing if none comes for [`DISK_LOOK_EVERY`]. `None` when the queue is closed and empty.
+    /// nothing if none comes for [`DISK_CHECK_EVERY`]. `None` when the queue is closed and empty.
     fn next_group(&self) -> Option<Vec<Entry>> {
         let state = lock(&self.state);
         let idle = |state: &mut QueueState| state.entries.is_empty() && !state.closed;
-        let waited = self.arrived.wait_timeout_while(state, DISK_LOOK_EVERY, idle);
+        let waited = self.arrived.wait_timeout_while(state, DISK_CHECK_EVERY, idle);
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         if state.entries.is_empty() {
             return (!state.closed).then(Vec::new);

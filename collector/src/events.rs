@@ -12,16 +12,16 @@ use profiler_core::{Epoch, Timestamp, WorkerId};
 use tokio::sync::broadcast::{self, Receiver, Sender};
 
 use crate::ingest_status::IngestBlocked;
-use crate::ledger::TaskRow;
 use crate::limits::{EVENT_SUBSCRIBERS_MAX, EVENTS_RECENT_MAX, EVENTS_WAITING_MAX};
-use crate::records::{RunChange, RunRow};
+use crate::rows::{RunRow, TaskRow};
 use crate::session::{Session, SessionCell};
 use crate::store::Manifest;
 use crate::sync::lock;
+use crate::telemetry::RunChange;
 
 /// A kind of event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Happening {
+pub(crate) enum EventKind {
     TaskStarted,
     TaskEnded,
     WorkerConnected,
@@ -34,32 +34,32 @@ pub(crate) enum Happening {
     IngestResumed,
 }
 
-impl Happening {
-    pub(crate) const ALL: [Happening; 10] = [
-        Happening::TaskStarted,
-        Happening::TaskEnded,
-        Happening::WorkerConnected,
-        Happening::WorkerAway,
-        Happening::WorkerGone,
-        Happening::RunStarted,
-        Happening::RunStopped,
-        Happening::Damage,
-        Happening::IngestStopped,
-        Happening::IngestResumed,
+impl EventKind {
+    pub(crate) const ALL: [EventKind; 10] = [
+        EventKind::TaskStarted,
+        EventKind::TaskEnded,
+        EventKind::WorkerConnected,
+        EventKind::WorkerAway,
+        EventKind::WorkerGone,
+        EventKind::RunStarted,
+        EventKind::RunStopped,
+        EventKind::Damage,
+        EventKind::IngestStopped,
+        EventKind::IngestResumed,
     ];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
-            Happening::TaskStarted => "task_started",
-            Happening::TaskEnded => "task_ended",
-            Happening::WorkerConnected => "worker_connected",
-            Happening::WorkerAway => "worker_away",
-            Happening::WorkerGone => "worker_gone",
-            Happening::RunStarted => "run_started",
-            Happening::RunStopped => "run_stopped",
-            Happening::Damage => "corruption",
-            Happening::IngestStopped => "ingest_stopped",
-            Happening::IngestResumed => "ingest_resumed",
+            EventKind::TaskStarted => "task_started",
+            EventKind::TaskEnded => "task_ended",
+            EventKind::WorkerConnected => "worker_connected",
+            EventKind::WorkerAway => "worker_away",
+            EventKind::WorkerGone => "worker_gone",
+            EventKind::RunStarted => "run_started",
+            EventKind::RunStopped => "run_stopped",
+            EventKind::Damage => "corruption",
+            EventKind::IngestStopped => "ingest_stopped",
+            EventKind::IngestResumed => "ingest_resumed",
         }
     }
 }
@@ -68,7 +68,7 @@ impl Happening {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Subject {
     Task(Box<TaskRow>),
-    Worker(Box<WorkerFacts>),
+    Worker(Box<WorkerIdentity>),
     Run(Arc<RunRow>),
     Damage {
         name: String,
@@ -80,7 +80,7 @@ pub(crate) enum Subject {
 
 /// A worker's life, as an event tells of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct WorkerFacts {
+pub(crate) struct WorkerIdentity {
     pub(crate) worker: WorkerId,
     pub(crate) epoch: Epoch,
     pub(crate) host: String,
@@ -93,7 +93,7 @@ pub(crate) struct WorkerFacts {
 pub(crate) struct Event {
     /// From 1 in each life of the collector.
     pub(crate) id: u64,
-    pub(crate) kind: Happening,
+    pub(crate) kind: EventKind,
     /// When the collector learned of it.
     pub(crate) at: Timestamp,
     pub(crate) subject: Subject,
@@ -181,34 +181,34 @@ impl Events {
     /// A task began, or ended.
     pub(crate) fn task(&self, row: TaskRow, at: Timestamp) {
         let kind = match row.record.stop {
-            None => Happening::TaskStarted,
-            Some(_) => Happening::TaskEnded,
+            None => EventKind::TaskStarted,
+            Some(_) => EventKind::TaskEnded,
         };
         self.tell(kind, Subject::Task(Box::new(row)), at);
     }
 
     pub(crate) fn worker(
         &self,
-        kind: Happening,
+        kind: EventKind,
         cell: &SessionCell,
         session: &Session,
         at: Timestamp,
     ) {
-        let greeting = &session.greeting;
-        let facts = WorkerFacts {
+        let agent = &session.agent;
+        let facts = WorkerIdentity {
             worker: cell.worker.clone(),
             epoch: cell.epoch,
-            host: greeting.host.clone(),
-            pid: greeting.pid,
-            labels: greeting.labels.clone(),
+            host: agent.host.clone(),
+            pid: agent.pid,
+            labels: agent.labels.clone(),
         };
         self.tell(kind, Subject::Worker(Box::new(facts)), at);
     }
 
     pub(crate) fn run(&self, change: RunChange, at: Timestamp) {
         let (kind, run) = match change {
-            RunChange::Started(run) => (Happening::RunStarted, run),
-            RunChange::Stopped(run) => (Happening::RunStopped, run),
+            RunChange::Started(run) => (EventKind::RunStarted, run),
+            RunChange::Stopped(run) => (EventKind::RunStopped, run),
         };
         self.tell(kind, Subject::Run(run), at);
     }
@@ -229,15 +229,15 @@ impl Events {
 
     /// Tells of something that is not as it was written.
     pub(crate) fn damaged(&self, name: String, reason: String, at: Timestamp) {
-        self.tell(Happening::Damage, Subject::Damage { name, reason }, at);
+        self.tell(EventKind::Damage, Subject::Damage { name, reason }, at);
     }
 
     /// Nothing is taken in any more, or something is again after this.
-    pub(crate) fn ingest(&self, kind: Happening, blocked: IngestBlocked, at: Timestamp) {
+    pub(crate) fn ingest(&self, kind: EventKind, blocked: IngestBlocked, at: Timestamp) {
         self.tell(kind, Subject::IngestStatus(Box::new(blocked)), at);
     }
 
-    fn tell(&self, kind: Happening, subject: Subject, at: Timestamp) {
+    fn tell(&self, kind: EventKind, subject: Subject, at: Timestamp) {
         let is_kept = !matches!(subject, Subject::Task(_));
         let is_heard = self.is_heard();
         if self.is_paused.load(Ordering::Relaxed) || (!is_kept && !is_heard) {

@@ -9,8 +9,8 @@ use nix::sys::statvfs::statvfs;
 use profiler_core::Timestamp;
 
 use crate::collector::Collector;
-use crate::commit::{Log, Trouble};
-use crate::events::Happening;
+use crate::commit::{Log, LogHealth};
+use crate::events::EventKind;
 use crate::limits::UNSEALED_BYTES_FULL;
 use crate::sync::lock;
 
@@ -80,11 +80,11 @@ impl Collector {
                     reason,
                     "nothing is taken in: agents keep their samples and try again"
                 );
-                self.events.ingest(Happening::IngestStopped, found.clone(), now);
+                self.events.ingest(EventKind::IngestStopped, found.clone(), now);
             }
             (Some(told), None) => {
                 tracing::info!(cause = told.cause.name(), "flushes are taken in again");
-                self.events.ingest(Happening::IngestResumed, told.clone(), now);
+                self.events.ingest(EventKind::IngestResumed, told.clone(), now);
             }
             (None, None) => {}
         }
@@ -98,9 +98,9 @@ impl Collector {
     }
 
     fn find_blockage(&self, ingest: &IngestStatus, since: Timestamp) -> Option<IngestBlocked> {
-        let trouble = self.log.as_ref().map(Log::trouble).unwrap_or_default();
-        if trouble.full.is_some() {
-            return Some(self.full_disk(ingest, &trouble, since));
+        let health = self.log.as_ref().map(Log::health).unwrap_or_default();
+        if health.full.is_some() {
+            return Some(self.full_disk(ingest, &health, since));
         }
         let unsealed_bytes = self.unsealed_bytes();
         if unsealed_bytes > UNSEALED_BYTES_FULL {
@@ -112,7 +112,7 @@ impl Collector {
             );
             return Some(IngestBlocked { cause: Cause::Behind, since, reason, disk: None });
         }
-        trouble.failed.map(|error| {
+        health.failed.map(|error| {
             let reason = format!("the log could not be written ({error})");
             IngestBlocked { cause: Cause::LogFailed, since, reason, disk: None }
         })
@@ -121,12 +121,12 @@ impl Collector {
     fn full_disk(
         &self,
         ingest: &IngestStatus,
-        trouble: &Trouble,
+        health: &LogHealth,
         since: Timestamp,
     ) -> IngestBlocked {
         let disk = ingest.folder.as_ref().and_then(|folder| statvfs(folder).ok());
         let disk_bytes = disk.map(|disk| disk.blocks().saturating_mul(disk.fragment_size()));
-        let full = trouble.full.as_ref();
+        let full = health.full.as_ref();
         let room = DiskRoom {
             folder: ingest.folder.as_ref().map(|folder| folder.display().to_string()),
             free_bytes: full.and_then(|full| full.free_bytes),

@@ -24,30 +24,31 @@
 //! # }
 //! ```
 
+mod agent_control;
 mod clock;
 mod collector;
 mod commit;
 mod events;
-mod hot;
-mod idset;
+mod id_set;
 mod ingest_status;
-mod late;
-pub mod ledger;
+mod late_hours;
+mod ledger;
 pub mod limits;
-mod live;
 mod packed;
 mod query;
-mod records;
 mod recovery;
+mod rows;
 mod sealing;
 pub mod serve;
 mod session;
 mod shapes;
 pub mod store;
 mod sync;
+mod telemetry;
 #[cfg(test)]
 mod testing;
 mod tree;
+mod windows;
 
 pub use clock::Clock;
 pub use collector::Collector;

@@ -103,14 +103,14 @@ pub const WAL_GROWTH_BYTES: usize = 256 << 10;
 pub const WAL_SEARCH_BYTES_MAX: u64 = 1 << 30;
 
 /// Most places of damage that are told one by one; the rest is counted.
-pub const WAL_DAMAGE_TOLD_MAX: usize = 100;
+pub const WAL_DAMAGE_LISTED_MAX: usize = 100;
 
 /// Free bytes of the disk below which nothing more is taken in, so that what was taken in can still
 /// be brought into tables, which makes room.
 pub const DISK_RESERVE_BYTES: u64 = 32 << 20;
 
 /// How often the disk's free space is looked at, and how long a disk that was full is left alone.
-pub const DISK_LOOK_EVERY: Duration = Duration::from_secs(1);
+pub const DISK_CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// How far ahead of the collector's clock a cycle may start. One that is further ahead has a wrong
 /// clock; it would stay in memory when all true ones are evicted.
@@ -146,10 +146,10 @@ pub const HELLO_MAX: Duration = Duration::from_secs(10);
 pub const ANSWERS_MAX: usize = 64;
 
 /// Most flushes of one stream that are made safe together.
-pub const FLUSHES_AT_ONCE_MAX: usize = 64;
+pub const FLUSHES_PER_BATCH_MAX: usize = 64;
 
 /// A stream reads no further flush ahead once those that it holds take so many bytes on the wire.
-pub const FLUSH_BYTES_AT_ONCE_MAX: usize = 256 << 10;
+pub const FLUSH_BYTES_PER_BATCH_MAX: usize = 256 << 10;
 
 /// How often graces and old windows are looked after.
 pub const SWEEP_EVERY: Duration = Duration::from_secs(1);
@@ -184,10 +184,10 @@ pub const GROUPED_SUMS_MAX: usize = 4 << 20;
 pub const GROUPS_MAX: usize = 100;
 
 /// Most threads of a budget that are told apart; the lighter ones are summed by worker.
-pub const BUDGET_THREADS_MAX: usize = 10_000;
+pub const THREAD_TIME_THREADS_MAX: usize = 10_000;
 
 /// Most sums, by worker, thread, task and state, of one budget.
-pub const BUDGET_SUMS_MAX: usize = 4 << 20;
+pub const THREAD_TIME_SUMS_MAX: usize = 4 << 20;
 
 /// Most questions that wait for their turn; past it they are turned away.
 pub const QUERIES_WAITING_MAX: usize = 64;
@@ -209,7 +209,7 @@ pub const SEALING_WAIT_MAX: Duration = Duration::from_secs(10);
 pub const UNSEALED_BYTES_FULL: usize = 4 * UNSEALED_BYTES_MAX;
 
 /// After how long a sealing that failed is tried again.
-pub const SEAL_AGAIN: Duration = Duration::from_secs(5);
+pub const SEAL_RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// How often the tables are looked after.
 pub const MAINTAIN_EVERY: Duration = Duration::from_secs(60);
@@ -222,16 +222,16 @@ pub const QUERY_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Most questions to running agents (settings, stacks) that are under way at once; past it they are
 /// turned away.
-pub const LIVE_QUESTIONS_MAX: usize = 8;
+pub const CONTROL_REQUESTS_MAX: usize = 8;
 
 /// How long agents may take to answer such a question.
-pub const LIVE_WAIT_MAX: Duration = Duration::from_secs(2);
+pub const CONTROL_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// Most questions that one agent has not answered yet.
-pub const AGENT_QUESTIONS_MAX: usize = 16;
+pub const AGENT_REQUESTS_MAX: usize = 16;
 
 /// Most threads in one answer to what they are doing; the rest is counted.
-pub const STACKS_THREADS_MAX: usize = 200_000;
+pub const THREAD_DUMP_THREADS_MAX: usize = 200_000;
 
 /// Largest body of a request, in bytes.
 pub const BODY_BYTES_MAX: usize = 4_096;
@@ -259,7 +259,7 @@ pub const SHUTDOWN_MAX: Duration = Duration::from_secs(5);
 
 /// How far before the newest tables what came after them is taken to begin, where the log that told
 /// is lost: what was on its way, and what agents kept for longer than that is rare.
-pub const LOG_BEHIND: Duration = Duration::from_secs(60 * 60);
+pub const LOST_LOG_MARGIN: Duration = Duration::from_secs(60 * 60);
 
 /// Most damaged files of the store that are remembered by name; past it the oldest are forgotten.
 pub const LOST_FILES_MAX: usize = 1_000;
@@ -303,7 +303,7 @@ pub const DAMAGED_LISTS_KEPT: Duration = Duration::from_secs(30 * 86_400);
 
 /// As how much age a time without data counts at most, so that a clock that is wrong by years ages what
 /// is kept by a day.
-pub const GAP_COUNTED_MAX: Duration = Duration::from_secs(86_400);
+pub const AGE_GAP_MAX: Duration = Duration::from_secs(86_400);
 
 /// Most named runs that are remembered; past it the oldest tenth goes.
 pub const RUNS_MAX: usize = 10_000;
@@ -317,7 +317,7 @@ pub const LINKS_MAX: usize = 100_000;
 
 /// Most links (worker, peer, direction), and most types, of one answer; the rest is summed as
 /// `[overflow]`.
-pub const LINKS_TOLD_MAX: usize = 20_000;
+pub const LINKS_IN_ANSWER_MAX: usize = 20_000;
 
 /// Points of one series of resources at most, if the question does not say the step.
 pub const RESOURCE_POINTS_DEFAULT: u64 = 1_000;

@@ -16,7 +16,7 @@ pub(crate) type Entry = (NodeId, State, u64);
 /// and, times 8, how many bytes follow; and for each node, rising, its distance from the one before
 /// (the first's from the task) and its weight in quanta. All are varints.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Packed {
+pub(crate) struct PackedWeights {
     quantum_ns: u64,
     total_ns: u64,
     bytes: Box<[u8]>,
@@ -47,10 +47,10 @@ fn key_of(task: NodeId, state: State, node: NodeId) -> u64 {
     (u64::from(task.0) << STATE_BITS | state as u64) << NODE_BITS | u64::from(node.0)
 }
 
-/// Why reading what [`Packed::of`] made cannot fail.
+/// Why reading what [`PackedWeights::of`] made cannot fail.
 const OURS: &str = "it was packed by us, or checked";
 
-impl Packed {
+impl PackedWeights {
     /// Packs entries in any order; those of one node and state are added up. `task_of` gives the
     /// first-level node above a node.
     ///
@@ -60,7 +60,7 @@ impl Packed {
         entries: impl IntoIterator<Item = Entry>,
         quantum_ns: u64,
         task_of: impl Fn(NodeId) -> NodeId,
-    ) -> Packed {
+    ) -> PackedWeights {
         let key = |(node, state, nanoseconds): Entry| {
             assert!(nanoseconds.is_multiple_of(quantum_ns), "{nanoseconds} of {quantum_ns}");
             (key_of(task_of(node), state, node), nanoseconds / quantum_ns)
@@ -90,7 +90,7 @@ impl Packed {
             last_task = task;
         }
         let total_ns = quanta.saturating_mul(quantum_ns);
-        Packed { quantum_ns, total_ns, bytes: bytes.into() }
+        PackedWeights { quantum_ns, total_ns, bytes: bytes.into() }
     }
 
     /// What the log kept, in any order that it may have and over a tree of any size.
@@ -287,7 +287,7 @@ mod tests {
             entries in entries(), quantum_ns in 1..2_000_000u64,
         ) {
             let entries = || entries.iter().map(|(node, state, quanta)| (*node, *state, quanta * quantum_ns));
-            let packed = Packed::of(entries(), quantum_ns, task_of);
+            let packed = PackedWeights::of(entries(), quantum_ns, task_of);
             let sums: Delta = entries().collect();
             let mut expected = sums.entries().to_vec();
             expected.sort_by_key(|(node, state, _)| (task_of(*node), *state as u8, *node));
@@ -304,7 +304,7 @@ mod tests {
                 prop_assert!(part.entries().eq(sums));
             }
             prop_assert_eq!(packed.total_ns(), sums.total().total_ns());
-            prop_assert_eq!(Packed::decode(quantum_ns, packed.bytes()), Ok(expected));
+            prop_assert_eq!(PackedWeights::decode(quantum_ns, packed.bytes()), Ok(expected));
         }
 
         #[test]
@@ -312,10 +312,10 @@ mod tests {
             bytes in prop::collection::vec(any::<u8>(), 0..80), quantum_ns in any::<u64>(),
             cut in any::<prop::sample::Index>(), entries in entries(),
         ) {
-            let _ = Packed::decode(quantum_ns, &bytes);
-            let packed = Packed::of(entries, 1, task_of);
+            let _ = PackedWeights::decode(quantum_ns, &bytes);
+            let packed = PackedWeights::of(entries, 1, task_of);
             let cut = cut.index(packed.bytes().len() + 1);
-            let _ = Packed::decode(quantum_ns, &packed.bytes()[..cut]);
+            let _ = PackedWeights::decode(quantum_ns, &packed.bytes()[..cut]);
         }
     }
 
@@ -324,8 +324,12 @@ mod tests {
         let check = |quanta: &[u64], quantum_ns, expected: bool| {
             let entries =
                 quanta.iter().zip(1..).map(|(quanta, node)| (NodeId(node), State::Cpu, *quanta));
-            let packed = Packed::of(entries, 1, |_| NodeId(1));
-            assert_eq!(Packed::decode(quantum_ns, packed.bytes()).is_ok(), expected, "{quanta:?}");
+            let packed = PackedWeights::of(entries, 1, |_| NodeId(1));
+            assert_eq!(
+                PackedWeights::decode(quantum_ns, packed.bytes()).is_ok(),
+                expected,
+                "{quanta:?}"
+            );
         };
         check(&[u64::MAX - 1, 1], 1, true);
         check(&[u64::MAX, 1], 1, false);

@@ -10,8 +10,8 @@ use profiler_core::{Epoch, Timestamp, WorkerId};
 
 use crate::collector::{Collector, Settings};
 use crate::commit::Log;
-use crate::late::late_hours;
-use crate::limits::{LOG_BEHIND, nanoseconds};
+use crate::late_hours::late_hours;
+use crate::limits::{LOST_LOG_MARGIN, nanoseconds};
 use crate::session::{Presence, SessionCell};
 use crate::store::wal::{
     Flush, Found, Hello, LocalDisk, LogDisk, Logged, MarkedRun, Record, Wal, WalError,
@@ -115,7 +115,7 @@ impl Collector {
     fn note_lost_log(&self, found: &Found, now: Timestamp) {
         let before = self.tables.manifest();
         let made_at = Timestamp::from_unix_ns(before.made_at_ns);
-        let from = Second::of(made_at.min(now).shifted(-nanoseconds(LOG_BEHIND))).0;
+        let from = Second::of(made_at.min(now).shifted(-nanoseconds(LOST_LOG_MARGIN))).0;
         // The clock may have been set back meanwhile.
         let to = Second::of(made_at.max(now)).0.saturating_add(1);
         let lost = found.lost().map(|(path, reason)| LostLog { path, reason, from, to });
@@ -149,10 +149,10 @@ impl Collector {
         write(&self.tree).restore_all(frames, nodes);
         for record in sessions {
             let mut registry = lock(&self.registry);
-            let (cell, _) = registry.open_again(&record.worker, record.epoch);
+            let (cell, _) = registry.restore_session(&record.worker, record.epoch);
             let mut session = lock(&cell.state);
-            let greeting = record.restore(&mut session);
-            registry.greet(&mut session, greeting);
+            let agent = session.restore(record);
+            registry.set_agent(&mut session, agent);
         }
         write(&self.ledger).restore(running.into_iter().map(Arc::unwrap_or_clone), settled);
         write(&self.records).restore(runs, expected);
@@ -191,7 +191,7 @@ impl Collector {
         let mut registry = lock(&self.registry);
         let mut session = lock(&cell.state);
         session.note_seen(said_at);
-        registry.greet(&mut session, hello.greeting());
+        registry.set_agent(&mut session, hello.agent());
         Ok(())
     }
 
@@ -227,7 +227,7 @@ impl Collector {
             return Err(format!("a worker's id of {} bytes", worker.len()));
         }
         let (cell, evicted) =
-            lock(&self.registry).open_again(&WorkerId(worker.into()), Epoch(epoch));
+            lock(&self.registry).restore_session(&WorkerId(worker.into()), Epoch(epoch));
         if let Some(evicted) = evicted {
             let last_seen = lock(&evicted.state).last_seen;
             let (worker, epoch) = (&evicted.worker, evicted.epoch);

@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 use profiler_core::Timestamp;
 
 use crate::collector::Collector;
-use crate::hot::StoredWindow;
-use crate::late::LateHours;
-use crate::ledger::LedgerSealing;
-use crate::limits::{MAINTAIN_EVERY, SEAL_AGAIN, SWEEP_EVERY};
-use crate::records::RecordSealing;
-use crate::store::{Manifest, Retention, Sealing, SessionRecord, StoreError};
+use crate::late_hours::LateHours;
+use crate::ledger::LedgerBatch;
+use crate::limits::{MAINTAIN_EVERY, SEAL_RETRY_AFTER, SWEEP_EVERY};
+use crate::rows::{SessionRecord, StoredWindow, TelemetryBatch};
+use crate::session::SessionCell;
+use crate::store::{Manifest, Retention, Sealing, StoreError};
 use crate::sync::{lock, read, write};
 
 /// Name of the thread that seals.
@@ -40,9 +40,9 @@ pub(crate) enum SealError {
 /// What a sealing is made of, taken at one moment.
 struct Taken {
     windows: Vec<Arc<StoredWindow>>,
-    ledger: LedgerSealing,
+    ledger: LedgerBatch,
     sessions: Vec<SessionRecord>,
-    records: RecordSealing,
+    records: TelemetryBatch,
 }
 
 impl Collector {
@@ -91,7 +91,7 @@ impl Collector {
 
     fn take_for_sealing(&self) -> Taken {
         let sessions = lock(&self.registry).all();
-        let record = |cell: &Arc<_>| SessionRecord::of(cell);
+        let record = |cell: &Arc<SessionCell>| cell.record();
         lock(&self.late).take_for_sealing();
         Taken {
             sessions: sessions.iter().map(record).collect(),
@@ -194,7 +194,7 @@ fn work(stopping: &Stopping, collector: &Weak<Collector>) {
         let is_much = collector.unsealed_bytes() > limits.unsealed_bytes_max;
         if due <= now || is_much || lock(&collector.late).is_full() {
             let sealed = collector.seal();
-            let next = if sealed.is_ok() { limits.seal_every } else { SEAL_AGAIN };
+            let next = if sealed.is_ok() { limits.seal_every } else { SEAL_RETRY_AFTER };
             // Streams may wait for the next one already.
             if sealed.is_ok() && collector.unsealed_bytes() > limits.unsealed_bytes_max {
                 pause = Duration::ZERO;

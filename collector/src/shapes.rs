@@ -10,16 +10,13 @@ use std::sync::{Arc, Mutex, RwLock};
 use profiler_core::profile::Shape;
 use profiler_core::{NodeId, Profile, Weight};
 
-use crate::idset::IdSet;
+use crate::id_set::IdSet;
 use crate::limits::{SHAPE_NODES_MAX, SHAPES_MAX};
 use crate::sync::{lock, read};
-use crate::tree::{Excerpt, Top, Tree};
+use crate::tree::{Excerpt, ProfileForm, TopNode, Tree};
 
 /// A shape is made for a question that touches at least one in so many nodes of the tree.
 const WORTH_ONE_IN: usize = 8;
-
-/// Whether phases are shown, and whether lines are merged.
-type FormOfAnswer = (bool, bool);
 
 /// The shapes that are kept.
 #[derive(Debug, Default)]
@@ -35,7 +32,7 @@ struct Kept {
 
 #[derive(Debug)]
 struct TreeShape {
-    form: FormOfAnswer,
+    form: ProfileForm,
     shape: Shape,
     /// By the tree's node: its node in the shape; the root's if it has none.
     node_of: Vec<NodeId>,
@@ -49,8 +46,8 @@ impl Shapes {
     pub(crate) fn profile(
         &self,
         tree: &RwLock<Tree>,
-        form: FormOfAnswer,
-        (touched, tops): (&IdSet, &[Top]),
+        form: ProfileForm,
+        (touched, tops): (&IdSet, &[TopNode]),
         own: impl Fn(NodeId) -> Weight,
     ) -> Option<Profile> {
         let shape = self.find(form, touched).or_else(|| self.make(tree, form, touched))?;
@@ -74,7 +71,7 @@ impl Shapes {
     }
 
     /// The shape of that form, if it is of all the nodes.
-    fn find(&self, form: FormOfAnswer, touched: &IdSet) -> Option<Arc<TreeShape>> {
+    fn find(&self, form: ProfileForm, touched: &IdSet) -> Option<Arc<TreeShape>> {
         let shapes = &mut lock(&self.0).shapes;
         let at = shapes.iter().position(|shape| shape.form == form)?;
         let shape = shapes.remove(at)?;
@@ -86,7 +83,7 @@ impl Shapes {
     fn make(
         &self,
         tree: &RwLock<Tree>,
-        form: FormOfAnswer,
+        form: ProfileForm,
         touched: &IdSet,
     ) -> Option<Arc<TreeShape>> {
         let nodes = read(tree).node_count();
@@ -113,7 +110,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::query::Phases;
+    use crate::tree::{PhaseFilter, SampleScope};
 
     /// Tasks, no task, the agent, phases, threads, lines of two functions, and a thread's root of the runtime.
     fn frames(tree: &mut Tree) -> Vec<FrameId> {
@@ -148,9 +145,9 @@ mod tests {
         ) {
             let tree = RwLock::new(Tree::new(1_000, 1 << 20));
             let shapes = Shapes::default();
-            for (rows, every, phases_shown, by_function) in growths {
+            for (rows, every, has_phases, by_function) in growths {
                 grow(&mut tree.write().unwrap(), &rows);
-                let form = (phases_shown, by_function);
+                let form = ProfileForm { has_phases, by_function };
                 for (tasks, threads) in
                     [(vec![], ThreadKind::Program), (vec!["a".to_owned()], ThreadKind::All)]
                 {
@@ -166,7 +163,7 @@ mod tests {
                     };
                     let tops = read(&tree).tops_kept(&filter);
                     let excerpt = Excerpt::of(&tree, touched.clone());
-                    let expected = excerpt.profile((&filter, &Phases::All), own, form);
+                    let expected = excerpt.profile(SampleScope { filter: &filter, phases: &PhaseFilter::All }, own, form);
                     let ask = || shapes.profile(&tree, form, (&touched, &tops), own);
                     match [ask(), ask()] {
                         [before, Some(profile)] => {

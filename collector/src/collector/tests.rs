@@ -4,10 +4,11 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::ledger::TaskFilter;
-use crate::query::{By, Cancel, Format, Phases, ProfileAnswer, ProfileQuery, TimelineQuery};
+use crate::query::{By, Cancel, Format, ProfileAnswer, ProfileQuery, TimelineQuery};
 use crate::query::{QueryError, TaskQuery};
 use crate::store;
 use crate::testing::{SECOND_NS, TestWorker, at, at_once, range};
+use crate::tree::PhaseFilter;
 use profiler_core::{
     Filter, Outcome, Profile, State, StateSet, ThreadKind, Ticks, TimeRange, Weight,
 };
@@ -18,7 +19,7 @@ fn collector(now_s: i64) -> Collector {
     Collector::new(Settings { clock, ..Settings::default() })
 }
 
-fn attach(collector: &Collector, worker: &TestWorker, now_s: i64) -> Attached {
+fn attach(collector: &Collector, worker: &TestWorker, now_s: i64) -> OpenStream {
     at_once(collector.attach(worker.hello(), at(now_s))).unwrap()
 }
 
@@ -62,7 +63,7 @@ fn ask(collector: &Collector, range: TimeRange, filter: Filter) -> ProfileAnswer
 
 /// A question for all phases, which are not shown.
 fn whole(range: TimeRange, filter: Filter, by: By, format: Format) -> ProfileQuery {
-    let (phases, phases_shown, group) = (Phases::All, false, None);
+    let (phases, phases_shown, group) = (PhaseFilter::All, false, None);
     ProfileQuery { range, filter, phases, phases_shown, group, by, format }
 }
 
@@ -102,7 +103,7 @@ const LOST: [&str; 2] = ["w/1/1 lost 50", "w/1/2 lost 50"];
 #[test]
 fn a_worker_that_is_away_for_longer_than_the_grace_loses_its_running_tasks() {
     let (collector, worker, attachment) = with_running_tasks();
-    collector.detach(&attachment, Departure::CutOff, at(60));
+    collector.detach(&attachment, DisconnectReason::CutOff, at(60));
     collector.sweep(at(69));
     assert_eq!(rows(&collector), RUNNING);
     collector.sweep(at(70));
@@ -119,7 +120,7 @@ fn a_worker_that_is_away_for_longer_than_the_grace_loses_its_running_tasks() {
 #[test]
 fn a_goodbye_ends_what_was_never_ended() {
     let (collector, _, attachment) = with_running_tasks();
-    collector.detach(&attachment, Departure::Goodbye, at(60));
+    collector.detach(&attachment, DisconnectReason::Goodbye, at(60));
     assert_eq!(rows(&collector), LOST);
 }
 
@@ -130,7 +131,7 @@ fn a_new_life_of_a_worker_ends_the_one_that_is_away() {
     attach(&collector, &TestWorker::new("w", 2), 55);
     attach(&collector, &TestWorker::new("other", 2), 55);
     assert_eq!(rows(&collector), RUNNING);
-    collector.detach(&attachment, Departure::CutOff, at(60));
+    collector.detach(&attachment, DisconnectReason::CutOff, at(60));
     attach(&collector, &TestWorker::new("other", 3), 61);
     assert_eq!(rows(&collector), RUNNING);
     attach(&collector, &TestWorker::new("w", 3), 61);
@@ -146,9 +147,9 @@ fn a_later_stream_of_a_life_takes_it_over() {
     let flush = worker.flush(13, vec![]);
     assert!(worker.clone().dictionary().is_some());
     let late = at_once(collector.flush(&first, &flush, at(61)));
-    assert_eq!(late, Err(NotTaken::TakenOver(TakenOver)));
+    assert_eq!(late, Err(StreamError::StaleStream(StaleStream)));
     // The end of the older stream says nothing of the life.
-    collector.detach(&first, Departure::Goodbye, at(62));
+    collector.detach(&first, DisconnectReason::Goodbye, at(62));
     assert_eq!(rows(&collector), RUNNING);
     assert_eq!(send(&collector, &second.attachment, &mut worker, &flush), "ack 2");
     assert_eq!(total_ns(&collector), 5);
@@ -170,8 +171,8 @@ fn flushes_that_wait_together_are_answered_as_one_by_one() {
     assert_eq!(collector.dictionary(&attachment, &dictionary, at(0)).unwrap(), None);
     let no_clock = v1::Flush { clock: None, ..flushes[2].clone() };
     let waiting = [&flushes[0], &flushes[1], &flushes[1], &no_clock, &flushes[2], &flushes[3]];
-    let received = |flush: &&v1::Flush| Received { flush: (*flush).clone(), at: at(50) };
-    let mut waiting: VecDeque<Received> = waiting.iter().map(received).collect();
+    let received = |flush: &&v1::Flush| ReceivedFlush { flush: (*flush).clone(), at: at(50) };
+    let mut waiting: VecDeque<ReceivedFlush> = waiting.iter().map(received).collect();
     let mut answers = Vec::new();
     while !waiting.is_empty() {
         answers.push(at_once(collector.flushes(&attachment, &mut waiting)).unwrap());
@@ -349,8 +350,8 @@ fn the_session_that_is_gone_for_longest_makes_room() {
         refused.to_string(),
         "2 agents are connected, which is as many as this collector takes"
     );
-    collector.detach(&b, Departure::Goodbye, at(2));
-    collector.detach(&a, Departure::Goodbye, at(3));
+    collector.detach(&b, DisconnectReason::Goodbye, at(2));
+    collector.detach(&a, DisconnectReason::Goodbye, at(3));
     attach(&collector, &worker("c"), 4);
     let workers: Vec<String> = collector.workers().iter().map(ToString::to_string).collect();
     assert_eq!(workers, ["a", "c"]);
@@ -359,7 +360,7 @@ fn the_session_that_is_gone_for_longest_makes_room() {
 #[test]
 fn a_session_long_gone_gives_back_its_dictionary_and_knows_its_mark() {
     let (collector, worker, attachment) = with_running_tasks();
-    collector.detach(&attachment, Departure::Goodbye, at(60));
+    collector.detach(&attachment, DisconnectReason::Goodbye, at(60));
     collector.sweep(at(60 + 15 * 60));
     let again = attach(&collector, &worker, 1_000);
     let welcome = again.welcome;

@@ -7,14 +7,14 @@
 
 use std::borrow::Cow;
 
-pub use profiler_core::bucket::{BUCKETS, bucket, bucket_middle_ns};
+pub(crate) use profiler_core::bucket::{BUCKETS, bucket, bucket_middle_ns};
 
 /// Minimum, median, 90 %, 99 %, maximum.
 const QUANTILES: [f64; 5] = [0.0, 0.5, 0.9, 0.99, 1.0];
 
 /// A histogram of durations in nanoseconds. Sums saturate.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Durations {
+pub(crate) struct Durations {
     count: u64,
     total_ns: u64,
     buckets: Buckets,
@@ -75,7 +75,7 @@ const UNSORTED_MIN: usize = 64;
 
 /// Percentiles of durations by nearest rank, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Spread {
+pub(crate) struct Spread {
     /// Number of durations.
     pub count: u64,
     /// The shortest duration.
@@ -96,7 +96,8 @@ pub struct Spread {
 
 impl Durations {
     /// Adds a duration.
-    pub fn add(&mut self, nanoseconds: u64) {
+    #[cfg(test)]
+    pub(crate) fn add(&mut self, nanoseconds: u64) {
         self.add_to_bucket(bucket(nanoseconds), 1);
         self.add_to_total(nanoseconds);
     }
@@ -134,7 +135,7 @@ impl Durations {
 
     /// The percentiles; `None` if there is no duration.
     #[must_use]
-    pub fn spread(&self) -> Option<Spread> {
+    pub(crate) fn spread(&self) -> Option<Spread> {
         if self.count == 0 {
             return None;
         }

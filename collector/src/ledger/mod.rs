@@ -9,28 +9,31 @@
 mod durations;
 mod phases;
 mod select;
-mod sums;
+mod snapshot;
 mod totals;
+mod totals_without_rows;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use profiler_core::{
-    Epoch, Outcome, TaskDetail, TaskId, TaskRecord, TaskTotals, TimeRange, Timestamp, WorkerId,
+    Epoch, Outcome, TaskId, TaskRecord, TaskTotals, TimeRange, Timestamp, WorkerId,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::limits::{WORKER_ROWS_MAX, nanoseconds};
+use crate::rows::{LostTask, TaskRow};
 use crate::store::Manifest;
 
-use self::sums::Sums;
-pub use durations::{BUCKETS, Durations, Spread, bucket, bucket_middle_ns};
-pub use phases::{EXECUTE, PhaseTotal, PhaseTotals};
-pub(crate) use select::{Selecting, Snapshot, counts_in, overlaps};
-pub use select::{Selection, TaskFilter};
+use self::snapshot::{Chunk, Place};
+use self::totals_without_rows::Sums;
+pub(crate) use durations::{BUCKETS, Durations, Spread, bucket, bucket_middle_ns};
+pub(crate) use phases::{EXECUTE, PhaseTotal};
+pub(crate) use select::{NewestTasks, Selection, TaskFilter, counts_in, overlaps};
+pub(crate) use snapshot::TaskSnapshot;
 pub(crate) use totals::{DurationRows, TaskNode, TaskNodes};
-pub use totals::{NameTotal, OutcomeCounts};
+pub(crate) use totals::{NameTotal, OutcomeCounts};
 
 /// Most distinct short texts (names of threads, causes) that rows share.
 const TEXTS_MAX: usize = 10_000;
@@ -52,42 +55,6 @@ const SETTLED_MAX: usize = 200_000;
 /// For how long they are remembered: as long as rows of tasks are kept.
 const SETTLED_KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// One task of the fleet. Times are the collector's.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct TaskRow {
-    /// Whose task it is.
-    pub worker: WorkerId,
-    /// In which of the worker's lives.
-    pub epoch: Epoch,
-    /// What it did.
-    pub record: TaskRecord,
-}
-
-impl TaskRow {
-    /// Nanoseconds from start to stop; `None` while it runs.
-    #[must_use]
-    pub fn duration_ns(&self) -> Option<u64> {
-        Some(self.record.stop?.since_ns(self.record.start))
-    }
-
-    /// Memory that is taken by what a worker may say at any length, in bytes.
-    fn said_bytes(&self) -> usize {
-        /// The counts of an `Arc`.
-        const TEXT_BYTES: usize = 16;
-        let TaskRecord { key, cause, detail, .. } = &self.record;
-        let texts = key.len() + cause.len();
-        let Some(detail) = detail else { return texts };
-        let TaskDetail { labels, phases, .. } = &**detail;
-        let values = labels.iter().map(|(_, value)| value.len() + TEXT_BYTES);
-        let lists = size_of_val(&labels[..]) + size_of_val(&phases[..]);
-        texts + size_of::<TaskDetail>() + lists + values.sum::<usize>()
-    }
-
-    fn key(&self) -> TaskKey {
-        TaskKey { worker: self.worker.clone(), epoch: self.epoch, id: self.record.id }
-    }
-}
-
 /// Which task of the fleet.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 struct TaskKey {
@@ -96,29 +63,15 @@ struct TaskKey {
     id: TaskId,
 }
 
-/// A task that was sealed as lost, and when that was its end.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct SettledTask {
-    pub(crate) worker: WorkerId,
-    pub(crate) epoch: Epoch,
-    pub(crate) id: TaskId,
-    pub(crate) stop: Timestamp,
-}
-
-/// Where an ended row stands: its stop, then its arrival.
-type Place = (Timestamp, u64);
-
-/// Ended rows whose stops lie in one second.
-#[derive(Clone, Debug)]
-struct Chunk {
-    rows: BTreeMap<Place, Arc<TaskRow>>,
-    /// No row here started earlier.
-    start_min: Timestamp,
+impl TaskKey {
+    fn of(row: &TaskRow) -> TaskKey {
+        TaskKey { worker: row.worker.clone(), epoch: row.epoch, id: row.record.id }
+    }
 }
 
 /// The record of all tasks. See the module's documentation.
 #[derive(Debug)]
-pub struct Ledger {
+pub(crate) struct Ledger {
     /// Its table `tasks` has the ended rows that are not here.
     manifest: Arc<Manifest>,
     running: BTreeMap<TaskKey, Arc<TaskRow>>,
@@ -157,13 +110,13 @@ pub struct Ledger {
 
 /// What a sealing writes: the tables' new rows, and the whole of `running`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct LedgerSealing {
+pub(crate) struct LedgerBatch {
     /// Rows for `tasks`.
     pub(crate) ended: Vec<Arc<TaskRow>>,
     /// All rows that are not settled: running ones, and lost ones that may turn out otherwise.
     pub(crate) open: Vec<Arc<TaskRow>>,
     /// Tasks that are in tables as lost, or will be with this sealing.
-    pub(crate) settled: Vec<SettledTask>,
+    pub(crate) settled: Vec<LostTask>,
     /// Tasks that ended and have no rows.
     pub(crate) totals: Vec<Arc<TaskTotals>>,
 }
@@ -197,24 +150,23 @@ impl Ledger {
         }
     }
 
-    /// Takes in what [`LedgerSealing::open`] and [`LedgerSealing::settled`] gave before a restart.
+    /// Takes in what [`LedgerBatch::open`] and [`LedgerBatch::settled`] gave before a restart.
     pub(crate) fn restore(
         &mut self,
         open: impl IntoIterator<Item = TaskRow>,
-        settled: impl IntoIterator<Item = SettledTask>,
+        settled: impl IntoIterator<Item = LostTask>,
     ) {
         let settled = settled.into_iter().take(SETTLED_MAX);
         self.settled.extend(
-            settled.map(|SettledTask { worker, epoch, id, stop }| {
-                (TaskKey { worker, epoch, id }, stop)
-            }),
+            settled
+                .map(|LostTask { worker, epoch, id, stop }| (TaskKey { worker, epoch, id }, stop)),
         );
         for row in open {
             match row.record.outcome {
                 Outcome::Lost => {
                     self.note_open(&row.record.name);
-                    self.open_bytes += row.said_bytes();
-                    self.lost.insert(row.key(), Arc::new(row));
+                    self.open_bytes += row.text_bytes();
+                    self.lost.insert(TaskKey::of(&row), Arc::new(row));
                 }
                 _ => self.upsert(row),
             }
@@ -223,7 +175,7 @@ impl Ledger {
 
     /// Puts in a row, in place of what was known of the same task. One that is in the tables as lost
     /// stays so: it is counted there, and counts are never taken back.
-    pub fn upsert(&mut self, mut row: TaskRow) {
+    pub(crate) fn upsert(&mut self, mut row: TaskRow) {
         let TaskRecord { thread_name, cause, key, .. } = &mut row.record;
         for text in [thread_name, cause] {
             self.share(text);
@@ -231,13 +183,13 @@ impl Ledger {
         if key.is_empty() {
             self.share(key);
         }
-        let key = row.key();
+        let key = TaskKey::of(&row);
         if self.settled.contains_key(&key) {
             return;
         }
         for known in [self.remove_running(&key), self.lost.remove(&key)].into_iter().flatten() {
             self.forget_open(&known.record.name);
-            self.open_bytes -= known.said_bytes();
+            self.open_bytes -= known.text_bytes();
         }
         self.remove_ended(&key);
         match row.record.stop {
@@ -245,10 +197,10 @@ impl Ledger {
             // Its end is told whole, so only its running is not seen.
             None if !self.has_room(&key) => self.aggregated += 1,
             None => {
-                if self.open_bytes + row.said_bytes() > OPEN_BYTES_MAX {
+                if self.open_bytes + row.text_bytes() > OPEN_BYTES_MAX {
                     row.record.detail = None;
                 }
-                self.open_bytes += row.said_bytes();
+                self.open_bytes += row.text_bytes();
                 self.note_open(&row.record.name);
                 self.insert_running(key, row);
             }
@@ -256,7 +208,7 @@ impl Ledger {
     }
 
     /// Counts tasks that ended and of which no row comes.
-    pub fn count(&mut self, totals: TaskTotals) {
+    pub(crate) fn count(&mut self, totals: TaskTotals) {
         if !self.ended_names.contains(&totals.name) {
             self.ended_names.insert(totals.name.clone());
         }
@@ -265,7 +217,12 @@ impl Ledger {
 
     /// Ends the running tasks of a worker's life as [`Outcome::Lost`], at `last_seen`, or where
     /// they started if that is later. Returns how many.
-    pub fn end_as_lost(&mut self, worker: &WorkerId, epoch: Epoch, last_seen: Timestamp) -> usize {
+    pub(crate) fn end_as_lost(
+        &mut self,
+        worker: &WorkerId,
+        epoch: Epoch,
+        last_seen: Timestamp,
+    ) -> usize {
         let keys = keys_of(worker, epoch);
         let keys: Vec<TaskKey> = self.running.range(keys).map(|(key, _)| key.clone()).collect();
         for key in &keys {
@@ -278,7 +235,7 @@ impl Ledger {
                 true => drop(self.lost.insert(key.clone(), Arc::new(row))),
                 false => {
                     self.forget_open(&row.record.name);
-                    self.open_bytes -= row.said_bytes();
+                    self.open_bytes -= row.text_bytes();
                     self.insert_ended(key.clone(), row, stop);
                 }
             }
@@ -287,7 +244,7 @@ impl Ledger {
     }
 
     /// Takes back [`Ledger::end_as_lost`]: the worker is there again, so its tasks still run.
-    pub fn run_again(&mut self, worker: &WorkerId, epoch: Epoch) {
+    pub(crate) fn run_again(&mut self, worker: &WorkerId, epoch: Epoch) {
         let keys = keys_of(worker, epoch);
         let keys: Vec<TaskKey> = self.lost.range(keys).map(|(key, _)| key.clone()).collect();
         for key in keys {
@@ -301,13 +258,13 @@ impl Ledger {
 
     /// What a question about `range` has to look at. Costs one count of an `Arc` for each running
     /// task and each second with an end; the lock around this is short.
-    pub(crate) fn snapshot(&self, range: TimeRange) -> Snapshot {
+    pub(crate) fn snapshot(&self, range: TimeRange) -> TaskSnapshot {
         let open = self.running.values().chain(self.lost.values());
         let parts = self.sealing.iter().chain([&self.ended]);
         // A chunk is a whole second, for questions that count whole seconds.
         let later = parts.flat_map(|chunks| chunks.range(range.start().second()..));
         let chunks = later.filter(|(_, chunk)| chunk.start_min < range.stop());
-        Snapshot {
+        TaskSnapshot {
             manifest: self.manifest.clone(),
             open: open.filter(|row| overlaps(row, range)).cloned().collect(),
             chunks: chunks.map(|(_, chunk)| chunk.clone()).collect(),
@@ -319,7 +276,7 @@ impl Ledger {
     /// What is to be written to tables: all ended rows that are here, and lost ones that nobody will
     /// say more of. They stay here until [`Ledger::sealed`]; if writing fails, the next call gives
     /// them again.
-    pub(crate) fn take_for_sealing(&mut self, now: Timestamp) -> LedgerSealing {
+    pub(crate) fn take_for_sealing(&mut self, now: Timestamp) -> LedgerBatch {
         let settled = now.shifted(-nanoseconds(LOST_KEPT));
         let is_settled = |row: &Arc<TaskRow>| row.record.stop.is_some_and(|stop| stop < settled);
         let lost = self.lost.iter().filter(|(_, row)| is_settled(row));
@@ -328,7 +285,7 @@ impl Ledger {
             let row = self.lost.remove(&key).expect("the key was found there");
             let stop = row.record.stop.expect("a lost task has a stop");
             self.forget_open(&row.record.name);
-            self.open_bytes -= row.said_bytes();
+            self.open_bytes -= row.text_bytes();
             self.insert_ended(key, Arc::unwrap_or_clone(row), stop);
         }
         self.settle(now);
@@ -338,7 +295,7 @@ impl Ledger {
         self.sealing_names.extend(self.ended_names.drain());
         self.sealing.push(std::mem::take(&mut self.ended));
         let chunks = self.sealing.iter().flat_map(BTreeMap::values);
-        LedgerSealing {
+        LedgerBatch {
             ended: chunks.flat_map(|chunk| chunk.rows.values().cloned()).collect(),
             open: self.running.values().chain(self.lost.values()).cloned().collect(),
             settled: self.settled(),
@@ -363,8 +320,7 @@ impl Ledger {
     }
 
     /// Running tasks of a worker's life.
-    #[must_use]
-    pub fn running_count(&self, worker: &WorkerId, epoch: Epoch) -> usize {
+    pub(crate) fn running_count(&self, worker: &WorkerId, epoch: Epoch) -> usize {
         self.running_of.get(&(worker.clone(), epoch)).copied().unwrap_or(0)
     }
 
@@ -379,22 +335,19 @@ impl Ledger {
     }
 
     /// Names of all tasks that are here.
-    #[must_use]
-    pub fn names(&self) -> BTreeSet<Arc<str>> {
+    pub(crate) fn names(&self) -> BTreeSet<Arc<str>> {
         let ended = self.ended_names.iter().chain(&self.sealing_names);
         self.open_names.keys().chain(ended).cloned().collect()
     }
 
     /// Whether a task of that name is here. Costs the same however many are.
-    #[must_use]
-    pub fn knows_name(&self, name: &str) -> bool {
+    pub(crate) fn knows_name(&self, name: &str) -> bool {
         let has_ended = self.ended_names.contains(name) || self.sealing_names.contains(name);
         has_ended || self.open_names.contains_key(name)
     }
 
     /// Rows that are here, running, lost and ended.
-    #[must_use]
-    pub fn row_count(&self) -> usize {
+    pub(crate) fn row_count(&self) -> usize {
         self.running.len() + self.lost.len() + self.places.len() + self.sealing_rows
     }
 
@@ -402,13 +355,12 @@ impl Ledger {
     pub(crate) fn ended_bytes(&self) -> usize {
         /// A row with a key and a name of its own, and its places in two maps.
         const ROW_BYTES: usize = size_of::<TaskRow>() + 256;
-        let said_bytes = self.ended_bytes + self.sealing_bytes;
-        (self.places.len() + self.sealing_rows) * ROW_BYTES + said_bytes + self.sums.bytes()
+        let text_bytes = self.ended_bytes + self.sealing_bytes;
+        (self.places.len() + self.sealing_rows) * ROW_BYTES + text_bytes + self.sums.bytes()
     }
 
     /// Running rows that there was no room for.
-    #[must_use]
-    pub fn aggregated(&self) -> u64 {
+    pub(crate) fn aggregated(&self) -> u64 {
         self.aggregated
     }
 
@@ -419,14 +371,14 @@ impl Ledger {
         let is_lost = |row: &&Arc<TaskRow>| row.record.outcome == Outcome::Lost;
         let rows = self.ended.values().flat_map(|chunk| chunk.rows.values()).filter(is_lost);
         let room = SETTLED_MAX.saturating_sub(self.settled.len());
-        let settled = rows.filter_map(|row| Some((row.key(), row.record.stop?)));
+        let settled = rows.filter_map(|row| Some((TaskKey::of(&row), row.record.stop?)));
         self.settled.extend(settled.take(room));
     }
 
-    fn settled(&self) -> Vec<SettledTask> {
+    fn settled(&self) -> Vec<LostTask> {
         let settled = self.settled.iter().map(|(key, stop)| {
             let TaskKey { worker, epoch, id } = key.clone();
-            SettledTask { worker, epoch, id, stop: *stop }
+            LostTask { worker, epoch, id, stop: *stop }
         });
         settled.collect()
     }
@@ -471,7 +423,7 @@ impl Ledger {
             self.ended_names.insert(row.record.name.clone());
         }
         self.places.insert(key, place);
-        self.ended_bytes += row.said_bytes();
+        self.ended_bytes += row.text_bytes();
         let chunk = self.ended.entry(stop.second()).or_insert_with(|| {
             Arc::new(Chunk { rows: BTreeMap::new(), start_min: Timestamp::MAX })
         });
@@ -486,7 +438,7 @@ impl Ledger {
         let second = place.0.second();
         let chunk = self.ended.get_mut(&second).expect("a place leads to a chunk");
         if let Some(row) = Arc::make_mut(chunk).rows.remove(&place) {
-            self.ended_bytes -= row.said_bytes();
+            self.ended_bytes -= row.text_bytes();
         }
         if chunk.rows.is_empty() {
             self.ended.remove(&second);

@@ -6,18 +6,18 @@ use std::sync::Arc;
 use profiler_core::PhaseInterval;
 
 /// What is left of a task's time when its phases are taken away.
-pub const EXECUTE: &str = "execute";
+pub(crate) const EXECUTE: &str = "execute";
 
 /// The phase that is over when a task starts.
 const QUEUE: &str = "queue";
 
 /// Time in one phase.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct PhaseTotal {
+pub(crate) struct PhaseTotal {
     /// How often tasks were in it.
-    pub count: u64,
+    pub(crate) count: u64,
     /// For how long in all.
-    pub duration_ns: u64,
+    pub(crate) duration_ns: u64,
 }
 
 impl PhaseTotal {
@@ -29,11 +29,11 @@ impl PhaseTotal {
 
 /// Time of tasks by phase, without what they executed.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub struct PhaseTotals {
+pub(crate) struct PhaseTotals {
     /// By the phase's name, without [`EXECUTE`].
-    pub by_name: BTreeMap<Arc<str>, PhaseTotal>,
+    pub(crate) by_name: BTreeMap<Arc<str>, PhaseTotal>,
     /// How much of the tasks' durations that is: not what was before their starts.
-    pub inside_ns: u64,
+    pub(crate) inside_ns: u64,
 }
 
 impl PhaseTotals {

@@ -7,28 +7,27 @@ use std::sync::Arc;
 
 use profiler_core::{Epoch, Outcome, TaskId, TaskTotals, TimeRange, Timestamp, WorkerId};
 
-use super::{Chunk, TaskRow};
-use crate::store::{Manifest, Second};
+use crate::rows::TaskRow;
+use crate::store::Second;
 
 /// Which tasks to keep. The default keeps all.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct TaskFilter {
+pub(crate) struct TaskFilter {
     /// Names; empty keeps all.
-    pub names: Vec<String>,
+    pub(crate) names: Vec<String>,
     /// Keys; empty keeps all.
-    pub keys: Vec<String>,
+    pub(crate) keys: Vec<String>,
     /// Ids of workers; empty keeps all.
-    pub workers: Vec<String>,
+    pub(crate) workers: Vec<String>,
     /// Outcomes; empty keeps all.
-    pub outcomes: Vec<Outcome>,
+    pub(crate) outcomes: Vec<Outcome>,
     /// Types of results; empty keeps all.
-    pub types: Vec<String>,
+    pub(crate) types: Vec<String>,
 }
 
 impl TaskFilter {
     /// Whether `row` is kept.
-    #[must_use]
-    pub fn keeps(&self, row: &TaskRow) -> bool {
+    pub(crate) fn keeps(&self, row: &TaskRow) -> bool {
         let among = |kept: &[String], text: &str| kept.is_empty() || kept.iter().any(|k| k == text);
         among(&self.names, &row.record.name)
             && among(&self.keys, &row.record.key)
@@ -54,31 +53,6 @@ impl TaskFilter {
     }
 }
 
-/// What a reader works with: it is complete, and does not change.
-#[derive(Debug)]
-pub(crate) struct Snapshot {
-    /// Its table `tasks` has the ended tasks that are not here.
-    pub(crate) manifest: Arc<Manifest>,
-    /// Running tasks, and those that we ended for their worker and that may yet change.
-    pub(super) open: Vec<Arc<TaskRow>>,
-    pub(super) chunks: Vec<Arc<Chunk>>,
-    /// Tasks of which there is no row.
-    pub(crate) sums: Vec<Arc<TaskTotals>>,
-    pub(super) aggregated: u64,
-}
-
-impl Snapshot {
-    /// Running rows that there was no room for, over the ledger's whole life.
-    pub(crate) fn aggregated(&self) -> u64 {
-        self.aggregated
-    }
-
-    /// The rows that are in no table; among them all that overlap the range that was asked for.
-    pub(crate) fn rows(&self) -> impl Iterator<Item = &Arc<TaskRow>> {
-        self.open.iter().chain(self.chunks.iter().flat_map(|chunk| chunk.rows.values()))
-    }
-}
-
 /// Whether a task started before the range's end, and runs or stopped at or after its start.
 pub(crate) fn overlaps(row: &TaskRow, range: TimeRange) -> bool {
     row.record.start < range.stop() && row.record.stop.is_none_or(|stop| stop >= range.start())
@@ -94,16 +68,16 @@ pub(crate) fn counts_in(row: &TaskRow, seconds: &Range<Second>) -> bool {
 
 /// Rows that answer a question.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Selection {
+pub(crate) struct Selection {
     /// The rows, those that started last first.
-    pub rows: Vec<Arc<TaskRow>>,
+    pub(crate) rows: Vec<Arc<TaskRow>>,
     /// How many rows there are; more than `rows` if the limit cut the oldest off.
-    pub total: u64,
+    pub(crate) total: u64,
 }
 
 /// The rows of a selection while it is made, in memory for `limit` rows.
 #[derive(Debug)]
-pub(crate) struct Selecting {
+pub(crate) struct NewestTasks {
     limit: usize,
     total: u64,
     /// The one that would go first is on top.
@@ -135,9 +109,9 @@ impl PartialOrd for Newest {
     }
 }
 
-impl Selecting {
-    pub(crate) fn new(limit: usize) -> Selecting {
-        Selecting { limit, total: 0, newest: BinaryHeap::new() }
+impl NewestTasks {
+    pub(crate) fn new(limit: usize) -> NewestTasks {
+        NewestTasks { limit, total: 0, newest: BinaryHeap::new() }
     }
 
     /// Counts a row, and keeps it if it is among the newest.
@@ -148,8 +122,8 @@ impl Selecting {
         }
     }
 
-    /// Counts rows, of which those that started at [`Selecting::wanted_from`] or later must be
-    /// [kept](Selecting::keep).
+    /// Counts rows, of which those that started at [`NewestTasks::wanted_from`] or later must be
+    /// [kept](NewestTasks::keep).
     pub(crate) fn count(&mut self, rows: u64) {
         self.total = self.total.saturating_add(rows);
     }

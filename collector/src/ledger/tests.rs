@@ -1,6 +1,6 @@
 //! The ledger against a list of rows that is searched from end to end.
 
-use profiler_core::{NodeId, PhaseInterval};
+use profiler_core::{NodeId, PhaseInterval, TaskDetail};
 use proptest::prelude::*;
 
 use super::*;
@@ -87,7 +87,7 @@ impl Model {
         let of = |row: &TaskRow, w: u8, e: u64| row.worker == worker(w) && row.epoch == Epoch(e);
         match step {
             Step::Upsert(row) => {
-                self.rows.retain(|other| other.key() != row.key());
+                self.rows.retain(|other| TaskKey::of(other) != TaskKey::of(row));
                 let running = self.rows.iter().filter(|row| row.record.stop.is_none()).count();
                 match row.record.stop.is_none() && running >= running_max {
                     true => self.aggregated += 1,
@@ -157,7 +157,7 @@ impl Sealed {
 }
 
 fn sorted(mut rows: Vec<TaskRow>) -> Vec<TaskRow> {
-    rows.sort_by_key(|row| (std::cmp::Reverse(row.record.start), row.key()));
+    rows.sort_by_key(|row| (std::cmp::Reverse(row.record.start), TaskKey::of(row)));
     rows
 }
 
@@ -174,7 +174,7 @@ proptest! {
         let mut model = Model::default();
         for step in &steps {
             // A task ends once: no worker tells of it again after it told its end.
-            if matches!(step, Step::Upsert(row) if model.settled.iter().any(|s| s.key() == row.key())) {
+            if matches!(step, Step::Upsert(row) if model.settled.iter().any(|s| TaskKey::of(s) == TaskKey::of(row))) {
                 continue;
             }
             sealed.apply(step);
@@ -196,7 +196,7 @@ proptest! {
                 && w.is_none_or(|w| row.worker == worker(w))
                 && outcome.is_none_or(|outcome| record.outcome == Outcome::ALL[outcome])
         }).cloned().collect());
-        let mut selecting = Selecting::new(limit);
+        let mut selecting = NewestTasks::new(limit);
         let snapshot = sealed.ledger.snapshot(range);
         let rows = snapshot.rows().chain(&sealed.tables);
         rows.filter(|row| overlaps(row, range) && filter.keeps(row))
@@ -293,8 +293,8 @@ proptest! {
             let open = ledger.running.values().chain(ledger.lost.values());
             let chunks = ledger.sealing.iter().chain([&ledger.ended]).flat_map(BTreeMap::values);
             let ended = chunks.flat_map(|chunk| chunk.rows.values());
-            prop_assert_eq!(ledger.open_bytes, open.map(|row| row.said_bytes()).sum::<usize>());
-            let ended: usize = ended.map(|row| row.said_bytes()).sum();
+            prop_assert_eq!(ledger.open_bytes, open.map(|row| row.text_bytes()).sum::<usize>());
+            let ended: usize = ended.map(|row| row.text_bytes()).sum();
             prop_assert_eq!(ledger.ended_bytes + ledger.sealing_bytes, ended);
         }
     }
@@ -389,7 +389,7 @@ fn a_reader_keeps_what_it_took() {
     ledger.upsert(row((0, 0, 2), "load", (1, Some(2)), Outcome::Ok));
     let between = ledger.snapshot(TimeRange::ALL);
     ledger.upsert(row((0, 0, 1), "load", (1, Some(2)), Outcome::Failed));
-    let outcomes = |snapshot: &Snapshot| {
+    let outcomes = |snapshot: &TaskSnapshot| {
         let mut rows: Vec<_> =
             snapshot.rows().map(|row| (row.record.id, row.record.outcome)).collect();
         rows.sort();
@@ -452,7 +452,7 @@ fn what_was_sealed_as_lost_counts_once_whatever_is_told_of_it_later() {
         assert_eq!((ledger.row_count(), ledger.knows_name("load")), (0, false));
         // It is remembered for as long as its row is kept.
         assert_eq!(ledger.take_for_sealing(time(6 + 30 * day)), again);
-        assert_eq!(ledger.take_for_sealing(time(7 + 30 * day)), LedgerSealing::default());
+        assert_eq!(ledger.take_for_sealing(time(7 + 30 * day)), LedgerBatch::default());
     }
 }
 

@@ -6,22 +6,22 @@ use profiler_core::{NodeId, Outcome, PhaseInterval, TaskTotals};
 use rustc_hash::FxHashMap;
 
 use super::phases::{OF_SEVERAL, PhaseTotals, elsewhere, inside_ns};
-use super::{Durations, TaskRow, bucket};
+use super::{Durations, bucket};
+use crate::rows::TaskRow;
 use crate::store::{Fields, Key, Row, Second, Tier, WorkerNumber, sort_and_sum};
 
 /// How many tasks ended in which way.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct OutcomeCounts([u64; Outcome::ALL.len()]);
+pub(crate) struct OutcomeCounts([u64; Outcome::ALL.len()]);
 
 impl OutcomeCounts {
     /// How many ended as `outcome`.
-    #[must_use]
-    pub fn get(&self, outcome: Outcome) -> u64 {
+    pub(crate) fn get(&self, outcome: Outcome) -> u64 {
         self.0[outcome as usize]
     }
 
     /// Counts so many more that ended as `outcome`.
-    pub fn add(&mut self, outcome: Outcome, count: u64) {
+    pub(crate) fn add(&mut self, outcome: Outcome, count: u64) {
         let sum = &mut self.0[outcome as usize];
         *sum = sum.saturating_add(count);
     }
@@ -29,20 +29,20 @@ impl OutcomeCounts {
 
 /// All tasks of one name.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub struct NameTotal {
+pub(crate) struct NameTotal {
     /// How they ended.
-    pub outcomes: OutcomeCounts,
+    pub(crate) outcomes: OutcomeCounts,
     /// How long they took: those whose worker said when they ended, so not the lost ones.
-    pub durations: Durations,
+    pub(crate) durations: Durations,
     /// What those did beside executing.
-    pub phases: PhaseTotals,
+    pub(crate) phases: PhaseTotals,
     /// Tasks of which there is no row.
-    pub aggregated: u64,
+    pub(crate) aggregated: u64,
 }
 
 impl NameTotal {
     /// Counts a task.
-    pub fn count(&mut self, row: &TaskRow) {
+    pub(crate) fn count(&mut self, row: &TaskRow) {
         let outcome = row.record.outcome;
         match row.duration_ns() {
             Some(duration_ns) => {
@@ -59,7 +59,7 @@ impl NameTotal {
     }
 
     /// Counts tasks of which there is no row.
-    pub fn count_sum(&mut self, totals: &TaskTotals) {
+    pub(crate) fn count_sum(&mut self, totals: &TaskTotals) {
         self.count_in_buckets(totals.outcome, totals.buckets.iter().copied());
         self.add_to_total(totals.outcome, totals.duration_ns);
         self.phases.count(&totals.phases, OF_SEVERAL);

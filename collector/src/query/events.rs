@@ -9,14 +9,14 @@ use super::labels::LabelFilter;
 use super::params::{Params, choose};
 use super::tasks::limit;
 use crate::collector::Collector;
-use crate::events::{Event, Happening, Subject};
+use crate::events::{Event, EventKind, Subject};
 use crate::sync::lock;
 
 /// Which events to keep; what is empty keeps all. One that has no such property is not kept by a
 /// filter on it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct EventFilter {
-    kinds: Vec<Happening>,
+    kinds: Vec<EventKind>,
     tasks: Vec<String>,
     workers: Vec<String>,
     outcomes: Vec<Outcome>,
@@ -31,7 +31,7 @@ impl EventFilter {
     }
 
     fn of(params: &Params<'_>) -> Result<EventFilter, QueryError> {
-        let kinds = Happening::ALL.map(|kind| (kind.name(), kind));
+        let kinds = EventKind::ALL.map(|kind| (kind.name(), kind));
         let chosen = params.many("kind")?.into_iter().map(|name| choose("kind", name, &kinds));
         let outcomes = Outcome::ALL.map(|outcome| (outcome.name(), outcome));
         let ended = params.many("outcome")?.into_iter();
@@ -71,7 +71,7 @@ impl EventFilter {
         let keeps = |worker: &WorkerId, epoch: Epoch| {
             let lives = lock(&collector.registry).of_worker(worker);
             let life = lives.iter().find(|cell| cell.epoch == epoch);
-            life.is_some_and(|cell| self.labels.keeps(&lock(&cell.state).greeting.labels))
+            life.is_some_and(|cell| self.labels.keeps(&lock(&cell.state).agent.labels))
         };
         match subject {
             Subject::Worker(facts) => self.labels.keeps(&facts.labels),

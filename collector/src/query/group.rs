@@ -8,19 +8,18 @@ use rustc_hash::FxHashMap;
 
 use super::QueryError;
 use super::error::echo;
-use super::labels::{WorkerFacts, known_key};
+use super::labels::{WorkerAttributes, known_key};
 use super::params::Params;
-use super::phases::Phases;
 use super::profile::{ProfileQuery, sample_columns};
-use super::stored::{Asked, Cancel, Stored};
+use super::table_reader::{Cancel, ScanFilter, TableReader};
 use crate::collector::Collector;
-use crate::hot::View;
-use crate::idset::IdSet;
+use crate::id_set::IdSet;
 use crate::ledger::EXECUTE;
 use crate::limits::{GROUPED_SUMS_MAX, GROUPS_MAX};
 use crate::store::Counting;
 use crate::sync::read;
-use crate::tree::{Excerpt, Top};
+use crate::tree::{Excerpt, PhaseFilter, SampleScope, TopNode};
+use crate::windows::WindowSnapshot;
 
 /// The name of the group of workers without what others are grouped by.
 const NO_VALUE: &str = "[none]";
@@ -64,7 +63,7 @@ impl GroupBy {
     }
 
     /// The group of a worker.
-    fn of(&self, worker: &WorkerId, facts: &BTreeMap<WorkerId, WorkerFacts>) -> String {
+    fn of(&self, worker: &WorkerId, facts: &BTreeMap<WorkerId, WorkerAttributes>) -> String {
         let facts = facts.get(worker);
         let said = match self {
             GroupBy::Host => facts.map(|facts| facts.host.clone()),
@@ -136,8 +135,8 @@ impl Collector {
     pub(super) fn profile_by_worker(
         &self,
         (query, by): (&ProfileQuery, &GroupBy),
-        (stored, view): (&mut Stored<'_>, &View),
-        tops: &[Top],
+        (stored, view): (&mut TableReader<'_>, &WindowSnapshot),
+        tops: &[TopNode],
         cancel: &Cancel,
     ) -> Result<Profile, QueryError> {
         let states = query.filter.states;
@@ -157,7 +156,7 @@ impl Collector {
             stored.all_workers().iter().map(|worker| sums.group(by.of(worker, &facts))).collect();
         let (tasks, columns) = sample_columns(&query.filter, tops, true);
         let (tasks, workers) = (tasks.as_deref(), numbers.as_deref());
-        let asked = Asked { tasks, workers, columns };
+        let asked = ScanFilter { tasks, workers, columns };
         if tops.is_empty() {
             return Ok(Profile::default());
         }
@@ -190,7 +189,7 @@ impl Collector {
             }
             let excerpt = Excerpt::of(&self.tree, nodes.keys().copied().collect::<IdSet>());
             let own = |node: NodeId| nodes.get(&node.0).copied().unwrap_or_default();
-            Ok((name, excerpt.profile(query.kept(), own, query.form())))
+            Ok((name, excerpt.profile(query.scope(), own, query.form())))
         });
         let parts: Vec<(String, Profile)> = parts.collect::<Result<_, _>>()?;
         let parts = parts.iter().filter(|(_, profile)| !profile.is_empty());
@@ -206,21 +205,25 @@ pub(super) fn profile_by_phase(
 ) -> Profile {
     let mut names = excerpt.phase_names();
     names.insert(EXECUTE.into());
-    if let Phases::Named(asked) = &query.phases {
+    if let PhaseFilter::Named(asked) = &query.phases {
         names.retain(|name| asked.iter().any(|asked| **asked == **name));
     }
     let names: Vec<String> = names.iter().map(ToString::to_string).collect();
     let (shown, others) = names.split_at(names.len().min(GROUPS_MAX));
-    let mut groups: Vec<(&str, Phases)> =
-        shown.iter().map(|name| (name.as_str(), Phases::Named(vec![name.clone()]))).collect();
+    let mut groups: Vec<(&str, PhaseFilter)> =
+        shown.iter().map(|name| (name.as_str(), PhaseFilter::Named(vec![name.clone()]))).collect();
     if !others.is_empty() {
-        groups.push((OTHERS, Phases::Named(others.to_vec())));
+        groups.push((OTHERS, PhaseFilter::Named(others.to_vec())));
     }
-    if query.phases == Phases::All {
-        groups.push((NO_TASK, Phases::NoTask));
+    if query.phases == PhaseFilter::All {
+        groups.push((NO_TASK, PhaseFilter::NoTask));
     }
     let parts = groups.into_iter().map(|(name, phases)| {
-        let profile = excerpt.profile((&query.filter, &phases), &own, query.form());
+        let profile = excerpt.profile(
+            SampleScope { filter: &query.filter, phases: &phases },
+            &own,
+            query.form(),
+        );
         (name, profile)
     });
     let parts: Vec<(&str, Profile)> = parts.filter(|(_, part)| !part.is_empty()).collect();

@@ -6,8 +6,8 @@ use profiler_core::{Timestamp, WorkerId};
 
 use super::QueryError;
 use super::error::echo;
-use super::nearest::nearest;
 use super::params::Params;
+use super::suggest::nearest;
 use crate::collector::Collector;
 use crate::sync::lock;
 
@@ -20,23 +20,22 @@ const NOBODY: &str = "";
 
 /// What a worker's last agent said of it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct WorkerFacts {
+pub(crate) struct WorkerAttributes {
     pub(crate) host: String,
     pub(crate) labels: BTreeMap<String, String>,
 }
 
 impl Collector {
     /// What is known of all workers with a session.
-    pub(crate) fn worker_facts(&self) -> BTreeMap<WorkerId, WorkerFacts> {
-        let mut facts: BTreeMap<WorkerId, (Timestamp, WorkerFacts)> = BTreeMap::new();
+    pub(crate) fn worker_facts(&self) -> BTreeMap<WorkerId, WorkerAttributes> {
+        let mut facts: BTreeMap<WorkerId, (Timestamp, WorkerAttributes)> = BTreeMap::new();
         let sessions = lock(&self.registry).all();
         for cell in sessions {
             let session = lock(&cell.state);
             let known = facts.get(&cell.worker).is_some_and(|(seen, _)| *seen > session.last_seen);
             if !known {
-                let (host, labels) =
-                    (session.greeting.host.clone(), session.greeting.labels.clone());
-                let said = (session.last_seen, WorkerFacts { host, labels });
+                let (host, labels) = (session.agent.host.clone(), session.agent.labels.clone());
+                let said = (session.last_seen, WorkerAttributes { host, labels });
                 facts.insert(cell.worker.clone(), said);
             }
         }

@@ -5,8 +5,8 @@ use profiler_core::{Filter, StateSet, ThreadKind, TimeRange, Timestamp};
 use super::QueryError;
 use super::error::echo;
 use super::labels::labelled;
-use super::nearest::nearest;
-use super::time::{NoTime, TIME_ALLOWED, parse_time};
+use super::suggest::nearest;
+use super::time::{TIME_ALLOWED, TimeError, parse_time};
 use crate::collector::Collector;
 use crate::limits::FILTER_VALUES_MAX;
 
@@ -94,10 +94,10 @@ impl<'a> RangeText<'a> {
     pub(crate) fn resolve(&self, now: Timestamp) -> Result<TimeRange, QueryError> {
         let time = |name, text| {
             parse_time(text, now).map_err(|error| match error {
-                NoTime::Form => {
+                TimeError::Form => {
                     QueryError::Form { name, value: echo(text), allowed: TIME_ALLOWED.to_vec() }
                 }
-                NoTime::Range => QueryError::Time { name, value: echo(text) },
+                TimeError::Range => QueryError::Time { name, value: echo(text) },
             })
         };
         let (from_at, to_at) = (time("from", self.from)?, time("to", self.to)?);

@@ -8,17 +8,18 @@ use profiler_core::{Filter, NodeId, Profile, ThreadKind, Ticks, TimeRange, Times
 use super::QueryError;
 use super::group::{GroupBy, profile_by_phase};
 use super::params::{Filters, Params};
-use super::phases::Phases;
+use super::phases::parse_phases;
 use super::range::{RANGE_NAMES, asked_range};
-use super::stored::{Asked, Cancel, Stored};
-use super::sums::Sums;
+use super::table_reader::{Cancel, ScanFilter, TableReader};
+use super::weight_sums::Sums;
 use crate::collector::Collector;
-use crate::hot::{StoredWindow, View};
-use crate::idset::IdSet;
+use crate::id_set::IdSet;
 use crate::limits::QUERY_BYTES_MAX;
+use crate::rows::StoredWindow;
 use crate::store::{Column, Counting, Coverage, Measure, Piece, Second, WorkerNumber};
 use crate::sync::read;
-use crate::tree::{Excerpt, Top};
+use crate::tree::{Excerpt, PhaseFilter, ProfileForm, SampleScope, TopNode};
+use crate::windows::WindowSnapshot;
 
 /// What a node of the answer stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,7 +46,7 @@ pub(crate) struct ProfileQuery {
     pub(crate) range: TimeRange,
     pub(crate) filter: Filter,
     /// Which phases of tasks.
-    pub(crate) phases: Phases,
+    pub(crate) phases: PhaseFilter,
     /// Whether phases are a level of the answer.
     pub(crate) phases_shown: bool,
     /// What stands above the tasks.
@@ -78,7 +79,7 @@ impl ProfileQuery {
             by: params.choice("by", &ProfileQuery::BY)?,
             format: params.choice("format", &ProfileQuery::FORMATS)?,
             filter: Filters::parse(&params, collector)?,
-            phases: Phases::parse(&params, collector)?,
+            phases: parse_phases(&params, collector)?,
             phases_shown: params.choice("phases", &[("false", false), ("true", true)])?,
             group: GroupBy::parse(&params, collector)?,
         };
@@ -88,14 +89,14 @@ impl ProfileQuery {
         Ok(query)
     }
 
-    /// What of the tree is kept.
-    pub(super) fn kept(&self) -> (&Filter, &Phases) {
-        (&self.filter, &self.phases)
+    /// The samples to keep.
+    pub(super) fn scope(&self) -> SampleScope<'_> {
+        SampleScope { filter: &self.filter, phases: &self.phases }
     }
 
-    /// Whether phases are shown, and whether lines are merged.
-    pub(super) fn form(&self) -> (bool, bool) {
-        (self.phases_shown, self.by == By::Function)
+    /// The levels of the answer.
+    pub(super) fn form(&self) -> ProfileForm {
+        ProfileForm { has_phases: self.phases_shown, by_function: self.by == By::Function }
     }
 }
 
@@ -143,12 +144,12 @@ impl Sampling {
 #[derive(Clone, Debug)]
 pub(crate) struct ProfileAnswer {
     pub(crate) profile: Profile,
-    pub(crate) facts: Facts,
+    pub(crate) facts: Provenance,
 }
 
 /// What an answer was made from.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Facts {
+pub(crate) struct Provenance {
     /// What is answered: more than was asked for where detail is no longer held.
     pub(crate) range: TimeRange,
     pub(crate) sampling: Sampling,
@@ -160,13 +161,13 @@ pub(crate) struct Facts {
     pub(crate) damaged: Vec<String>,
 }
 
-impl Facts {
+impl Provenance {
     /// Reads them from tables and from the windows of a view that was filtered already.
     pub(super) fn of(
-        (mut stored, view): (Stored<'_>, View),
+        (mut stored, view): (TableReader<'_>, WindowSnapshot),
         range: TimeRange,
         numbers: Option<&[WorkerNumber]>,
-    ) -> Result<Facts, QueryError> {
+    ) -> Result<Provenance, QueryError> {
         let mut sampling = Sampling::default();
         let mut workers = BTreeSet::new();
         for window in &view.windows {
@@ -175,7 +176,7 @@ impl Facts {
         }
         stored.coarsen();
         let columns = &[Column::Worker, Column::Kind];
-        let asked = Asked { tasks: None, workers: numbers, columns };
+        let asked = ScanFilter { tasks: None, workers: numbers, columns };
         let mut seen = IdSet::default();
         stored.scan(
             |_| Counting::Cycles,
@@ -190,7 +191,7 @@ impl Facts {
             },
         )?;
         workers.extend(stored.workers(&seen));
-        Ok(Facts {
+        Ok(Provenance {
             range: stored.range(range),
             sampling,
             workers: workers.into_iter().collect(),
@@ -200,9 +201,13 @@ impl Facts {
     }
 }
 
-impl View {
+impl WindowSnapshot {
     /// The windows that start in `seconds` and whose worker a filter keeps.
-    pub(super) fn of(collector: &Collector, seconds: Range<Second>, filter: &Filter) -> View {
+    pub(super) fn of(
+        collector: &Collector,
+        seconds: Range<Second>,
+        filter: &Filter,
+    ) -> WindowSnapshot {
         let mut view = read(&collector.hot).view(seconds);
         view.windows.retain(|stored| filter.keeps_worker(&stored.worker));
         view
@@ -217,10 +222,10 @@ impl Collector {
         cancel: &Cancel,
     ) -> Result<ProfileAnswer, QueryError> {
         let ProfileQuery { range, filter, .. } = query;
-        let (mut stored, view) = Stored::of(
+        let (mut stored, view) = TableReader::of(
             (self, cancel),
             *range,
-            |c, seconds| View::of(c, seconds, filter),
+            |c, seconds| WindowSnapshot::of(c, seconds, filter),
             Coverage::plan,
         );
         // After the view: every node that it names is there by now.
@@ -232,7 +237,7 @@ impl Collector {
             let profile =
                 self.profile_by_worker((query, by), (&mut stored, &view), &tops, cancel)?;
             let numbers = stored.worker_numbers(&filter.workers);
-            let facts = Facts::of((stored, view), *range, numbers.as_deref())?;
+            let facts = Provenance::of((stored, view), *range, numbers.as_deref())?;
             return Ok(ProfileAnswer { profile, facts });
         }
         let mut sums = Sums::new(filter.states, nodes, QUERY_BYTES_MAX)?;
@@ -247,15 +252,15 @@ impl Collector {
             add_stored(&mut stored, &mut sums, filter, &tops, numbers.as_deref())?;
         }
         let profile = self.profile_of(query, &sums, &tops);
-        let facts = Facts::of((stored, view), *range, numbers.as_deref())?;
+        let facts = Provenance::of((stored, view), *range, numbers.as_deref())?;
         Ok(ProfileAnswer { profile, facts })
     }
 
-    fn profile_of(&self, query: &ProfileQuery, sums: &Sums, tops: &[Top]) -> Profile {
+    fn profile_of(&self, query: &ProfileQuery, sums: &Sums, tops: &[TopNode]) -> Profile {
         let own = |node| sums.weight(node);
         let touched = sums.touched();
         if query.group.is_none()
-            && query.phases == Phases::All
+            && query.phases == PhaseFilter::All
             && let Some(profile) =
                 self.shapes.profile(&self.tree, query.form(), (touched, tops), own)
         {
@@ -264,7 +269,7 @@ impl Collector {
         let excerpt = Excerpt::of(&self.tree, touched.clone());
         match query.group {
             Some(_) => profile_by_phase(query, &excerpt, own),
-            None => excerpt.profile(query.kept(), own, query.form()),
+            None => excerpt.profile(query.scope(), own, query.form()),
         }
     }
 }
@@ -272,7 +277,7 @@ impl Collector {
 /// Which tasks' rows and which columns of samples are read.
 pub(super) fn sample_columns(
     filter: &Filter,
-    tops: &[Top],
+    tops: &[TopNode],
     by_worker: bool,
 ) -> (Option<Vec<NodeId>>, &'static [Column]) {
     // What most questions leave out, the agent's own, is not worth to be looked for in each page.
@@ -286,10 +291,10 @@ pub(super) fn sample_columns(
 
 /// Adds what is in tables. Rows of other tasks may come along: the filter looks at them at the end.
 fn add_stored(
-    stored: &mut Stored<'_>,
+    stored: &mut TableReader<'_>,
     sums: &mut Sums,
     filter: &Filter,
-    tops: &[Top],
+    tops: &[TopNode],
     numbers: Option<&[WorkerNumber]>,
 ) -> Result<(), QueryError> {
     let (tasks, columns) = sample_columns(filter, tops, numbers.is_some());
@@ -297,7 +302,7 @@ fn add_stored(
         None if Counting::SamplesAll.has(piece.tier) => Counting::SamplesAll,
         _ => Counting::Samples,
     };
-    let asked = Asked { tasks: tasks.as_deref(), workers: numbers, columns };
+    let asked = ScanFilter { tasks: tasks.as_deref(), workers: numbers, columns };
     let mut unknown = 0u64;
     stored.scan(table_of, asked, |batch, rows| {
         rows.each(|index| {

@@ -11,7 +11,7 @@ use super::params::{Params, RangeText, unknown};
 use super::time::{SPAN_ALLOWED, parse_span_ns};
 use crate::collector::Collector;
 use crate::limits::TIMELINE_STEPS_MAX;
-use crate::records::RunRow;
+use crate::rows::RunRow;
 use crate::sync::read;
 
 /// Parameters of every question about a span of time.

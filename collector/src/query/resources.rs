@@ -8,11 +8,11 @@ use profiler_core::{Resource, TimeRange, Timestamp};
 use super::QueryError;
 use super::params::{Params, choose, known_workers};
 use super::range::{RANGE_NAMES, asked_range, asked_runs, parse_step_ns};
-use super::stored::{Cancel, Stored};
+use super::table_reader::{Cancel, TableReader};
 use super::tasks::seconds_touched;
 use crate::collector::Collector;
 use crate::limits::{RESOURCE_POINTS_DEFAULT, RESOURCE_POINTS_MAX};
-use crate::records::SampleRow;
+use crate::rows::ResourceRow;
 use crate::store::{Coverage, Plan, RowScan, TableName};
 use crate::sync::{lock, read};
 
@@ -73,7 +73,7 @@ impl ResourceQuery {
         })
     }
 
-    fn keeps(&self, row: &SampleRow) -> bool {
+    fn keeps(&self, row: &ResourceRow) -> bool {
         self.workers.is_empty() || self.workers.iter().any(|worker| **worker == *row.worker.0)
     }
 
@@ -82,7 +82,7 @@ impl ResourceQuery {
     }
 }
 
-fn span_of_run(run: &crate::records::RunRow, now: Timestamp) -> (Option<String>, TimeRange) {
+fn span_of_run(run: &crate::rows::RunRow, now: Timestamp) -> (Option<String>, TimeRange) {
     (Some(format!("{}@{}", run.run.name, run.id())), run.range(now))
 }
 
@@ -174,8 +174,8 @@ impl Collector {
         let touched = seconds_touched(range);
         let take = |collector: &Collector, _| read(&collector.records).samples(touched.clone());
         let plan = |_: &Coverage, seconds| Plan { pieces: Vec::new(), seconds };
-        let (mut stored, view) = Stored::of((self, cancel), range, take, plan);
-        let mut add = |row: &Arc<SampleRow>| {
+        let (mut stored, view) = TableReader::of((self, cancel), range, take, plan);
+        let mut add = |row: &Arc<ResourceRow>| {
             let is_asked = range.contains(row.sample.at) && query.keeps(row);
             if !is_asked || steps.len() > RESOURCE_POINTS_MAX {
                 return;
@@ -207,7 +207,7 @@ impl Collector {
         let sessions = lock(&self.registry).of_worker(&profiler_core::WorkerId(worker.into()));
         let seen = sessions.iter().map(|cell| {
             let session = lock(&cell.state);
-            (session.last_seen, session.greeting.host.clone())
+            (session.last_seen, session.agent.host.clone())
         });
         seen.max().map_or_else(String::new, |(_, host)| host)
     }
@@ -262,7 +262,7 @@ fn point_time(query: &ResourceQuery, range: TimeRange, step: u64) -> i64 {
 }
 
 /// The unit in which a measure is told.
-pub(crate) fn told_unit(resource: Resource) -> &'static str {
+pub(crate) fn displayed_unit(resource: Resource) -> &'static str {
     match resource {
         Resource::ProcessCpu | Resource::HostCpu => "cores",
         counted if counted.is_counted() && counted.unit() == "ns" => "ratio",

@@ -11,7 +11,7 @@ use super::QueryError;
 use super::error::echo;
 use super::params::{Params, RangeText, unknown};
 use crate::collector::Collector;
-use crate::records::RunRow;
+use crate::rows::RunRow;
 use crate::store::wal::NotLogged;
 use crate::sync::read;
 
@@ -42,7 +42,7 @@ pub(crate) fn parse_run_start(
     }
     let id = read(&collector.records).runs().next_id(now);
     let run = RunMarker { id, name: name.into(), start: now, stop: None };
-    Ok(RunRow::told(None, Epoch(0), run))
+    Ok(RunRow::marked(None, Epoch(0), run))
 }
 
 /// The run that a body asks to end, ended now.

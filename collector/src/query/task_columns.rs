@@ -8,10 +8,10 @@ use profiler_core::{Epoch, Outcome, Timestamp, WorkerId};
 use rustc_hash::FxHashMap;
 
 use super::QueryError;
-use super::stored::Cancel;
+use super::table_reader::Cancel;
 use super::tasks::TaskQuery;
 use crate::collector::Collector;
-use crate::ledger::TaskRow;
+use crate::rows::TaskRow;
 
 /// Most names, and most threads, that are told apart; the rest shares the first entry.
 const TEXTS_MAX: usize = 100_000;

@@ -6,17 +6,18 @@ use std::sync::Arc;
 use profiler_core::{Outcome, TaskTotals, TimeRange, Timestamp};
 
 use super::QueryError;
-use super::ended::{NameTotals, scan_ended};
+use super::ended_tasks::{NameTotals, scan_ended};
 use super::error::echo;
 use super::params::{Params, choose, known_tasks, known_workers};
 use super::range::asked_range;
-use super::stored::{Cancel, Stored};
+use super::table_reader::{Cancel, TableReader};
 use crate::collector::Collector;
 use crate::ledger::{
-    EXECUTE, NameTotal, OutcomeCounts, PhaseTotal, Selecting, Selection, Snapshot, Spread,
-    TaskFilter, TaskRow, counts_in, overlaps,
+    EXECUTE, NameTotal, NewestTasks, OutcomeCounts, PhaseTotal, Selection, Spread, TaskFilter,
+    TaskSnapshot, counts_in, overlaps,
 };
 use crate::limits::{TASK_COLUMNS_MAX, TASK_ROWS_DEFAULT, TASK_ROWS_MAX};
+use crate::rows::TaskRow;
 use crate::store::{Counting, Coverage, Plan, Second};
 use crate::sync::read;
 
@@ -142,7 +143,7 @@ impl Collector {
     ) -> Result<TaskAnswer, QueryError> {
         let TaskQuery { range, filter, .. } = query;
         let (mut stored, snapshot) = self.rows_stored(*range, cancel);
-        let mut selecting = Selecting::new(query.limit);
+        let mut selecting = NewestTasks::new(query.limit);
         let kept = |row: &&Arc<TaskRow>| overlaps(row, *range) && filter.keeps(row);
         snapshot.rows().filter(kept).for_each(|row| selecting.offer(row));
         stored.newest_tasks(*range, filter, &mut selecting)?;
@@ -171,7 +172,7 @@ impl Collector {
         filter: &TaskFilter,
         cancel: &'a Cancel,
         mut visit: impl FnMut(&Arc<TaskRow>),
-    ) -> Result<(Stored<'a>, Snapshot), QueryError> {
+    ) -> Result<(TableReader<'a>, TaskSnapshot), QueryError> {
         let (mut stored, snapshot) = self.rows_stored(range, cancel);
         let mut offer = |row: &Arc<TaskRow>| {
             if overlaps(row, range) && filter.keeps(row) {
@@ -184,19 +185,23 @@ impl Collector {
     }
 
     /// What has the rows of a range, in tables and not.
-    fn rows_stored<'a>(&'a self, range: TimeRange, cancel: &'a Cancel) -> (Stored<'a>, Snapshot) {
+    fn rows_stored<'a>(
+        &'a self,
+        range: TimeRange,
+        cancel: &'a Cancel,
+    ) -> (TableReader<'a>, TaskSnapshot) {
         let take = |collector: &Collector, _| read(&collector.ledger).snapshot(range);
         // Rows are told apart to the nanosecond, so nothing ever widens.
         let plan = |_: &Coverage, seconds| Plan { pieces: Vec::new(), seconds };
-        Stored::of((self, cancel), range, take, plan)
+        TableReader::of((self, cancel), range, take, plan)
     }
 
     /// How many kept tasks there are no rows of.
     fn aggregated(
         &self,
         query: &TaskQuery,
-        stored: &mut Stored<'_>,
-        snapshot: &Snapshot,
+        stored: &mut TableReader<'_>,
+        snapshot: &TaskSnapshot,
     ) -> Result<u64, QueryError> {
         let TaskQuery { range, filter, .. } = query;
         let seconds = Second::starting_in(*range);
@@ -238,7 +243,7 @@ impl Collector {
             true => Plan { pieces: Vec::new(), seconds },
             false => held.plan(seconds),
         };
-        let (mut stored, snapshot) = Stored::of((self, cancel), asked, take, plan);
+        let (mut stored, snapshot) = TableReader::of((self, cancel), asked, take, plan);
         let seconds = stored.plan.seconds.clone();
         let mut totals = NameTotals::new(self.limits.ledger_names_max);
         let mut count = |row: &Arc<TaskRow>| {

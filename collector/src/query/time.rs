@@ -20,7 +20,7 @@ const SECOND_NS: i64 = 1_000_000_000;
 
 /// Why a text is no time that can be asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum NoTime {
+pub(crate) enum TimeError {
     /// It has none of the forms.
     Form,
     /// It is a time, and 64 bits of nanoseconds do not reach so far.
@@ -29,38 +29,38 @@ pub(crate) enum NoTime {
 
 /// A point in time: `now`, a time ago, RFC 3339, the same as it is printed for people, or seconds
 /// since the Unix epoch.
-pub(crate) fn parse_time(text: &str, now: Timestamp) -> Result<Timestamp, NoTime> {
+pub(crate) fn parse_time(text: &str, now: Timestamp) -> Result<Timestamp, TimeError> {
     if text == "now" {
         return Ok(now);
     }
     if let Some(span) = text.strip_prefix('-') {
-        let ago_ns = i64::try_from(span_ns(span)?).map_err(|_| NoTime::Range)?;
-        let at_ns = now.unix_ns().checked_sub(ago_ns).ok_or(NoTime::Range)?;
+        let ago_ns = i64::try_from(span_ns(span)?).map_err(|_| TimeError::Range)?;
+        let at_ns = now.unix_ns().checked_sub(ago_ns).ok_or(TimeError::Range)?;
         return Ok(Timestamp::from_unix_ns(at_ns));
     }
     match parse_unix_seconds(text) {
-        Err(NoTime::Form) => parse_calendar(text),
+        Err(TimeError::Form) => parse_calendar(text),
         seconds => seconds,
     }
 }
 
 /// Date and time, with `T` or a space between them. Without a zone it is in UTC, as all times are
 /// printed.
-fn parse_calendar(text: &str) -> Result<Timestamp, NoTime> {
+fn parse_calendar(text: &str) -> Result<Timestamp, TimeError> {
     let printed = text.strip_suffix(" UTC");
     let pieces = DateTimeParser::new().parse_pieces(printed.unwrap_or(text));
-    let pieces = pieces.map_err(|_| NoTime::Form)?;
+    let pieces = pieces.map_err(|_| TimeError::Form)?;
     let offset = match pieces.offset() {
         // What names a place and says no offset may mean two times, or none.
-        None if pieces.time_zone_annotation().is_some() => return Err(NoTime::Form),
-        Some(_) if printed.is_some() => return Err(NoTime::Form),
+        None if pieces.time_zone_annotation().is_some() => return Err(TimeError::Form),
+        Some(_) if printed.is_some() => return Err(TimeError::Form),
         None => Offset::UTC,
         Some(offset) => offset.to_numeric_offset(),
     };
     // A date alone would be its first moment as `from`, and people mean its last as `to`.
-    let time = pieces.time().ok_or(NoTime::Form)?;
-    let at = offset.to_timestamp(pieces.date().to_datetime(time)).map_err(|_| NoTime::Range)?;
-    let at_ns = i64::try_from(at.as_nanosecond()).map_err(|_| NoTime::Range)?;
+    let time = pieces.time().ok_or(TimeError::Form)?;
+    let at = offset.to_timestamp(pieces.date().to_datetime(time)).map_err(|_| TimeError::Range)?;
+    let at_ns = i64::try_from(at.as_nanosecond()).map_err(|_| TimeError::Range)?;
     Ok(Timestamp::from_unix_ns(at_ns))
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn parse_span_ns(text: &str) -> Option<u64> {
     span_ns(text).ok()
 }
 
-fn span_ns(text: &str) -> Result<u64, NoTime> {
+fn span_ns(text: &str) -> Result<u64, TimeError> {
     const UNITS_MS: [(&str, u64); 6] = [
         ("w", 7 * 86_400_000),
         ("d", 86_400_000),
@@ -83,36 +83,36 @@ fn span_ns(text: &str) -> Result<u64, NoTime> {
     let mut sum_ns = Some(0u64);
     loop {
         let digits = rest.find(|c: char| !c.is_ascii_digit()).filter(|digits| *digits > 0);
-        let (number, after) = rest.split_at(digits.ok_or(NoTime::Form)?);
+        let (number, after) = rest.split_at(digits.ok_or(TimeError::Form)?);
         let letters = after.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(after.len());
         let (unit, next) = after.split_at(letters);
         let unit = UNITS_MS.into_iter().find(|(name, _)| *name == unit);
-        let (_, unit_ms) = unit.ok_or(NoTime::Form)?;
+        let (_, unit_ms) = unit.ok_or(TimeError::Form)?;
         let part_ns = number
             .parse::<u64>()
             .ok()
             .and_then(|count| count.checked_mul(unit_ms)?.checked_mul(1_000_000));
         sum_ns = sum_ns.zip(part_ns).and_then(|(sum_ns, part_ns)| sum_ns.checked_add(part_ns));
         if next.is_empty() {
-            return sum_ns.ok_or(NoTime::Range);
+            return sum_ns.ok_or(TimeError::Range);
         }
         rest = next;
     }
 }
 
 /// Digits, with a fraction or not; past nanoseconds the fraction is cut.
-fn parse_unix_seconds(text: &str) -> Result<Timestamp, NoTime> {
+fn parse_unix_seconds(text: &str) -> Result<Timestamp, TimeError> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     if !digits(whole) || !digits(fraction) {
-        return Err(NoTime::Form);
+        return Err(TimeError::Form);
     }
     let fraction_ns = fraction.bytes().chain(std::iter::repeat(b'0')).take(9);
     let fraction_ns = fraction_ns.fold(0, |sum, digit| sum * 10 + i64::from(digit - b'0'));
     let seconds = whole.parse::<i64>().ok();
     let whole_ns = seconds.and_then(|seconds| seconds.checked_mul(SECOND_NS));
     let at_ns = whole_ns.and_then(|whole_ns| whole_ns.checked_add(fraction_ns));
-    at_ns.map(Timestamp::from_unix_ns).ok_or(NoTime::Range)
+    at_ns.map(Timestamp::from_unix_ns).ok_or(TimeError::Range)
 }
 
 /// RFC 3339 in UTC, to the nanosecond.
@@ -131,7 +131,7 @@ mod tests {
 
     const NOON_NS: i64 = 1_769_860_800 * SECOND_NS;
 
-    fn check(text: &str, expected: Result<i64, NoTime>) {
+    fn check(text: &str, expected: Result<i64, TimeError>) {
         let time = parse_time(text, Timestamp::from_unix_ns(NOW_NS));
         assert_eq!(time.map(Timestamp::unix_ns), expected, "{text:?}");
     }
@@ -209,7 +209,7 @@ mod tests {
             "-٣m",
             "٢٠٢٦-01-31 12:00:00",
         ] {
-            check(text, Err(NoTime::Form));
+            check(text, Err(TimeError::Form));
         }
     }
 
@@ -231,7 +231,7 @@ mod tests {
             "2262-04-11 23:47:16.854775808",
             "1677-09-21 00:12:43",
         ] {
-            check(text, Err(NoTime::Range));
+            check(text, Err(TimeError::Range));
         }
     }
 

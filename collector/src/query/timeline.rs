@@ -7,16 +7,17 @@ use profiler_core::{Filter, FrameKind, NodeId, State, StateSet, TimeRange, Times
 
 use super::QueryError;
 use super::params::{Filters, Params};
-use super::phases::Phases;
-use super::profile::Facts;
+use super::phases::parse_phases;
+use super::profile::Provenance;
 use super::range::{RANGE_NAMES, asked_range, parse_step_ns};
-use super::stored::{Asked, Cancel, Stored};
+use super::table_reader::{Cancel, ScanFilter, TableReader};
 use crate::collector::Collector;
-use crate::hot::{StoredWindow, View};
 use crate::limits::{TIMELINE_SERIES_MAX, TIMELINE_STEPS_MAX};
+use crate::rows::StoredWindow;
 use crate::store::{Column, Counting, Tier, WorkerNumber};
 use crate::sync::read;
-use crate::tree::Top;
+use crate::tree::{PhaseFilter, TopNode};
+use crate::windows::WindowSnapshot;
 
 /// Steps that are chosen when none is given, the first that is not too small.
 const STEPS_S: [u64; 14] =
@@ -28,7 +29,7 @@ pub(crate) struct TimelineQuery {
     pub(crate) range: TimeRange,
     pub(crate) filter: Filter,
     /// Which phases of tasks.
-    pub(crate) phases: Phases,
+    pub(crate) phases: PhaseFilter,
     pub(crate) step_ns: u64,
 }
 
@@ -46,7 +47,7 @@ impl TimelineQuery {
             Some(text) => parse_step_ns(text, |step_ns| Steps::new(range, step_ns).count)?,
             None => chosen_step_ns(range),
         };
-        let phases = Phases::parse(&params, collector)?;
+        let phases = parse_phases(&params, collector)?;
         Ok(TimelineQuery { range, step_ns, filter: Filters::parse(&params, collector)?, phases })
     }
 }
@@ -102,7 +103,7 @@ pub(crate) struct TimelineAnswer {
     pub(crate) series: Vec<Series>,
     /// How many series the last one sums, if some were too many.
     pub(crate) others: usize,
-    pub(crate) facts: Facts,
+    pub(crate) facts: Provenance,
 }
 
 impl Collector {
@@ -114,17 +115,17 @@ impl Collector {
     ) -> Result<TimelineAnswer, QueryError> {
         let TimelineQuery { range, filter, phases, step_ns } = query;
         let coarsest = coarsest_in(*step_ns);
-        let (mut stored, view) = Stored::of(
+        let (mut stored, view) = TableReader::of(
             (self, cancel),
             *range,
-            |collector, seconds| View::of(collector, seconds, filter),
+            |collector, seconds| WindowSnapshot::of(collector, seconds, filter),
             |held, seconds| held.plan_in(seconds, coarsest),
         );
         let tops = read(&self.tree).tops_kept(filter);
         let numbers = stored.worker_numbers(&filter.workers);
         let nodes = phases.nodes(&self.tree);
         let kept = Kept { states: filter.states, nodes: nodes.as_deref() };
-        let visit_all = |stored: &mut Stored<'_>, visit: &mut Visit<'_>| {
+        let visit_all = |stored: &mut TableReader<'_>, visit: &mut Visit<'_>| {
             visit_windows(&view.windows, &tops, kept, visit);
             visit_stored(stored, (&tops, numbers.as_deref()), kept, visit)
         };
@@ -150,7 +151,7 @@ impl Collector {
             steps: steps.count,
             series,
             others,
-            facts: Facts::of((stored, view), *range, numbers.as_deref())?,
+            facts: Provenance::of((stored, view), *range, numbers.as_deref())?,
         })
     }
 }
@@ -208,8 +209,8 @@ impl<'a, 'v> Runs<'a, 'v> {
 
 /// Shows what is in tables.
 fn visit_stored(
-    stored: &mut Stored<'_>,
-    (tops, numbers): (&[Top], Option<&[WorkerNumber]>),
+    stored: &mut TableReader<'_>,
+    (tops, numbers): (&[TopNode], Option<&[WorkerNumber]>),
     kept: Kept<'_>,
     visit: &mut Visit<'_>,
 ) -> Result<(), QueryError> {
@@ -221,7 +222,7 @@ fn visit_stored(
         (false, Some(_)) => &[Column::Task, Column::Worker, Column::Kind],
         (false, None) => &[Column::Task, Column::Kind],
     };
-    let asked = Asked { tasks: Some(&tasks), workers: numbers, columns };
+    let asked = ScanFilter { tasks: Some(&tasks), workers: numbers, columns };
     let mut runs = Runs::new(visit);
     stored.scan(
         |_| if by_node { Counting::Samples } else { Counting::Totals },
@@ -250,7 +251,7 @@ fn visit_stored(
 /// Shows what is in the windows, as [`visit_stored`] does.
 fn visit_windows(
     windows: &[Arc<StoredWindow>],
-    tops: &[Top],
+    tops: &[TopNode],
     kept: Kept<'_>,
     visit: &mut Visit<'_>,
 ) {
@@ -269,7 +270,7 @@ fn visit_windows(
 
 /// Lines for the heaviest first-level nodes and one for the rest; which line each node goes to, if
 /// it has weight; and how many share the last line.
-fn lines(tops: &[Top], totals: &[Weight]) -> (Vec<Series>, Vec<Option<usize>>, usize) {
+fn lines(tops: &[TopNode], totals: &[Weight]) -> (Vec<Series>, Vec<Option<usize>>, usize) {
     let mut order: Vec<usize> = (0..totals.len()).filter(|top| !totals[*top].is_zero()).collect();
     order.sort_by_key(|top| {
         (Reverse(totals[*top].total_ns()), tops[*top].kind, &tops[*top].name, *top)
@@ -279,7 +280,7 @@ fn lines(tops: &[Top], totals: &[Weight]) -> (Vec<Series>, Vec<Option<usize>>, u
         line_of[*top] = Some(line.min(TIMELINE_SERIES_MAX));
     }
     let shown = order.iter().take(TIMELINE_SERIES_MAX).map(|top| {
-        let Top { kind, name, .. } = &tops[*top];
+        let TopNode { kind, name, .. } = &tops[*top];
         Series { kind: Some(*kind), name: name.to_string(), weights: Vec::new() }
     });
     let mut series: Vec<Series> = shown.collect();

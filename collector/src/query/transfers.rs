@@ -10,14 +10,15 @@ use rustc_hash::FxHashSet;
 use super::QueryError;
 use super::params::{Params, choose, known_tasks, known_workers};
 use super::range::{RANGE_NAMES, asked_range};
-use super::stored::{Asked, Cancel, Stored};
+use super::table_reader::{Cancel, ScanFilter, TableReader};
 use super::tasks::{limit, seconds_touched};
 use crate::collector::Collector;
-use crate::ledger::{TaskFilter, TaskRow};
-use crate::limits::LINKS_TOLD_MAX;
-use crate::records::{LinkSum, TransferRow, measure_of};
+use crate::ledger::TaskFilter;
+use crate::limits::LINKS_IN_ANSWER_MAX;
+use crate::rows::{TaskRow, TransferRow};
 use crate::store::{Counting, Coverage, Plan, RowScan, Second, TableName};
 use crate::sync::read;
+use crate::telemetry::{LinkSum, measure_of};
 
 /// A question for transfers.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -150,7 +151,7 @@ impl Collector {
             })?;
             return Ok(sums.summary(query.range, damaged));
         }
-        let (mut stored, view) = Stored::of(
+        let (mut stored, view) = TableReader::of(
             (self, cancel),
             query.range,
             |collector, seconds| read(&collector.records).transfers(seconds),
@@ -165,7 +166,7 @@ impl Collector {
     /// Adds what `transfer_sums` holds.
     fn add_sums(
         &self,
-        stored: &mut Stored<'_>,
+        stored: &mut TableReader<'_>,
         filter: &TransferFilter,
         sums: &mut Sums,
     ) -> Result<(), QueryError> {
@@ -176,7 +177,7 @@ impl Collector {
         let numbers = stored.worker_numbers(&filter.workers);
         let workers = self.tables.worker_ids();
         let columns = Counting::TransferSums.columns();
-        let asked = Asked { tasks: Some(&kept), workers: numbers.as_deref(), columns };
+        let asked = ScanFilter { tasks: Some(&kept), workers: numbers.as_deref(), columns };
         stored.scan(
             |_| Counting::TransferSums,
             asked,
@@ -227,7 +228,7 @@ impl Collector {
                 task.is_some_and(|id| tasks.contains(&(row.worker.clone(), row.epoch, id)))
             })
         };
-        let (mut stored, view) = Stored::of((self, cancel), *range, take, plan);
+        let (mut stored, view) = TableReader::of((self, cancel), *range, take, plan);
         let mut offer = |row: &Arc<TransferRow>| {
             if filter.keeps(row) && is_for(row) {
                 visit(row);
@@ -315,14 +316,14 @@ impl Sums {
     }
 
     fn link(&mut self, link: Link) -> &mut LinkSum {
-        let has_room = self.links.len() < LINKS_TOLD_MAX || self.links.contains_key(&link);
+        let has_room = self.links.len() < LINKS_IN_ANSWER_MAX || self.links.contains_key(&link);
         let overflow = || (Sums::OVERFLOW.into(), Sums::OVERFLOW.into(), link.2);
         let link = if has_room { link } else { overflow() };
         self.links.entry(link).or_default()
     }
 
     fn of_type(&mut self, type_name: &Arc<str>) -> &mut LinkSum {
-        let has_room = self.types.len() < LINKS_TOLD_MAX || self.types.contains_key(type_name);
+        let has_room = self.types.len() < LINKS_IN_ANSWER_MAX || self.types.contains_key(type_name);
         let name = if has_room { type_name.clone() } else { Sums::OVERFLOW.into() };
         self.types.entry(name).or_default()
     }

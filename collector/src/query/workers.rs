@@ -7,7 +7,8 @@ use super::QueryError;
 use super::params::{Params, known_workers};
 use crate::collector::Collector;
 use crate::ingest_status::IngestBlocked;
-use crate::session::{Greeting, Presence, Session, SessionCell};
+use crate::rows::AgentInfo;
+use crate::session::{Presence, Session, SessionCell};
 use crate::sync::{lock, read};
 
 /// The workers that the parameters ask for; empty for all.
@@ -23,7 +24,7 @@ pub(crate) fn parse_workers(
 pub(crate) struct EpochView {
     pub(crate) worker: WorkerId,
     pub(crate) epoch: Epoch,
-    pub(crate) greeting: Greeting,
+    pub(crate) agent: AgentInfo,
     pub(crate) presence: Presence,
     pub(crate) first_seen: Timestamp,
     pub(crate) last_seen: Timestamp,
@@ -105,7 +106,7 @@ impl Collector {
         EpochView {
             worker: cell.worker.clone(),
             epoch: cell.epoch,
-            greeting: session.greeting.clone(),
+            agent: session.agent.clone(),
             presence: session.presence,
             first_seen: session.first_seen,
             last_seen: session.last_seen,
@@ -119,7 +120,7 @@ impl Collector {
             running: 0,
             settings_pending: !lock(&self.wishes)
                 .of(&cell.worker)
-                .is_met_by(session.applied.as_ref()),
+                .is_applied_by(session.applied.as_ref()),
             applied: session.applied.clone(),
         }
     }

@@ -16,7 +16,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::clock::Clock;
-use crate::collector::{AttachError, Attachment, Departure, NotTaken, Received};
+use crate::collector::{AttachError, Attachment, DisconnectReason, ReceivedFlush, StreamError};
 use crate::store::wal::NotLogged;
 use crate::store::wal::sim::{Crash, Fault, Files, Operation, SimDisk, crash_image};
 use crate::store::{self, Second};
@@ -179,9 +179,9 @@ impl Fleet {
                         let key = (agent.id(), start_s);
                         self.acked.push((key, operations));
                     }
-                    Err(NotTaken::NotLogged(_)) => {
+                    Err(StreamError::NotLogged(_)) => {
                         let attachment = agent.attachment.take().unwrap();
-                        self.collector.detach(&attachment, Departure::CutOff, at(50));
+                        self.collector.detach(&attachment, DisconnectReason::CutOff, at(50));
                     }
                     other => panic!("{other:?}"),
                 }
@@ -190,7 +190,7 @@ impl Fleet {
     }
 
     /// Sends the first unacknowledged flush of each of these agents, and commits them as one group.
-    fn send_first(&self, agents: &[usize]) -> Vec<(usize, Result<Kind, NotTaken>)> {
+    fn send_first(&self, agents: &[usize]) -> Vec<(usize, Result<Kind, StreamError>)> {
         let mut context = Context::from_waker(Waker::noop());
         let mut answers = Vec::new();
         let mut pending = Vec::new();
@@ -407,9 +407,9 @@ fn flushes_queued_together_share_their_fate() {
         assert!(agent.attach(&fleet.collector));
         let flush = |weight_ns| {
             agent.worker.count("load;main", State::Cpu, weight_ns);
-            Received { flush: agent.worker.flush(1, vec![]), at: at(50) }
+            ReceivedFlush { flush: agent.worker.flush(1, vec![]), at: at(50) }
         };
-        let mut waiting: VecDeque<Received> = (1..=3).map(flush).collect();
+        let mut waiting: VecDeque<ReceivedFlush> = (1..=3).map(flush).collect();
         assert!(agent.attach(&fleet.collector));
         let attachment = agent.attachment.clone().unwrap();
         fleet.collector.commit_waiting();
@@ -467,7 +467,7 @@ fn the_bytes_of_version_1_are_read() {
     assert_eq!(held(&collector), held(&expected.collector));
     let view = |collector: &Collector| {
         let epoch = collector.fleet(&[]).epochs.remove(0);
-        (epoch.greeting, epoch.account, epoch.acked_seq, epoch.clock, epoch.ticks, epoch.running)
+        (epoch.agent, epoch.account, epoch.acked_seq, epoch.clock, epoch.ticks, epoch.running)
     };
     assert_eq!(view(&collector), view(&expected.collector));
     assert_eq!(collector.log.as_ref().unwrap().found.damages, 0);

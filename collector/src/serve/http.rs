@@ -21,10 +21,10 @@ use super::answer;
 use super::error::ErrorAnswer;
 use super::{live, pulse, records};
 use crate::collector::Collector;
-use crate::limits::{LIVE_QUESTIONS_MAX, QUERIES_MAX, QUERIES_WAITING_MAX, QUERY_WAIT_MAX};
+use crate::limits::{CONTROL_REQUESTS_MAX, QUERIES_MAX, QUERIES_WAITING_MAX, QUERY_WAIT_MAX};
 use crate::query::{
-    BudgetQuery, Cancel, Facts, Format, ProfileAnswer, ProfileQuery, TaskQuery, TimelineQuery,
-    format_time, parse_workers,
+    Cancel, Format, ProfileAnswer, ProfileQuery, Provenance, TaskQuery, ThreadTimeQuery,
+    TimelineQuery, format_time, parse_workers,
 };
 
 /// What exists, for who asks for what does not.
@@ -146,7 +146,7 @@ impl Reader {
             collector,
             turns: Arc::new(Semaphore::new(QUERIES_MAX)),
             places: Arc::new(Semaphore::new(QUERIES_MAX + QUERIES_WAITING_MAX)),
-            live: Arc::new(Semaphore::new(LIVE_QUESTIONS_MAX)),
+            live: Arc::new(Semaphore::new(CONTROL_REQUESTS_MAX)),
             marking: Arc::default(),
         }
     }
@@ -223,7 +223,7 @@ fn note_sampling(headers: &mut HeaderMap, answer: &ProfileAnswer) {
         let value = HeaderValue::try_from(value).expect("numbers and times are plain ASCII");
         headers.insert(HeaderName::from_static(name), value);
     };
-    let Facts { sampling, .. } = &answer.facts;
+    let Provenance { sampling, .. } = &answer.facts;
     note("x-emberline-empty", answer.profile.is_empty().to_string());
     note("x-emberline-workers", answer.facts.workers.len().to_string());
     note("x-emberline-sampled-ns", sampling.sampled_ns.to_string());
@@ -275,7 +275,7 @@ async fn tasks(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, E
 
 async fn budget(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
     let answer = reader.answer(pairs, |&Asking { collector, pairs, now, cancel }| {
-        let query = BudgetQuery::parse(pairs, collector, now)?;
+        let query = ThreadTimeQuery::parse(pairs, collector, now)?;
         answer::json(&answer::BudgetBody::new(collector.budget(&query, cancel)?))
     });
     answer.await

@@ -18,13 +18,14 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::server::ingest_server;
+use crate::agent_control::ControlStream;
 use crate::collector::{
-    AttachError, Attached, Attachment, Collector, Departure, NotTaken, Received, TakenOver,
+    AttachError, Attachment, Collector, DisconnectReason, OpenStream, ReceivedFlush, StaleStream,
+    StreamError,
 };
 use crate::limits::{
-    ANSWERS_MAX, FLUSH_BYTES_AT_ONCE_MAX, FLUSHES_AT_ONCE_MAX, HELLO_MAX, SILENCE_MAX,
+    ANSWERS_MAX, FLUSH_BYTES_PER_BATCH_MAX, FLUSHES_PER_BATCH_MAX, HELLO_MAX, SILENCE_MAX,
 };
-use crate::live::Orders;
 use crate::store::wal::NotLogged;
 
 /// Longest text of a status, in bytes: it travels as a header.
@@ -91,7 +92,7 @@ struct Stream {
 impl Stream {
     /// Serves the stream to its end, whatever ends it, and lets its session know.
     async fn run(mut self, mut stopping: watch::Receiver<bool>) {
-        let Attached { attachment, taken_over, welcome, orders } =
+        let OpenStream { attachment, taken_over, welcome, control } =
             match Box::pin(self.hello()).await {
                 Ok(attached) => attached,
                 Err(TurnedAway::Wrong(status)) => {
@@ -110,13 +111,14 @@ impl Stream {
         // What ends a stream from outside may leave a flush on its way into the log: it is applied
         // all the same, and the agent learns of it from its next Welcome.
         let ended = tokio::select! {
-            ended = self.converse(&attachment, Kind::Welcome(welcome), orders) => ended,
+            ended = self.converse(&attachment, Kind::Welcome(welcome), control) => ended,
             _ = taken_over => Err(taken_over_status()),
             _ = stopping.wait_for(|stop| *stop) => {
                 Err(Status::unavailable("the collector is shutting down"))
             }
         };
-        let departure = if ended.is_ok() { Departure::Goodbye } else { Departure::CutOff };
+        let departure =
+            if ended.is_ok() { DisconnectReason::Goodbye } else { DisconnectReason::CutOff };
         self.collector.detach(&attachment, departure, self.collector.clock.now());
         match ended {
             Ok(()) => tracing::info!(worker, %epoch, "agent said goodbye"),
@@ -128,7 +130,7 @@ impl Stream {
     }
 
     /// Awaits Hello, which must come first and soon.
-    async fn hello(&mut self) -> Result<Attached, TurnedAway> {
+    async fn hello(&mut self) -> Result<OpenStream, TurnedAway> {
         let message = timeout(HELLO_MAX, self.messages.message()).await.map_err(|_| {
             Status::deadline_exceeded(format!("no Hello came within {HELLO_MAX:?}"))
         })?;
@@ -154,7 +156,7 @@ impl Stream {
         &mut self,
         attachment: &Attachment,
         welcome: Kind,
-        mut orders: Orders,
+        mut control: ControlStream,
     ) -> Result<(), Status> {
         self.answer(welcome).await?;
         // Set again only when it is reached, for nearly every message comes long before.
@@ -164,7 +166,7 @@ impl Stream {
             // Whichever is not there yet is awaited on in the next round, and nothing of it is lost.
             let message = tokio::select! {
                 message = self.next() => message?,
-                Some(order) = orders.next() => {
+                Some(order) = control.next() => {
                     self.answer(order).await?;
                     continue;
                 }
@@ -189,15 +191,15 @@ impl Stream {
                 }
                 Some(agent_message::Kind::Dictionary(dictionary)) => {
                     let answer = self.collector.dictionary(attachment, &dictionary, received_at);
-                    answer.map_err(|TakenOver| taken_over_status())?
+                    answer.map_err(|StaleStream| taken_over_status())?
                 }
                 Some(agent_message::Kind::Applied(applied)) => {
                     let taken = self.collector.applied(attachment, applied, received_at);
-                    taken.map(|()| None).map_err(|TakenOver| taken_over_status())?
+                    taken.map(|()| None).map_err(|StaleStream| taken_over_status())?
                 }
                 Some(agent_message::Kind::ThreadDump(stacks)) => {
                     let taken = self.collector.stacks(attachment, &stacks, received_at);
-                    taken.map(|()| None).map_err(|TakenOver| taken_over_status())?
+                    taken.map(|()| None).map_err(|StaleStream| taken_over_status())?
                 }
                 Some(agent_message::Kind::Goodbye(_)) => return Ok(()),
                 Some(agent_message::Kind::Hello(_)) => {
@@ -221,17 +223,21 @@ impl Stream {
     }
 
     /// A flush that came next on the stream, made whole before anything else sees it.
-    fn received(&mut self, mut flush: Flush, at: Timestamp) -> Received {
+    fn received(&mut self, mut flush: Flush, at: Timestamp) -> ReceivedFlush {
         self.said.decode(&mut flush);
-        Received { flush, at }
+        ReceivedFlush { flush, at }
     }
 
-    /// Takes in a flush and those that came behind it already, up to [`FLUSHES_AT_ONCE_MAX`]: an
+    /// Takes in a flush and those that came behind it already, up to [`FLUSHES_PER_BATCH_MAX`]: an
     /// agent that was away sends many, and they share a write to the log and one to the agent.
-    async fn flushes(&mut self, attachment: &Attachment, first: Received) -> Result<(), Status> {
+    async fn flushes(
+        &mut self,
+        attachment: &Attachment,
+        first: ReceivedFlush,
+    ) -> Result<(), Status> {
         let (at, mut bytes) = (first.at, 0);
         let mut waiting = VecDeque::from([first]);
-        while waiting.len() < FLUSHES_AT_ONCE_MAX && bytes < FLUSH_BYTES_AT_ONCE_MAX {
+        while waiting.len() < FLUSHES_PER_BATCH_MAX && bytes < FLUSH_BYTES_PER_BATCH_MAX {
             bytes += waiting.back().map_or(0, |last| last.flush.encoded_len());
             // Polled once, for it is not waited for.
             let given = poll_fn(|context| {
@@ -254,8 +260,8 @@ impl Stream {
         while !waiting.is_empty() {
             let answers = self.collector.flushes(attachment, &mut waiting).await;
             let answers = answers.map_err(|error| match error {
-                NotTaken::TakenOver(TakenOver) => taken_over_status(),
-                NotTaken::NotLogged(error) => not_logged_status(&error),
+                StreamError::StaleStream(StaleStream) => taken_over_status(),
+                StreamError::NotLogged(error) => not_logged_status(&error),
             })?;
             for answer in answers {
                 self.answer(answer).await?;
@@ -289,5 +295,5 @@ fn not_logged_status(error: &NotLogged) -> Status {
 }
 
 fn taken_over_status() -> Status {
-    Status::aborted(TakenOver.to_string())
+    Status::aborted(StaleStream.to_string())
 }

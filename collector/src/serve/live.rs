@@ -13,9 +13,9 @@ use tokio::time::{Instant, timeout_at};
 use super::answer::{self, SettingsBody, StacksBody};
 use super::error::ErrorAnswer;
 use super::http::{Pairs, Reader};
-use crate::limits::{BODY_BYTES_MAX, LIVE_WAIT_MAX};
-use crate::live::Asked;
-use crate::query::{StackQuery, parse_change, parse_workers};
+use crate::agent_control::PendingThreadDump;
+use crate::limits::{BODY_BYTES_MAX, CONTROL_WAIT_MAX};
+use crate::query::{ThreadDumpQuery, parse_change, parse_workers};
 
 pub(super) const SETTINGS_PATH: &str = "/api/v1/workers/settings";
 
@@ -46,18 +46,20 @@ pub(super) fn json_body(
     body.map_err(|error| ErrorAnswer::new(error.status(), error.body_text()))
 }
 
-/// Asks the agents, and waits for at most [`LIVE_WAIT_MAX`] in all.
+/// Asks the agents, and waits for at most [`CONTROL_WAIT_MAX`] in all.
 async fn stacks(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
     let collector = reader.collector.clone();
-    let query = StackQuery::parse(&pairs_of(pairs)?, &collector)?;
+    let query = ThreadDumpQuery::parse(&pairs_of(pairs)?, &collector)?;
     let turn = reader.live.try_acquire_owned().map_err(|_| ErrorAnswer::busy())?;
-    let until = Instant::now() + LIVE_WAIT_MAX;
+    let until = Instant::now() + CONTROL_WAIT_MAX;
     let mut answers = Vec::new();
-    for Asked { worker, epoch, answer } in collector.ask_stacks(&query.workers) {
+    for PendingThreadDump { worker, epoch, answer } in
+        collector.request_thread_dumps(&query.workers)
+    {
         let answer = match timeout_at(until, answer).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => Err("its stream ended before it answered".to_owned()),
-            Err(_) => Err(format!("it did not answer within {LIVE_WAIT_MAX:?}")),
+            Err(_) => Err(format!("it did not answer within {CONTROL_WAIT_MAX:?}")),
         };
         answers.push((worker, Some(epoch), answer));
     }
@@ -77,7 +79,7 @@ async fn stacks(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, 
     done.unwrap_or_else(|error| Err(ErrorAnswer::internal(&error)))
 }
 
-/// Changes settings, and waits for at most [`LIVE_WAIT_MAX`] until all connected agents say that they
+/// Changes settings, and waits for at most [`CONTROL_WAIT_MAX`] until all connected agents say that they
 /// work by them.
 async fn settings(
     State(reader): State<Reader>,
@@ -90,8 +92,8 @@ async fn settings(
     let workers = parse_workers(&pairs_of(pairs)?, &collector)?;
     let change = parse_change(&body)?;
     let _turn = reader.live.try_acquire_owned().map_err(|_| ErrorAnswer::busy())?;
-    let until = Instant::now() + LIVE_WAIT_MAX;
-    let mut news = collector.settings_news();
+    let until = Instant::now() + CONTROL_WAIT_MAX;
+    let mut news = collector.settings_changes();
     collector.change_settings(&workers, change);
     loop {
         let views = collector.settings(&workers);

@@ -28,7 +28,7 @@ use crate::query::{
     EventFilter, ProgressQuery, QueryError, ResourceQuery, TransferQuery, parse_run_start,
     parse_run_stop, parse_runs, recent_events,
 };
-use crate::records::RunRow;
+use crate::rows::RunRow;
 
 pub(super) const STOP_PATH: &str = "/api/v1/runs/stop";
 

@@ -5,17 +5,15 @@ use std::sync::RwLock;
 use profiler_core::wire::{
     Translation, WireError, decode_cycle, decode_task, decode_telemetry, decode_threads, v1,
 };
-use profiler_core::{
-    Delta, FrameKind, TaskRecord, TaskTotals, Telemetry, Ticks, TimeRange, Timestamp,
-};
+use profiler_core::{Delta, FrameKind, TaskRecord, Telemetry, Ticks, TimeRange, Timestamp};
 
 use prost::Message as _;
 
 use super::SessionCell;
-use crate::hot::StoredWindow;
-use crate::late::late_hours;
+use crate::late_hours::late_hours;
 use crate::limits::{AHEAD_MAX, BEHIND_MAX, LATE_HOURS_MAX, WAL_RECORD_BYTES_MAX, nanoseconds};
-use crate::packed::Packed;
+use crate::packed::PackedWeights;
+use crate::rows::{CheckedFlush, StoredWindow};
 use crate::store::wal;
 use crate::sync::read;
 use crate::tree::Tree;
@@ -57,24 +55,9 @@ pub(crate) enum FlushError {
     Time,
 }
 
-/// A flush in the collector's terms: its nodes, its names, its clock.
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Checked {
-    pub(crate) seq: u64,
-    /// `None` if the flush only told of tasks.
-    pub(crate) window: Option<StoredWindow>,
-    pub(crate) tasks: Vec<TaskRecord>,
-    /// What was told beside, without the sums of tasks.
-    pub(crate) records: Telemetry,
-    /// Tasks that ended and of which no row comes.
-    pub(crate) totals: Vec<TaskTotals>,
-    pub(crate) account: v1::LossAccount,
-    pub(crate) clock: v1::Clock,
-}
-
 /// What a flush is checked against.
 #[derive(Clone, Copy)]
-pub(crate) struct Checks<'a> {
+pub(crate) struct FlushChecker<'a> {
     pub(crate) cell: &'a SessionCell,
     pub(crate) translation: &'a Translation,
     pub(crate) tree: &'a RwLock<Tree>,
@@ -82,9 +65,9 @@ pub(crate) struct Checks<'a> {
     pub(crate) tasks_max: usize,
 }
 
-impl Checks<'_> {
+impl FlushChecker<'_> {
     /// Brings a flush into the collector's terms.
-    pub(crate) fn check(&self, flush: &v1::Flush) -> Result<Checked, FlushError> {
+    pub(crate) fn check(&self, flush: &v1::Flush) -> Result<CheckedFlush, FlushError> {
         if flush.seq == 0 {
             return Err(FlushError::NoSeq);
         }
@@ -96,17 +79,17 @@ impl Checks<'_> {
         }
         let window = flush.cycle.as_ref().map(|cycle| self.window(cycle, clock)).transpose()?;
         let tasks = self.tasks(&flush.tasks, clock.offset_ns)?;
-        let mut records = self.records(flush, clock.offset_ns)?;
-        let totals = std::mem::take(&mut records.totals);
+        let mut telemetry = self.telemetry(flush, clock.offset_ns)?;
+        let totals = std::mem::take(&mut telemetry.totals);
         let seq = flush.seq;
-        let checked = Checked { seq, window, tasks, records, totals, account, clock };
+        let checked = CheckedFlush { seq, window, tasks, telemetry, totals, account, clock };
         self.check_times(&checked)?;
         Ok(checked)
     }
 
     /// Refuses times that only a wrong clock gives: they would be kept for ever, or make files
     /// without number.
-    fn check_times(&self, checked: &Checked) -> Result<(), FlushError> {
+    fn check_times(&self, checked: &CheckedFlush) -> Result<(), FlushError> {
         let check = |what, point: Timestamp| {
             let (ahead_ns, behind_ns) = (point.since_ns(self.now), self.now.since_ns(point));
             if ahead_ns > nanoseconds(AHEAD_MAX).unsigned_abs() {
@@ -124,9 +107,9 @@ impl Checks<'_> {
         stops.try_for_each(|stop| check("a task ends", stop))?;
         let mut sums = checked.totals.iter();
         sums.try_for_each(|sum| check("summed tasks end", sum.second))?;
-        let mut transfers = checked.records.transfers.iter();
+        let mut transfers = checked.telemetry.transfers.iter();
         transfers.try_for_each(|transfer| check("a transfer ends", transfer.stop))?;
-        let mut samples = checked.records.resources.iter();
+        let mut samples = checked.telemetry.resources.iter();
         samples.try_for_each(|sample| check("resources were measured", sample.at))?;
         match late_hours(checked, self.now).len() {
             hours if hours > LATE_HOURS_MAX => Err(FlushError::Spread { hours }),
@@ -135,7 +118,7 @@ impl Checks<'_> {
     }
 
     /// What is logged of a flush that was checked.
-    pub(crate) fn record(&self, checked: &Checked) -> Result<Vec<u8>, FlushError> {
+    pub(crate) fn record(&self, checked: &CheckedFlush) -> Result<Vec<u8>, FlushError> {
         let record = wal::Flush::of(&self.cell.worker, self.cell.epoch, self.now, checked);
         // Its length is found out once; a message's own limit bounds what is made in vain.
         let record = record.encode_to_vec();
@@ -157,7 +140,7 @@ impl Checks<'_> {
                 let node = self.translation.node(*node).expect(OF_DICTIONARY);
                 (node, *state, *nanoseconds)
             });
-            Packed::of(entries, cycle.quantum_ns, |node| tree.task_of(node))
+            PackedWeights::of(entries, cycle.quantum_ns, |node| tree.task_of(node))
         };
         Ok(StoredWindow {
             worker: self.cell.worker.clone(),
@@ -199,9 +182,9 @@ impl Checks<'_> {
     }
 }
 
-impl Checks<'_> {
+impl FlushChecker<'_> {
     /// What the flush told beside samples and tasks, every time by the collector's clock.
-    fn records(&self, flush: &v1::Flush, offset_ns: i64) -> Result<Telemetry, FlushError> {
+    fn telemetry(&self, flush: &v1::Flush, offset_ns: i64) -> Result<Telemetry, FlushError> {
         let v1::Flush { totals, transfers, resources, expected, runs, .. } = flush;
         let others = transfers.len() + resources.len() + expected.len() + runs.len();
         if totals.len() + others == 0 {

@@ -1,8 +1,8 @@
 //! One life of one agent: what it said of itself, what of its data was taken in, and whether its
 //! stream is there.
 //!
-//! What a message claims is checked whole ([`Checks::check`]) before anything of it is applied.
-//! Between the two a log makes a flush durable, in the session's [`Turn`].
+//! What a message claims is checked whole ([`FlushChecker::check`]) before anything of it is applied.
+//! Between the two a log makes a flush durable, in the session's [`CommitLock`].
 
 mod flush;
 mod hello;
@@ -14,10 +14,12 @@ use profiler_core::wire::{AppliedSettings, Translation, v1};
 use profiler_core::{Epoch, Ticks, Timestamp, WorkerId};
 use tokio::sync::{OwnedMutexGuard, oneshot};
 
-use crate::live::Asker;
+use crate::agent_control::AgentControl;
+use crate::rows::{AgentInfo, CheckedFlush, SessionRecord};
+use crate::sync::lock;
 
-pub(crate) use flush::{Checked, Checks};
-pub(crate) use hello::{Greeting, HelloError};
+pub(crate) use flush::FlushChecker;
+pub(crate) use hello::{HelloError, check_hello};
 pub(crate) use registry::{NoRoom, Registry};
 
 /// A session with what never changes of it.
@@ -28,16 +30,35 @@ pub(crate) struct SessionCell {
     pub(crate) state: Mutex<Session>,
     /// Held by whoever changes the mark, until it is known whether it has changed: it is awaited,
     /// where `state` is only locked. First come, first served.
-    pub(crate) turn: Arc<tokio::sync::Mutex<()>>,
+    pub(crate) commit_lock: Arc<tokio::sync::Mutex<()>>,
 }
 
-/// See [`SessionCell::turn`].
-pub(crate) type Turn = OwnedMutexGuard<()>;
+impl SessionCell {
+    /// The part of the session that a sealing stores.
+    pub(crate) fn record(&self) -> SessionRecord {
+        let session = lock(&self.state);
+        SessionRecord {
+            worker: self.worker.clone(),
+            epoch: self.epoch,
+            agent: session.agent.clone(),
+            acked_seq: session.acked_seq,
+            stored_ns: session.stored_ns,
+            ticks: session.ticks,
+            account: session.account,
+            clock: session.clock,
+            first_seen: session.first_seen,
+            last_seen: session.last_seen,
+        }
+    }
+}
+
+/// See [`SessionCell::commit_lock`].
+pub(crate) type CommitLock = OwnedMutexGuard<()>;
 
 /// What is known of one (worker, epoch).
 #[derive(Debug, Default)]
 pub(crate) struct Session {
-    pub(crate) greeting: Greeting,
+    pub(crate) agent: AgentInfo,
     pub(crate) translation: Translation,
     /// Highest sequence number that was applied or refused.
     pub(crate) acked_seq: u64,
@@ -55,7 +76,7 @@ pub(crate) struct Session {
     /// What the agent said last that it works by.
     pub(crate) applied: Option<AppliedSettings>,
     /// While its stream is open.
-    pub(crate) asker: Option<Asker>,
+    pub(crate) control: Option<AgentControl>,
     /// Counts the streams of this session, so that an older one knows that it is.
     generation: u64,
     /// Dropped to end the stream that holds the other end.
@@ -101,6 +122,19 @@ impl Session {
         self.generation == generation && self.presence == Presence::Connected
     }
 
+    /// Restores a stored session, except for the agent's description, which this returns: the registry
+    /// limits its size.
+    pub(crate) fn restore(&mut self, record: SessionRecord) -> AgentInfo {
+        self.acked_seq = record.acked_seq;
+        self.stored_ns = record.stored_ns;
+        self.ticks = record.ticks;
+        self.account = record.account;
+        self.clock = record.clock;
+        self.first_seen = record.first_seen;
+        self.last_seen = record.last_seen;
+        record.agent
+    }
+
     /// Records a refusal, for people to read.
     pub(crate) fn note_refusal(&mut self, reason: &str) {
         self.refused += 1;
@@ -108,7 +142,7 @@ impl Session {
     }
 
     /// Records a flush that is being stored.
-    pub(crate) fn note_applied(&mut self, checked: &Checked) {
+    pub(crate) fn note_applied(&mut self, checked: &CheckedFlush) {
         self.acked_seq = checked.seq;
         self.account = Some(checked.account);
         self.clock = Some(checked.clock);

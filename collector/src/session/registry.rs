@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use profiler_core::{Epoch, WorkerId};
 
-use super::{Greeting, Presence, Session, SessionCell};
+use super::{Presence, Session, SessionCell};
+use crate::rows::AgentInfo;
 use crate::sync::lock;
 
 /// No room for another agent: no session that is kept is gone.
@@ -33,18 +34,18 @@ impl Registry {
 
     /// Gives a session that is one of these what its agent says of itself; without its labels if
     /// those of all sessions would take too much.
-    pub(crate) fn greet(&mut self, session: &mut Session, mut greeting: Greeting) {
-        self.label_bytes -= session.greeting.label_bytes();
-        if self.label_bytes + greeting.label_bytes() > self.label_bytes_max {
-            greeting.drop_labels();
+    pub(crate) fn set_agent(&mut self, session: &mut Session, mut agent: AgentInfo) {
+        self.label_bytes -= session.agent.label_bytes();
+        if self.label_bytes + agent.label_bytes() > self.label_bytes_max {
+            agent.drop_labels();
         }
-        self.label_bytes += greeting.label_bytes();
-        session.greeting = greeting;
+        self.label_bytes += agent.label_bytes();
+        session.agent = agent;
     }
 
     fn remove(&mut self, key: &(WorkerId, Epoch)) -> Option<Arc<SessionCell>> {
         let removed = self.sessions.remove(key)?;
-        self.label_bytes -= lock(&removed.state).greeting.label_bytes();
+        self.label_bytes -= lock(&removed.state).agent.label_bytes();
         Some(removed)
     }
 
@@ -68,7 +69,7 @@ impl Registry {
 
     /// As [`Registry::open`], for a session of the past. It always finds room: the one that was not
     /// seen for longest is forgotten, and given too.
-    pub(crate) fn open_again(
+    pub(crate) fn restore_session(
         &mut self,
         worker: &WorkerId,
         epoch: Epoch,
@@ -89,8 +90,8 @@ impl Registry {
 
     fn insert(&mut self, key: (WorkerId, Epoch)) -> Arc<SessionCell> {
         let (worker, epoch) = key.clone();
-        let (state, turn) = (Mutex::new(Session::default()), Arc::default());
-        let session = Arc::new(SessionCell { worker, epoch, state, turn });
+        let (state, commit_lock) = (Mutex::new(Session::default()), Arc::default());
+        let session = Arc::new(SessionCell { worker, epoch, state, commit_lock });
         self.sessions.insert(key, session.clone());
         session
     }

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::compact::end_of;
 use super::error::StoreError;
-use super::lists::{FrameRow, NodeRow, SealedTask, SessionRecord, WorkerRow};
+use super::lists::{FrameRow, NodeRow, SealedTask, WorkerRow};
 use super::load::read_list;
 use super::lock::DirectoryLock;
 use super::manifest::{FORMAT, FileEntry, Manifest, Versions};
@@ -20,8 +20,7 @@ use super::table::{Counting, TableName};
 use super::tables::Tables;
 use super::tier::Tier;
 use super::wal::{self, LocalDisk};
-use crate::ledger::SettledTask;
-use crate::records::{ExpectedRow, RunRow, SampleRow, TransferRow};
+use crate::rows::{ExpectedRow, LostTask, ResourceRow, RunRow, SessionRecord, TransferRow};
 
 /// A store at a glance.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -299,11 +298,11 @@ impl Check<'_> {
             TableName::Nodes => read_list::<NodeRow>(objects, file)?.len(),
             TableName::Workers => read_list::<WorkerRow>(objects, file)?.len(),
             TableName::Tasks | TableName::Running => read_list::<SealedTask>(objects, file)?.len(),
-            TableName::Settled => read_list::<SettledTask>(objects, file)?.len(),
+            TableName::Settled => read_list::<LostTask>(objects, file)?.len(),
             TableName::Sessions => read_list::<SessionRecord>(objects, file)?.len(),
             TableName::Links => read_list::<LinkRow>(objects, file)?.len(),
             TableName::Transfers => read_list::<Arc<TransferRow>>(objects, file)?.len(),
-            TableName::Resources => read_list::<Arc<SampleRow>>(objects, file)?.len(),
+            TableName::Resources => read_list::<Arc<ResourceRow>>(objects, file)?.len(),
             TableName::Runs => read_list::<RunRow>(objects, file)?.len(),
             TableName::Expected => read_list::<ExpectedRow>(objects, file)?.len(),
         };

@@ -13,9 +13,7 @@ use profiler_core::{
 use super::detail::{self, labels_json, phases_json};
 use super::segment::list_table;
 use super::tier::Second;
-use crate::ledger::TaskRow;
-use crate::session::{Greeting, Session, SessionCell};
-use crate::sync::lock;
+use crate::rows::{AgentInfo, SessionRecord, TaskRow};
 
 /// A row of `frames`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -46,64 +44,6 @@ pub(crate) struct SealedTask {
     pub(crate) row: Arc<TaskRow>,
     /// The store's version that it came with: of several rows of one task the latest counts.
     pub(crate) version: u64,
-}
-
-/// A row of `sessions`: what is known of one life of one agent.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct SessionRecord {
-    pub(crate) worker: WorkerId,
-    pub(crate) epoch: Epoch,
-    pub(crate) greeting: Greeting,
-    pub(crate) acked_seq: u64,
-    pub(crate) stored_ns: u64,
-    pub(crate) ticks: Ticks,
-    pub(crate) account: Option<v1::LossAccount>,
-    pub(crate) clock: Option<v1::Clock>,
-    pub(crate) first_seen: Timestamp,
-    pub(crate) last_seen: Timestamp,
-}
-
-impl SessionRecord {
-    /// What a sealing keeps of a session.
-    pub(crate) fn of(cell: &SessionCell) -> SessionRecord {
-        let session = lock(&cell.state);
-        SessionRecord {
-            worker: cell.worker.clone(),
-            epoch: cell.epoch,
-            greeting: session.greeting.clone(),
-            acked_seq: session.acked_seq,
-            stored_ns: session.stored_ns,
-            ticks: session.ticks,
-            account: session.account,
-            clock: session.clock,
-            first_seen: session.first_seen,
-            last_seen: session.last_seen,
-        }
-    }
-
-    /// Makes a session what it was, but for what its agent said of itself, which this gives.
-    pub(crate) fn restore(self, session: &mut Session) -> Greeting {
-        let SessionRecord {
-            worker: _,
-            epoch: _,
-            greeting,
-            acked_seq,
-            stored_ns,
-            ticks,
-            account,
-            clock,
-            first_seen,
-            last_seen,
-        } = self;
-        session.acked_seq = acked_seq;
-        session.stored_ns = stored_ns;
-        session.ticks = ticks;
-        session.account = account;
-        session.clock = clock;
-        session.first_seen = first_seen;
-        session.last_seen = last_seen;
-        greeting
-    }
 }
 
 /// Kinds of frames, and their names in files.
@@ -249,14 +189,14 @@ list_table! {
     SessionRecord, |session| {
         worker: Text = session.worker.0.clone(),
         epoch: Number64 = session.epoch.0,
-        host: Text = session.greeting.host.as_str().into(),
-        pid: Number32 = session.greeting.pid,
-        agent_version: Text = session.greeting.agent_version.as_str().into(),
-        sampler_mode: Text = session.greeting.sampler_mode.as_str().into(),
-        interval_ns: Number64 = session.greeting.interval_ns,
-        started_at: Time = session.greeting.started_at,
+        host: Text = session.agent.host.as_str().into(),
+        pid: Number32 = session.agent.pid,
+        agent_version: Text = session.agent.agent_version.as_str().into(),
+        sampler_mode: Text = session.agent.sampler_mode.as_str().into(),
+        interval_ns: Number64 = session.agent.interval_ns,
+        started_at: Time = session.agent.started_at,
         labels: Text = {
-            let json = serde_json::to_string(&session.greeting.labels);
+            let json = serde_json::to_string(&session.agent.labels);
             json.expect("a map of texts is JSON").into()
         },
         acked_seq: Number64 = session.acked_seq,
@@ -276,7 +216,7 @@ list_table! {
         first_seen: Time = session.first_seen,
         last_seen: Time = session.last_seen,
     } => {
-        let greeting = Greeting {
+        let agent = AgentInfo {
             labels: labels_of(&labels)?,
             host: host.to_string(),
             pid,
@@ -299,7 +239,7 @@ list_table! {
         SessionRecord {
             worker: WorkerId(worker),
             epoch: Epoch(epoch),
-            greeting,
+            agent,
             acked_seq,
             stored_ns,
             ticks: Ticks { made: ticks_made, expected: ticks_expected, throttled: ticks_throttled },

@@ -5,14 +5,13 @@ use std::sync::Arc;
 use profiler_core::{Frame, FrameId, FrameKind, NodeId, WorkerId};
 
 use super::error::StoreError;
-use super::lists::{FrameRow, NodeRow, SealedTask, SessionRecord, WorkerRow};
+use super::lists::{FrameRow, NodeRow, SealedTask, WorkerRow};
 use super::manifest::{FileEntry, Manifest, Versions};
 use super::objects::Objects;
 use super::segment::{ListRow, ListSegment};
 use super::table::TableName;
 use super::tables::Tables;
-use crate::ledger::{SettledTask, TaskRow};
-use crate::records::{ExpectedRow, RunRow};
+use crate::rows::{ExpectedRow, LostTask, RunRow, SessionRecord, TaskRow};
 use crate::sync::{lock, write};
 
 /// What a store holds beside what is read when it is asked for.
@@ -28,7 +27,7 @@ pub(crate) struct Loaded {
     pub(crate) workers: Vec<WorkerId>,
     pub(crate) sessions: Vec<SessionRecord>,
     pub(crate) running: Vec<Arc<TaskRow>>,
-    pub(crate) settled: Vec<SettledTask>,
+    pub(crate) settled: Vec<LostTask>,
     pub(crate) runs: Vec<RunRow>,
     pub(crate) expected: Vec<ExpectedRow>,
     /// What was damaged, for people to read.

@@ -13,7 +13,7 @@ use super::load::id_of;
 use super::manifest::{FileEntry, Manifest};
 use super::retention::{Dropped, Past, Retention};
 use super::tables::{Swap, Tables};
-use crate::limits::{DAMAGED_LISTS_KEPT, GAP_COUNTED_MAX, GARBAGE_KEPT, nanoseconds};
+use crate::limits::{AGE_GAP_MAX, DAMAGED_LISTS_KEPT, GARBAGE_KEPT, nanoseconds};
 use crate::sync::lock;
 
 /// Most merges of one call, so that what else is due waits for a bounded time.
@@ -102,8 +102,8 @@ impl Tables {
     fn warn_of_clock(&self, now: Timestamp) {
         let before_ns = self.looked_after_at_ns.swap(now.unix_ns(), Ordering::Relaxed);
         let ahead_ns = now.unix_ns().saturating_sub(before_ns);
-        if ahead_ns > nanoseconds(GAP_COUNTED_MAX) {
-            let days = ahead_ns / nanoseconds(GAP_COUNTED_MAX);
+        if ahead_ns > nanoseconds(AGE_GAP_MAX) {
+            let days = ahead_ns / nanoseconds(AGE_GAP_MAX);
             tracing::warn!(
                 days,
                 "the clock is days past the last change of the store: it was off for so long, or the \

@@ -28,7 +28,7 @@ pub(crate) mod wal;
 
 pub use error::StoreError;
 pub(crate) use list_scan::RowScan;
-pub(crate) use lists::{SealedTask, SessionRecord};
+pub(crate) use lists::SealedTask;
 pub(crate) use load::Loaded;
 pub(crate) use lock::DirectoryLock;
 pub(crate) use manifest::{FileEntry, LostLog, Manifest};

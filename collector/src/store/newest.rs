@@ -11,7 +11,7 @@ use super::lists::SealedTask;
 use super::manifest::FileEntry;
 use super::segment::ListSegment;
 use super::tables::Tables;
-use crate::ledger::{Selecting, TaskFilter, overlaps};
+use crate::ledger::{NewestTasks, TaskFilter, overlaps};
 
 /// Which tasks count.
 #[derive(Clone, Debug)]
@@ -46,11 +46,11 @@ impl<'a> NewestScan<'a> {
         &self,
         segment: &ListSegment,
         group: usize,
-        selecting: &mut Selecting,
+        selecting: &mut NewestTasks,
     ) -> Result<(), StoreError> {
         let Some(counts) = self.counts(segment, group)? else { return Ok(()) };
         selecting.count(counts.iter().filter(|counts| **counts).count() as u64);
-        let is_wanted = |selecting: &Selecting, start: i64| {
+        let is_wanted = |selecting: &NewestTasks, start: i64| {
             selecting.wanted_from().is_none_or(|from| from.unix_ns() <= start)
         };
         let latest = segment.number_bounds(group, "start").map_or(i64::MAX, |(_, latest)| latest);
@@ -126,7 +126,7 @@ impl Tables {
         &self,
         file: &FileEntry,
         scan: &NewestScan<'_>,
-        selecting: &mut Selecting,
+        selecting: &mut NewestTasks,
         go_on: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
         let segment = self.list::<SealedTask>(file)?;

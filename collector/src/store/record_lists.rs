@@ -12,8 +12,7 @@ use super::lists::{id_span, outcome_of, time_span};
 use super::segment::{
     ColumnKind as _, Columns, ListColumn, ListKind, ListRow, Values, kinds, list_table, next,
 };
-use crate::ledger::SettledTask;
-use crate::records::{ExpectedRow, RunRow, SampleRow, TransferRow};
+use crate::rows::{ExpectedRow, LostTask, ResourceRow, RunRow, TransferRow};
 
 /// A row of `links`: what the column `link` of `transfer_sums` stands for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -31,8 +30,8 @@ pub(super) fn compare_transfers(a: &Arc<TransferRow>, b: &Arc<TransferRow>) -> O
 }
 
 /// The order of rows in `resources`: by worker, then by time.
-pub(super) fn compare_samples(a: &Arc<SampleRow>, b: &Arc<SampleRow>) -> Ordering {
-    let order = |row: &SampleRow| (row.sample.at, row.epoch);
+pub(super) fn compare_samples(a: &Arc<ResourceRow>, b: &Arc<ResourceRow>) -> Ordering {
+    let order = |row: &ResourceRow| (row.sample.at, row.epoch);
     a.worker.cmp(&b.worker).then_with(|| order(a).cmp(&order(b)))
 }
 
@@ -138,11 +137,11 @@ const SAMPLE_COLUMNS: [ListColumn; SampleHead::COLUMNS.len() + Resource::ALL.len
     columns
 };
 
-impl ListRow for Arc<SampleRow> {
+impl ListRow for Arc<ResourceRow> {
     const COLUMNS: &'static [ListColumn] = &SAMPLE_COLUMNS;
 
-    fn encode(rows: &[Arc<SampleRow>]) -> Vec<Values> {
-        let head = |row: &Arc<SampleRow>| SampleHead {
+    fn encode(rows: &[Arc<ResourceRow>]) -> Vec<Values> {
+        let head = |row: &Arc<ResourceRow>| SampleHead {
             worker: row.worker.clone(),
             epoch: row.epoch,
             at: row.sample.at,
@@ -156,7 +155,7 @@ impl ListRow for Arc<SampleRow> {
         columns
     }
 
-    fn decode(columns: &mut Columns) -> Result<Vec<Arc<SampleRow>>, String> {
+    fn decode(columns: &mut Columns) -> Result<Vec<Arc<ResourceRow>>, String> {
         let heads = SampleHead::decode(columns)?;
         let mut measures = Resource::ALL.map(|_| columns.take::<kinds::OptionalNumber64>());
         let row = |SampleHead { worker, epoch, at, period_ns }| {
@@ -166,7 +165,7 @@ impl ListRow for Arc<SampleRow> {
             }
             values.shrink_to_fit();
             let sample = ResourceSample { at, period_ns, values };
-            Ok(Arc::new(SampleRow { worker, epoch, sample }))
+            Ok(Arc::new(ResourceRow { worker, epoch, sample }))
         };
         heads.into_iter().map(row).collect()
     }
@@ -195,13 +194,13 @@ list_table! {
 }
 
 list_table! {
-    SettledTask, |task| {
+    LostTask, |task| {
         worker: Text = task.worker.0.clone(),
         epoch: Number64 = task.epoch.0,
         id: Number64 = task.id.0,
         stop: Time = task.stop,
     } => {
-        SettledTask { worker: WorkerId(worker), epoch: Epoch(epoch), id: TaskId(id), stop }
+        LostTask { worker: WorkerId(worker), epoch: Epoch(epoch), id: TaskId(id), stop }
     }
     span time_span(task.stop, task.stop)
 }

@@ -15,7 +15,7 @@ use super::compact::end_of;
 use super::manifest::{FileEntry, Manifest};
 use super::table::TableName;
 use super::tier::Tier;
-use crate::limits::{GAP_COUNTED_MAX, RETENTION_BYTES_MAX, ROLLUPS_KEPT, SECONDS_KEPT, TASKS_KEPT};
+use crate::limits::{AGE_GAP_MAX, RETENTION_BYTES_MAX, ROLLUPS_KEPT, SECONDS_KEPT, TASKS_KEPT};
 
 /// How much of the past a store keeps. The defaults are the constants of [`crate::limits`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,7 +75,7 @@ impl Retention {
 /// The past as the data vouches for it, in Unix seconds.
 ///
 /// With the right clock this is the past itself, but for gaps in the data of over
-/// [`GAP_COUNTED_MAX`]: what is older than such a gap is kept for longer. With a clock that is years
+/// [`AGE_GAP_MAX`]: what is older than such a gap is kept for longer. With a clock that is years
 /// ahead all that there is lies behind one gap, also when what comes is stamped by the same clock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Past {
@@ -106,7 +106,7 @@ impl Past {
 
     /// The point that is so old.
     pub(crate) fn before(&self, age: Duration) -> Timestamp {
-        let gap_max_s = GAP_COUNTED_MAX.as_secs().cast_signed();
+        let gap_max_s = AGE_GAP_MAX.as_secs().cast_signed();
         let mut left_s = i64::try_from(age.as_secs()).unwrap_or(i64::MAX);
         let mut at_s = self.now_s;
         for span in &self.spans_s {

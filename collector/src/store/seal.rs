@@ -11,16 +11,15 @@ use profiler_core::{Epoch, Frame, FrameId, NodeId, PhaseInterval, TaskId, TaskTo
 use rustc_hash::FxHashMap;
 
 use super::error::StoreError;
-use super::lists::{FrameRow, NodeRow, SealedTask, SessionRecord};
+use super::lists::{FrameRow, NodeRow, SealedTask};
 use super::manifest::{FileEntry, Manifest};
 use super::row::{Fields, Key, Row, sort_and_sum, sum_neighbours};
 use super::segment::{Effort, ListRow, ListWriter, SegmentWriter};
 use super::table::{Counting, TableName};
 use super::tables::{Sealed, Swap, Tables};
 use super::tier::{Period, Second, Tier};
-use crate::hot::StoredWindow;
-use crate::ledger::{DurationRows, SettledTask, TaskNode, TaskNodes, TaskRow};
-use crate::records::RecordSealing;
+use crate::ledger::{DurationRows, TaskNode, TaskNodes};
+use crate::rows::{LostTask, SessionRecord, StoredWindow, TaskRow, TelemetryBatch};
 use crate::sync::{lock, read, write};
 use crate::tree::Tree;
 
@@ -44,11 +43,11 @@ pub(crate) struct Sealing<'a> {
     /// All that run now.
     pub(crate) running: &'a [Arc<TaskRow>],
     /// All that are in tables as lost, whatever is told of them.
-    pub(crate) settled: &'a [SettledTask],
+    pub(crate) settled: &'a [LostTask],
     /// All that are known now.
     pub(crate) sessions: &'a [SessionRecord],
     /// What was told beside samples and tasks.
-    pub(crate) records: &'a RecordSealing,
+    pub(crate) records: &'a TelemetryBatch,
     /// What the windows' nodes are of. Names of tasks that were never sampled are added to it.
     pub(crate) tree: &'a RwLock<Tree>,
     /// First file of the log that is needed once this is sealed.

@@ -11,18 +11,19 @@ use super::seal::TASKS_FILE_SECONDS;
 use super::segment::ListRow;
 use super::table::{Counting, TableName};
 use super::tables::{Sealed, Tables};
-use crate::records::{RecordSealing, RunRow, TransferRow, transfer_rows};
+use crate::rows::{RunRow, TelemetryBatch, TransferRow};
 use crate::sync::{read, write};
+use crate::telemetry::transfer_rows;
 
 impl Tables {
     /// Writes all of them; gives how many links stand in tables then.
     pub(super) fn seal_records(
         &self,
-        records: &RecordSealing,
+        records: &TelemetryBatch,
         sealed: &Sealed,
         files: &mut Vec<FileEntry>,
     ) -> Result<usize, StoreError> {
-        let RecordSealing { transfers, samples, runs, expected } = records;
+        let TelemetryBatch { transfers, samples, runs, expected } = records;
         self.put_tiers(Counting::TransferSums, self.transfer_sums(transfers)?, files)?;
         let links = read(&self.links).rows_from(sealed.links);
         let links_end = sealed.links + links.len();

@@ -17,14 +17,14 @@ use super::seal::{TierWriter, twins};
 use super::table::{Counting, Measure};
 use super::tables::Tables;
 use super::tier::{Period, Tier};
-use crate::hot::StoredWindow;
-use crate::packed::{Packed, Part};
+use crate::packed::{PackedWeights, Part};
+use crate::rows::StoredWindow;
 use crate::sync::write;
 
 /// Which weights of windows go where.
 #[derive(Clone, Copy)]
 struct Kind {
-    weights: fn(&StoredWindow) -> &Packed,
+    weights: fn(&StoredWindow) -> &PackedWeights,
     rows: Counting,
     /// The same without nodes, and over all workers, where there are such tables.
     totals: Option<Counting>,

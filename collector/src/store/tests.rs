@@ -28,7 +28,7 @@ use super::table::TableName;
 use super::tables::Tables;
 use super::tier::Period;
 use super::wal::{LocalDisk, Wal};
-use crate::ledger::TaskRow;
+use crate::rows::TaskRow;
 use crate::tree::Tree;
 
 /// Nothing is ever too old.
@@ -467,7 +467,7 @@ fn a_task_with_three_phases_takes_at_most_60_bytes() {
         running: &[],
         settled: &[],
         sessions: &[],
-        records: &crate::records::RecordSealing::default(),
+        records: &crate::rows::TelemetryBatch::default(),
         tree: &tree,
         wal_from: 1,
     };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::query::{BudgetAnswer, BudgetQuery};
+use crate::query::{ThreadTimeAnswer, ThreadTimeQuery};
 
 /// What a thread does: a stack, and the same time by thread.
 const PATHS: [(&str, &str); 6] = [
@@ -23,13 +23,13 @@ fn seconds() -> impl Strategy<Value = Vec<Second>> {
     prop::collection::vec((0..2usize, 0..40i64, prop::collection::vec(count, 0..6)), 0..12)
 }
 
-fn budget(collector: &Collector, range: TimeRange, by_worker: bool) -> BudgetAnswer {
+fn budget(collector: &Collector, range: TimeRange, by_worker: bool) -> ThreadTimeAnswer {
     let filter = Filter { threads: ThreadKind::All, ..Filter::default() };
-    collector.budget(&BudgetQuery { range, filter, by_worker }, &Cancel::default()).unwrap()
+    collector.budget(&ThreadTimeQuery { range, filter, by_worker }, &Cancel::default()).unwrap()
 }
 
 /// By `worker thread id task phase state`.
-fn parts(answer: &BudgetAnswer) -> BTreeMap<String, u64> {
+fn parts(answer: &ThreadTimeAnswer) -> BTreeMap<String, u64> {
     let mut parts = BTreeMap::new();
     for time in &answer.threads {
         let sum: u64 = time.parts.iter().map(|(_, nanoseconds)| nanoseconds).sum();

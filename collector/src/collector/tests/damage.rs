@@ -70,7 +70,7 @@ fn a_question_ends_when_nobody_waits_for_its_answer() {
     let query = TimelineQuery {
         range,
         filter: filter.clone(),
-        phases: Phases::All,
+        phases: PhaseFilter::All,
         step_ns: 1_000_000_000,
     };
     assert!(matches!(collector.timeline(&query, &cancel), Err(QueryError::Cancelled)));

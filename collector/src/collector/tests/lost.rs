@@ -42,7 +42,7 @@ fn a_true_end_told_a_day_and_a_restart_later_does_not_count_again() {
     let tasks = vec![worker.task(1, "load", (10, None)), worker.task(2, "load", (10, Some(11)))];
     let flush = worker.flush(12, tasks);
     assert_eq!(send(&collector, &attachment, &mut worker, &flush), "ack 1");
-    collector.detach(&attachment, Departure::CutOff, at(60));
+    collector.detach(&attachment, DisconnectReason::CutOff, at(60));
     collector.sweep(at(100));
     now_s.store(DAY_S + 200, Ordering::Relaxed);
     collector.seal().unwrap();
@@ -51,7 +51,7 @@ fn a_true_end_told_a_day_and_a_restart_later_does_not_count_again() {
     drop(collector);
 
     let collector = start();
-    let Attached { attachment, welcome, .. } = attach(&collector, &worker, DAY_S + 300);
+    let OpenStream { attachment, welcome, .. } = attach(&collector, &worker, DAY_S + 300);
     worker.resume(welcome.strings, welcome.frames, welcome.nodes);
     let tasks = vec![worker.task(1, "load", (10, Some(DAY_S + 250)))];
     let flush = worker.flush(DAY_S + 260, tasks);

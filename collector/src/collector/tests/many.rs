@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::limits::Limits;
-use crate::query::{Phases, SummaryRow};
+use crate::query::SummaryRow;
 
 const WORKERS: usize = 100;
 /// As many as one agent may have.
@@ -52,7 +52,7 @@ fn ended(rows: &[SummaryRow]) -> u64 {
 fn check(collector: &Collector, total: u64) {
     assert_eq!(total_ns(collector), total);
     let filter = Filter::default();
-    let (phases, step_ns) = (Phases::All, 5 * SECOND_NS as u64);
+    let (phases, step_ns) = (PhaseFilter::All, 5 * SECOND_NS as u64);
     let query = TimelineQuery { range: range(0, 20), filter, phases, step_ns };
     let timeline = collector.timeline(&query, &Cancel::default()).unwrap();
     let weights = timeline.series.iter().flat_map(|series| &series.weights);
@@ -146,7 +146,7 @@ fn labels_are_bounded_for_each_worker_and_for_all() {
         let own =
             epochs.iter().find(|view| *view.worker.0 == *id && view.epoch.0 == epoch).unwrap();
         (
-            own.greeting
+            own.agent
                 .labels
                 .iter()
                 .map(|(key, value)| format!("{key} {}", value.len()))
@@ -161,7 +161,7 @@ fn labels_are_bounded_for_each_worker_and_for_all() {
     // Who says less makes room, and so does who is forgotten.
     assert_eq!(greet("a", 1, 10).0, ["key 10"]);
     assert_eq!(greet("c", 1, 900).0, ["key 900"]);
-    collector.detach(&second, Departure::Goodbye, at(1));
+    collector.detach(&second, DisconnectReason::Goodbye, at(1));
     assert_eq!(greet("d", 1, 1_500).0, ["key 1500"]);
     let many = (0..65).map(|index| (index.to_string(), String::new())).collect();
     let hello = v1::Hello { labels: many, ..TestWorker::new("a", 1).hello() };

@@ -1,4 +1,4 @@
-//! Phases: of samples, in every form of a profile; of tasks, as rows and as sums.
+//! PhaseFilter: of samples, in every form of a profile; of tasks, as rows and as sums.
 
 use std::collections::BTreeMap;
 
@@ -106,8 +106,8 @@ proptest! {
             }
         }
         let phases = match asked {
-            "" => Phases::All,
-            name => Phases::Named(vec![name.to_owned()]),
+            "" => PhaseFilter::All,
+            name => PhaseFilter::Named(vec![name.to_owned()]),
         };
         let group = match group {
             0 => None,

@@ -328,7 +328,7 @@ fn a_worker_that_began_anew_expects_what_its_new_life_says() {
     again.tell(&mut flush, expected("load", 7, at(30)));
     assert_eq!(send(&fleet.collector, &attachment, &mut again, &flush), "ack 1");
     assert_eq!(progress(&fleet.collector, "task=load"), ["load 0+0 of Some(17) running"]);
-    fleet.collector.detach(&fleet.workers[0].1, Departure::Goodbye, at(40));
+    fleet.collector.detach(&fleet.workers[0].1, DisconnectReason::Goodbye, at(40));
     assert_eq!(progress(&fleet.collector, "task=load"), ["load 0+0 of Some(7) running"]);
 }
 
@@ -352,7 +352,7 @@ fn reopened(objects: &Objects, disk: &SimDisk) -> Collector {
 
 /// What a collector knows, in words.
 fn known(collector: &Collector) -> Vec<String> {
-    let run = |row: &Arc<crate::records::RunRow>| format!("{:?} {}", row.run, row.id());
+    let run = |row: &Arc<crate::rows::RunRow>| format!("{:?} {}", row.run, row.id());
     let mut known: Vec<String> = read(&collector.records).runs().all().map(run).collect();
     known.extend(progress(collector, "task=load"));
     known.push(format!("{:?}", link_sums(collector, &span(0, 100))));
@@ -419,12 +419,12 @@ fn a_lost_run_stays_so_over_a_restart() {
     assert!(matches!(ack, Ok(Kind::Ack(_))), "{ack:?}");
     let stops = |collector: &Collector| {
         let records = read(&collector.records);
-        let stop = |row: &Arc<crate::records::RunRow>| (row.run.stop, row.stop());
+        let stop = |row: &Arc<crate::rows::RunRow>| (row.run.stop, row.stop());
         records.runs().all().map(stop).collect::<Vec<_>>()
     };
     assert_eq!(stops(&collector), [(None, None)]);
     seal(&collector);
-    collector.detach(&attached.attachment, Departure::Goodbye, at(60));
+    collector.detach(&attached.attachment, DisconnectReason::Goodbye, at(60));
     assert_eq!(stops(&collector), [(None, Some(at(50)))]);
     seal(&collector);
     drop(collector);
@@ -465,11 +465,11 @@ fn a_run_stands_for_its_range_and_the_oldest_goes_when_there_are_too_many() {
     let both = "run says the range already; leave out from and to";
     assert_eq!(refused("run=nightly&from=-5m"), both);
 
-    let mut runs = crate::records::Runs::new(2);
+    let mut runs = crate::telemetry::Runs::new(2);
     let row = |id: u64, stop: Option<i64>| {
         let (start, stop) = (at(id.cast_signed()), stop.map(at));
         let run = RunMarker { id: RunId(id), name: "r".into(), start, stop };
-        crate::records::RunRow::told(None, profiler_core::Epoch(0), run)
+        crate::rows::RunRow::marked(None, profiler_core::Epoch(0), run)
     };
     for (id, stop) in [(1, None), (2, Some(9)), (3, Some(9))] {
         runs.put(row(id, stop));

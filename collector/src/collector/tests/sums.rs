@@ -158,7 +158,7 @@ proptest! {
         let profile = ask(&collector, range, filter.clone()).profile;
         let step_ns = step_s * 1_000_000_000;
         prop_assume!(range.length_ns() / step_ns < 10_000);
-        let query = TimelineQuery { range, filter: filter.clone(), phases: Phases::All, step_ns };
+        let query = TimelineQuery { range, filter: filter.clone(), phases: PhaseFilter::All, step_ns };
         let timeline = collector.timeline(&query, &Cancel::default()).unwrap();
         let mut expected: Vec<(String, Weight)> =
             profile.top_level().map(|(frame, weight)| (frame.label(), weight)).collect();
@@ -259,7 +259,7 @@ proptest! {
         for (turn, index) in order.into_iter().enumerate() {
             if turn % 5 == 4 {
                 // A new stream changes nothing of it.
-                collector.detach(&attachment, Departure::CutOff, at(50));
+                collector.detach(&attachment, DisconnectReason::CutOff, at(50));
                 attachment = attach(&collector, &worker, 50).attachment;
             }
             let flush = &flushes[index];

@@ -8,11 +8,10 @@ use std::time::Duration;
 use profiler_core::{Filter, Outcome, ThreadKind, TimeRange};
 
 use super::*;
-use crate::query::{
-    By, Cancel, Format, Phases, ProfileAnswer, ProfileQuery, SummaryRow, TaskQuery,
-};
+use crate::query::{By, Cancel, Format, ProfileAnswer, ProfileQuery, SummaryRow, TaskQuery};
 use crate::store::Retention;
 use crate::store::tests::recorder::{Change, Recorder, replay};
+use crate::tree::PhaseFilter;
 
 /// Nothing is ever too old.
 const FOR_EVER: Retention = Retention {
@@ -61,7 +60,7 @@ fn run(is_maintained: bool) -> Run {
 fn ask(collector: &Collector) -> ProfileAnswer {
     let filter = Filter { threads: ThreadKind::All, ..Filter::default() };
     let (range, by, format) = (TimeRange::ALL, By::Function, Format::Collapsed);
-    let (phases, phases_shown, group) = (Phases::All, false, None);
+    let (phases, phases_shown, group) = (PhaseFilter::All, false, None);
     let query = ProfileQuery { range, filter, phases, phases_shown, group, by, format };
     collector.profile(&query, &Cancel::default()).unwrap()
 }

@@ -4,15 +4,15 @@
 use std::os::unix::fs::symlink;
 
 use super::*;
-use crate::events::Happening;
+use crate::events::EventKind;
 use crate::ingest_status::Cause;
 
 /// What was told of it since the start, the oldest first.
 fn told(collector: &Collector) -> Vec<&'static str> {
     let events = collector.events.recent(usize::MAX);
     let kinds = events.iter().rev().map(|event| event.kind);
-    let is_told = |kind: &_| matches!(kind, Happening::IngestStopped | Happening::IngestResumed);
-    kinds.filter(is_told).map(Happening::name).collect()
+    let is_told = |kind: &_| matches!(kind, EventKind::IngestStopped | EventKind::IngestResumed);
+    kinds.filter(is_told).map(EventKind::name).collect()
 }
 
 fn reason(collector: &Collector) -> Option<(Cause, String)> {

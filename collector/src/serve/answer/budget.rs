@@ -4,7 +4,7 @@ use profiler_core::State;
 use serde::Serialize;
 
 use super::RangeBody;
-use crate::query::{BudgetAnswer, BudgetPart, ThreadTime};
+use crate::query::{ThreadTime, ThreadTimeAnswer, ThreadTimePart};
 
 /// Answer of `/api/v1/thread-time`.
 #[derive(Serialize)]
@@ -33,7 +33,7 @@ struct PartBody {
 }
 
 impl BudgetBody {
-    pub(crate) fn new(answer: BudgetAnswer) -> BudgetBody {
+    pub(crate) fn new(answer: ThreadTimeAnswer) -> BudgetBody {
         BudgetBody {
             range: answer.range.into(),
             corrupt_files: answer.damaged,
@@ -57,8 +57,8 @@ impl ThreadBody {
 }
 
 impl PartBody {
-    fn new((part, time_ns): (BudgetPart, u64)) -> PartBody {
-        let BudgetPart { task, phase, state } = part;
+    fn new((part, time_ns): (ThreadTimePart, u64)) -> PartBody {
+        let ThreadTimePart { task, phase, state } = part;
         PartBody {
             task: task.map(|name| name.to_string()),
             phase: phase.map(|name| name.to_string()),

@@ -103,25 +103,25 @@ struct RetainedBody {
 
 impl EpochBody {
     fn new(view: &EpochView) -> EpochBody {
-        let greeting = &view.greeting;
+        let agent = &view.agent;
         let settings = view.applied.as_ref().map(|applied| applied.settings);
-        // A greeting may come before the agent knows, so it says how things are only until more is
+        // A agent may come before the agent knows, so it says how things are only until more is
         // said on the stream.
         let is_connected = view.presence == Presence::Connected;
-        let greeted = is_connected.then_some(&greeting.sampler_mode);
+        let greeted = is_connected.then_some(&agent.sampler_mode);
         let mode = view.applied.as_ref().map(|applied| &applied.mode).or(greeted);
         EpochBody {
             epoch: view.epoch.to_string(),
-            labels: greeting.labels.clone(),
-            host: greeting.host.clone(),
-            pid: greeting.pid,
-            agent_version: greeting.agent_version.clone(),
+            labels: agent.labels.clone(),
+            host: agent.host.clone(),
+            pid: agent.pid,
+            agent_version: agent.agent_version.clone(),
             sampler_mode: mode.cloned(),
-            interval_ns: settings.map_or(greeting.interval_ns, |settings| settings.interval_ns),
+            interval_ns: settings.map_or(agent.interval_ns, |settings| settings.interval_ns),
             enabled: settings.is_none_or(|settings| settings.enabled),
             states: state_names(settings.map_or(StateSet::ALL, |settings| settings.states)),
             settings_pending: view.settings_pending,
-            started_at: format_time(greeting.started_at),
+            started_at: format_time(agent.started_at),
             state: match view.presence {
                 Presence::Connected => "connected",
                 Presence::Away(_) => "away",

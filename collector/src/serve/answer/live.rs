@@ -4,8 +4,8 @@ use profiler_core::{Frame, FrameKind, State, Timestamp};
 use serde::Serialize;
 
 use super::state_names;
-use crate::live::SettingsView;
-use crate::query::{StackGroup, WorkerStacks, format_time};
+use crate::agent_control::SettingsView;
+use crate::query::{ThreadGroup, WorkerThreadDump, format_time};
 
 /// Answer of `/api/v1/thread-dump`.
 #[derive(Serialize)]
@@ -51,7 +51,7 @@ struct ThreadBody {
 }
 
 impl StacksBody {
-    pub(crate) fn new(workers: Vec<WorkerStacks>, now: Timestamp) -> StacksBody {
+    pub(crate) fn new(workers: Vec<WorkerThreadDump>, now: Timestamp) -> StacksBody {
         StacksBody {
             now: format_time(now),
             now_ns: now.unix_ns(),
@@ -61,7 +61,7 @@ impl StacksBody {
 }
 
 impl WorkerBody {
-    fn new(stacks: WorkerStacks) -> WorkerBody {
+    fn new(stacks: WorkerThreadDump) -> WorkerBody {
         let (groups, reason) = match stacks.answer {
             Ok(groups) => (groups, None),
             Err(reason) => (Vec::new(), Some(reason)),
@@ -78,8 +78,8 @@ impl WorkerBody {
 }
 
 impl GroupBody {
-    fn new(group: StackGroup) -> GroupBody {
-        let StackGroup { state, top, frames, threads } = group;
+    fn new(group: ThreadGroup) -> GroupBody {
+        let ThreadGroup { state, top, frames, threads } = group;
         let kind = match top.as_ref().map(|top| top.kind) {
             Some(FrameKind::Task) => "task",
             Some(FrameKind::NoTask) => "no_task",

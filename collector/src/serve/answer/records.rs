@@ -9,13 +9,14 @@ use serde::Serialize;
 use super::RangeBody;
 use super::fleet::IngestStatusBody;
 use super::tasks::{SpreadBody, TaskBody};
-use crate::events::{Event, Happening, Subject, WorkerFacts};
+use crate::events::{Event, EventKind, Subject, WorkerIdentity};
 use crate::ledger::Spread;
 use crate::query::{
     ProgressAnswer, ProgressRow, ResourceAnswer, ResourceQuery, ResourceSeries, TransferAnswer,
-    TransferQuery, TransferSummary, format_time, told_unit,
+    TransferQuery, TransferSummary, displayed_unit, format_time,
 };
-use crate::records::{LinkSum, RunRow, TransferRow};
+use crate::rows::{RunRow, TransferRow};
+use crate::telemetry::LinkSum;
 
 /// Answer of `/api/v1/transfers`.
 #[derive(Serialize)]
@@ -203,7 +204,7 @@ impl From<ResourceSeries> for SeriesBody {
             host: series.host,
             run: series.run,
             measure: series.resource.name(),
-            unit: told_unit(series.resource),
+            unit: displayed_unit(series.resource),
             cumulative: series.resource.is_counted(),
             points: series.points,
             peak: series.peak,
@@ -363,7 +364,7 @@ impl SubjectBody {
         match &event.subject {
             Subject::Task(row) => SubjectBody::Task(Box::new(TaskBody::new(row, event.at))),
             Subject::Worker(facts) => {
-                let WorkerFacts { worker, epoch, host, pid, labels } = &**facts;
+                let WorkerIdentity { worker, epoch, host, pid, labels } = &**facts;
                 SubjectBody::Worker(WorkerFactsBody {
                     worker: worker.to_string(),
                     epoch: epoch.to_string(),
@@ -378,7 +379,7 @@ impl SubjectBody {
             }
             Subject::IngestStatus(blocked) => {
                 let mut body = IngestStatusBody::new(Some(blocked));
-                body.open = event.kind == Happening::IngestResumed;
+                body.open = event.kind == EventKind::IngestResumed;
                 SubjectBody::IngestStatus(Box::new(body))
             }
         }

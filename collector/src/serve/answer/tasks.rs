@@ -7,8 +7,9 @@ use profiler_core::{Outcome, PhaseInterval, TaskRecord, Timestamp};
 use serde::Serialize;
 
 use super::RangeBody;
-use crate::ledger::{OutcomeCounts, PhaseTotal, Spread, TaskRow};
+use crate::ledger::{OutcomeCounts, PhaseTotal, Spread};
 use crate::query::{SummaryRow, TaskAnswer, TaskQuery, TaskSummary, format_time};
+use crate::rows::TaskRow;
 
 /// Answer of `/api/v1/tasks`.
 #[derive(Serialize)]

@@ -100,7 +100,7 @@ impl Counting {
             // Of many tasks of one name, the next bucket is one of the next few: an hour of 5 M tasks takes
             // 0.24 bytes a row so, and 1.66 as places in a dictionary with zstd.
             (_, Counting::Durations) => vec![(self.node_name(), Encoding::DELTA_BINARY_PACKED)],
-            // Packed places in a dictionary of 2^14 nodes are no whole bytes, among which zstd would
+            // PackedWeights places in a dictionary of 2^14 nodes are no whole bytes, among which zstd would
             // find what repeats: plain ones take 0.17 bytes a row less, and no look-up on either side.
             (_, Counting::Samples | Counting::SamplesAll) => {
                 vec![(self.node_name(), Encoding::PLAIN)]

@@ -11,12 +11,12 @@ use profiler_core::{
     TransferEvent, TransferId, WorkerId,
 };
 
-use super::super::lists::{FrameRow, NodeRow, SealedTask, SessionRecord, WorkerRow};
+use super::super::lists::{FrameRow, NodeRow, SealedTask, WorkerRow};
 use super::super::record_lists::LinkRow;
 use super::super::segment::{Columns, ListRow, Values};
-use crate::ledger::{SettledTask, TaskRow};
-use crate::records::{ExpectedRow, RunRow, SampleRow, TransferRow};
-use crate::session::Greeting;
+use crate::rows::{
+    AgentInfo, ExpectedRow, LostTask, ResourceRow, RunRow, SessionRecord, TaskRow, TransferRow,
+};
 
 fn check<R: ListRow + Clone + PartialEq + Debug>(row: R, expected: &Expect) {
     let rows = [row.clone(), row];
@@ -149,7 +149,7 @@ fn tasks() {
         version Number64 9
     "#]],
     );
-    let lost = SettledTask { worker: worker(), epoch: Epoch(1), id: TaskId(2), stop: at(3) };
+    let lost = LostTask { worker: worker(), epoch: Epoch(1), id: TaskId(2), stop: at(3) };
     check(
         lost,
         &expect![[r#"
@@ -166,7 +166,7 @@ fn sessions() {
     let session = SessionRecord {
         worker: worker(),
         epoch: Epoch(1),
-        greeting: Greeting {
+        agent: AgentInfo {
             labels: [("zone".to_owned(), "a".to_owned())].into(),
             host: "host".into(),
             pid: 2,
@@ -265,7 +265,7 @@ fn telemetry() {
     );
     let values = Resource::ALL.into_iter().zip(3..).filter(|(_, value)| value % 4 > 0).collect();
     let sample = ResourceSample { at: at(1), period_ns: 2, values };
-    let sample = SampleRow { worker: worker(), epoch: Epoch(0), sample };
+    let sample = ResourceRow { worker: worker(), epoch: Epoch(0), sample };
     check(
         Arc::new(sample),
         &expect![[r#"

@@ -12,18 +12,17 @@ use profiler_core::{
 use proptest::prelude::*;
 
 use super::super::list_scan::RowScan;
-use super::super::lists::SessionRecord;
 use super::super::load::Loaded;
 use super::super::seal::Sealing;
 use super::super::segment::{self, ListRow, Scan};
 use super::super::table::{Column, Counting, Measure, TableName};
 use super::super::tables::{Tables, TaskScan};
 use super::super::tier::{Period, Tier};
-use crate::hot::StoredWindow;
-use crate::ledger::{SettledTask, TaskRow};
-use crate::packed::Packed;
-use crate::records::{ExpectedRow, RecordSealing, RunRow, SampleRow, TransferRow};
-use crate::session::Greeting;
+use crate::packed::PackedWeights;
+use crate::rows::{
+    AgentInfo, ExpectedRow, LostTask, ResourceRow, RunRow, SessionRecord, StoredWindow, TaskRow,
+    TelemetryBatch, TransferRow,
+};
 use crate::tree::Tree;
 
 pub(crate) const START_S: u32 = 1_700_000_000;
@@ -100,7 +99,7 @@ impl Fleet {
                     (nodes[*node as usize], State::ALL[usize::from(*state)], *value)
                 });
                 let tree = self.tree.read().unwrap();
-                Packed::of(entries, 1, |node| tree.task_of(node))
+                PackedWeights::of(entries, 1, |node| tree.task_of(node))
             };
             Arc::new(StoredWindow {
                 worker: WorkerId(format!("worker-{worker}").into()),
@@ -159,11 +158,11 @@ impl Fleet {
         SessionRecord {
             worker: WorkerId("worker-1".into()),
             epoch: Epoch(u64::MAX),
-            greeting: Greeting {
+            agent: AgentInfo {
                 labels: [("zone".to_owned(), "\"a\"\n".to_owned())].into(),
                 host: "host".into(),
                 pid: 77,
-                ..Greeting::default()
+                ..AgentInfo::default()
             },
             acked_seq: self.sealings,
             stored_ns: u64::MAX,
@@ -191,14 +190,14 @@ impl Fleet {
         Arc::new(row)
     }
 
-    fn settled(&self) -> SettledTask {
+    fn settled(&self) -> LostTask {
         let (worker, stop) = (WorkerId("worker-1".into()), Timestamp::from_unix_ns(5_000_000_000));
-        SettledTask { worker, epoch: Epoch(9), id: TaskId(self.sealings), stop }
+        LostTask { worker, epoch: Epoch(9), id: TaskId(self.sealings), stop }
     }
 
     /// What was told beside: with each window a transfer and a sample; and one of what is replaced.
-    fn records(&self, windows: &[Arc<StoredWindow>]) -> RecordSealing {
-        RecordSealing {
+    fn records(&self, windows: &[Arc<StoredWindow>]) -> TelemetryBatch {
+        TelemetryBatch {
             transfers: windows.iter().map(transfer_of).collect(),
             samples: windows.iter().map(sample_of).collect(),
             runs: vec![Arc::new(self.run())],
@@ -209,7 +208,7 @@ impl Fleet {
     fn run(&self) -> RunRow {
         let (name, start) = ("nightly".into(), Timestamp::from_unix_ns(5_000_000_000));
         let run = RunMarker { id: RunId(self.sealings + 1), name, start, stop: None };
-        RunRow::told(None, Epoch(0), run)
+        RunRow::marked(None, Epoch(0), run)
     }
 
     fn expected(&self) -> ExpectedRow {
@@ -414,7 +413,7 @@ impl Fleet {
         };
         let transfers = list::<Arc<TransferRow>>(tables, TableName::Transfers, ["start", "stop"]);
         assert_eq!(transfers, told(|stored| format!("{:?}", transfer_of(stored))));
-        let samples = list::<Arc<SampleRow>>(tables, TableName::Resources, ["sampled_at"; 2]);
+        let samples = list::<Arc<ResourceRow>>(tables, TableName::Resources, ["sampled_at"; 2]);
         assert_eq!(samples, told(|stored| format!("{:?}", sample_of(stored))));
     }
 
@@ -464,14 +463,14 @@ fn transfer_of(stored: &Arc<StoredWindow>) -> Arc<TransferRow> {
 }
 
 /// The sample that is told with a window.
-fn sample_of(stored: &Arc<StoredWindow>) -> Arc<SampleRow> {
+fn sample_of(stored: &Arc<StoredWindow>) -> Arc<ResourceRow> {
     let count = stored.samples.entries().count() as u64;
     let sample = ResourceSample {
         at: stored.range.start(),
         period_ns: 500_000_000,
         values: vec![(Resource::ProcessCpu, count), (Resource::IoPressure, u64::MAX - count)],
     };
-    Arc::new(SampleRow { worker: stored.worker.clone(), epoch: stored.epoch, sample })
+    Arc::new(ResourceRow { worker: stored.worker.clone(), epoch: stored.epoch, sample })
 }
 
 /// All rows of a list, in words, sorted.

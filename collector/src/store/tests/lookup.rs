@@ -16,7 +16,8 @@ use super::super::objects::Objects;
 use super::super::segment::ListWriter;
 use super::super::table::TableName;
 use super::super::tables::{Tables, TaskScan};
-use crate::ledger::{Selecting, Selection, TaskFilter, TaskRow, overlaps};
+use crate::ledger::{NewestTasks, Selection, TaskFilter, overlaps};
+use crate::rows::TaskRow;
 
 /// Three row groups.
 const TASKS: u64 = 40_000;
@@ -130,7 +131,7 @@ impl Varied {
     }
 
     fn newest(&self, range: TimeRange, filter: &TaskFilter, limit: usize) -> Selection {
-        let mut selecting = Selecting::new(limit);
+        let mut selecting = NewestTasks::new(limit);
         let scan = NewestScan::new(range, filter);
         for file in &self.files {
             let mut go_on = || ControlFlow::Continue(());

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::disk::{LogDisk, there};
 use super::frame::{self, HEADER_BYTES, Header, NoHeader, Piece};
 use super::{Record, WalError, file_name, file_number};
-use crate::limits::{WAL_DAMAGE_TOLD_MAX, WAL_FILE_BYTES_MAX, WAL_RECORD_BYTES_MAX};
+use crate::limits::{WAL_DAMAGE_LISTED_MAX, WAL_FILE_BYTES_MAX, WAL_RECORD_BYTES_MAX};
 
 /// Most bytes of one file that are read: what a file may grow to.
 const READ_BYTES_MAX: u64 = WAL_FILE_BYTES_MAX + WAL_RECORD_BYTES_MAX as u64 + (1 << 20);
@@ -78,7 +78,7 @@ impl Found {
         let (start, stop) = (range.start, range.end);
         tracing::error!(file, start, stop, reason, "a part of the log cannot be read");
         self.damages += 1;
-        if self.damage.len() < WAL_DAMAGE_TOLD_MAX {
+        if self.damage.len() < WAL_DAMAGE_LISTED_MAX {
             self.damage.push(Damage { file: file.to_owned(), range, reason });
         }
     }

@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 
 use super::told::{MarkedRun, Told};
 use super::window::LoggedWindow;
-use crate::session::{Checked, Greeting};
+use crate::rows::{AgentInfo, CheckedFlush};
 
 /// Why the bytes of a good frame are no record.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -201,7 +201,7 @@ impl Flush {
         worker: &WorkerId,
         epoch: Epoch,
         received_at: Timestamp,
-        checked: &Checked,
+        checked: &CheckedFlush,
     ) -> Flush {
         let mut names = Names::default();
         let tasks = checked.tasks.iter().map(|task| LoggedTask::of(task, &mut names)).collect();
@@ -219,7 +219,7 @@ impl Flush {
             names: names.names,
             tasks,
             totals: told.totals,
-            told: Told::of(&checked.records),
+            told: Told::of(&checked.telemetry),
         }
     }
 
@@ -236,7 +236,7 @@ impl Flush {
         self,
         worker: &WorkerId,
         task_of: impl Fn(NodeId) -> NodeId,
-    ) -> Result<Checked, RecordError> {
+    ) -> Result<CheckedFlush, RecordError> {
         let clock = self.clock.ok_or(WireError::Missing { what: "the flush's clock" })?;
         let account = self.account.ok_or(WireError::Missing { what: "the flush's account" })?;
         let stored = |window: LoggedWindow| {
@@ -248,8 +248,8 @@ impl Flush {
         let tasks = tasks.collect::<Result<_, _>>()?;
         let told = v1::Flush { totals: self.totals, ..v1::Flush::default() };
         let totals = decode_telemetry(&told, &|index| text_at(&names, index))?.totals;
-        let records = self.told.map_or(Ok(Telemetry::default()), Told::records)?;
-        Ok(Checked { seq: self.seq, window, tasks, records, totals, account, clock })
+        let telemetry = self.told.map_or(Ok(Telemetry::default()), Told::records)?;
+        Ok(CheckedFlush { seq: self.seq, window, tasks, telemetry, totals, account, clock })
     }
 }
 
@@ -326,10 +326,10 @@ impl Hello {
         worker: &WorkerId,
         epoch: Epoch,
         received_at: Timestamp,
-        greeting: &Greeting,
+        agent: &AgentInfo,
     ) -> Hello {
-        let Greeting { labels, host, pid, agent_version, sampler_mode, interval_ns, started_at } =
-            greeting.clone();
+        let AgentInfo { labels, host, pid, agent_version, sampler_mode, interval_ns, started_at } =
+            agent.clone();
         Hello {
             worker: worker.to_string(),
             epoch: epoch.0,
@@ -344,8 +344,8 @@ impl Hello {
         }
     }
 
-    pub(crate) fn greeting(self) -> Greeting {
-        Greeting {
+    pub(crate) fn agent(self) -> AgentInfo {
+        AgentInfo {
             labels: self.labels,
             host: self.host,
             pid: self.pid,
@@ -366,8 +366,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::hot::StoredWindow;
-    use crate::packed::Packed;
+    use crate::packed::PackedWeights;
+    use crate::rows::StoredWindow;
 
     fn task() -> impl Strategy<Value = TaskRecord> {
         let text = || "[a-c]{0,3}".prop_map(|text: String| Arc::<str>::from(text));
@@ -443,7 +443,7 @@ mod tests {
                 let entries = entries
                     .into_iter()
                     .map(|(node, state, quanta)| (NodeId(node), state, quanta * quantum_ns));
-                let samples = Packed::of(entries, quantum_ns, task_of);
+                let samples = PackedWeights::of(entries, quantum_ns, task_of);
                 let range = TimeRange::new(start, stop).unwrap_or(TimeRange::ALL);
                 StoredWindow {
                     worker: WorkerId("w".into()),
@@ -459,7 +459,7 @@ mod tests {
         )
     }
 
-    fn records() -> impl Strategy<Value = Telemetry> {
+    fn telemetry() -> impl Strategy<Value = Telemetry> {
         let at = Timestamp::from_unix_ns;
         let transfer = (task(), any::<u64>(), prop::option::of(any::<u64>()), 0..2usize);
         let transfer =
@@ -516,17 +516,17 @@ mod tests {
             window in prop::option::of(window()), tasks in prop::collection::vec(task(), 0..9),
             totals in prop::collection::vec(totals(), 0..3),
             seq in any::<u64>(), offset_ns in any::<i64>(), accepted_ns in any::<u64>(),
-            records in records(),
+            telemetry in telemetry(),
         ) {
             let epoch = window.as_ref().map_or(Epoch(0), |window| window.epoch);
             let error_ns = window.as_ref().map_or(0, |window| window.clock_error_ns);
             let last = window.iter().flat_map(|window| window.samples.entries());
             let last = last.map(|(node, _, _)| node).max().unwrap_or(NodeId::ROOT);
-            let checked = Checked {
+            let checked = CheckedFlush {
                 seq,
                 window,
                 tasks,
-                records,
+                telemetry,
                 totals,
                 account: v1::LossAccount { accepted_ns, ..Default::default() },
                 clock: v1::Clock { offset_ns, error_ns },

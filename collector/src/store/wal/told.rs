@@ -8,7 +8,7 @@ use profiler_core::{Epoch, RunId, RunMarker, Telemetry, Timestamp, WorkerId};
 use rustc_hash::FxHashMap;
 
 use super::record::RecordError;
-use crate::records::RunRow;
+use crate::rows::RunRow;
 
 /// Records of a flush by the collector's clock.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -89,6 +89,6 @@ impl MarkedRun {
             start: Timestamp::from_unix_ns(self.start_ns),
             stop: self.stop_ns.map(Timestamp::from_unix_ns),
         };
-        RunRow::told(worker, Epoch(self.epoch), run)
+        RunRow::marked(worker, Epoch(self.epoch), run)
     }
 }

@@ -3,8 +3,8 @@
 use profiler_core::wire::WireError;
 use profiler_core::{Epoch, NodeId, Ticks, TimeRange, Timestamp, WorkerId};
 
-use crate::hot::StoredWindow;
-use crate::packed::{Entry, Packed};
+use crate::packed::{Entry, PackedWeights};
+use crate::rows::StoredWindow;
 
 /// A window, its weights as it keeps them itself.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -24,7 +24,7 @@ pub(crate) struct LoggedWindow {
     pub(crate) ticks_throttled: u64,
     #[prost(uint64, tag = "7")]
     pub(crate) quantum_ns: u64,
-    /// As [`Packed`] has them.
+    /// As [`PackedWeights`] has them.
     #[prost(bytes = "vec", tag = "8")]
     pub(crate) samples: Vec<u8>,
     #[prost(bytes = "vec", tag = "9")]
@@ -48,7 +48,7 @@ impl LoggedWindow {
 
     /// The entries of samples and of threads.
     pub(super) fn entries(&self) -> Result<[Vec<Entry>; 2], WireError> {
-        let decoded = |bytes: &[u8]| Packed::decode(self.quantum_ns, bytes);
+        let decoded = |bytes: &[u8]| PackedWeights::decode(self.quantum_ns, bytes);
         Ok([decoded(&self.samples)?, decoded(&self.threads)?])
     }
 
@@ -66,7 +66,7 @@ impl LoggedWindow {
             value: i128::from(self.stop_ns) - i128::from(self.start_ns),
             allowed: "above 0",
         })?;
-        let packed = |entries| Packed::of(entries, self.quantum_ns, &task_of);
+        let packed = |entries| PackedWeights::of(entries, self.quantum_ns, &task_of);
         let [samples, threads] = self.entries()?.map(packed);
         Ok(StoredWindow {
             worker: worker.clone(),

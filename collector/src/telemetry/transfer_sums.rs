@@ -2,8 +2,8 @@
 
 use profiler_core::{Direction, NodeId, Outcome};
 
-use super::TransferRow;
 use crate::ledger::{BUCKETS, Durations, bucket, bucket_middle_ns};
+use crate::rows::TransferRow;
 use crate::store::{Fields, Key, Row, Second, Tier, WorkerNumber};
 
 /// What a row of `transfer_sums` counts stands in its column `measure`: a sum, or how many transfers

@@ -8,18 +8,18 @@ use profiler_core::{Filter, NodeId, Outcome, ThreadKind};
 use rustc_hash::FxHashMap;
 
 use super::QueryError;
-use super::stored::{Asked, Stored};
+use super::table_reader::{ScanFilter, TableReader};
 use crate::collector::Collector;
 use crate::ledger::{NameTotal, PhaseTotal, TaskFilter};
 use crate::store::Counting;
 use crate::sync::read;
-use crate::tree::Top;
+use crate::tree::TopNode;
 
 impl Collector {
     /// Adds what the tables have counted, by name.
     pub(super) fn add_stored(
         &self,
-        stored: &mut Stored<'_>,
+        stored: &mut TableReader<'_>,
         filter: &TaskFilter,
         totals: &mut NameTotals,
     ) -> Result<(), QueryError> {
@@ -41,14 +41,14 @@ impl Collector {
     }
 
     /// The first-level nodes of the tasks that are asked for.
-    pub(super) fn tops_named(&self, filter: &TaskFilter) -> Vec<Top> {
+    pub(super) fn tops_named(&self, filter: &TaskFilter) -> Vec<TopNode> {
         let by_name =
             Filter { tasks: filter.names.clone(), threads: ThreadKind::All, ..Filter::default() };
         read(&self.tree).tops_kept(&by_name)
     }
 
     /// What the tables say of a task, with its phases by name.
-    fn with_phases(&self, sum: StoredTotal, top: &Top) -> Result<NameTotal, QueryError> {
+    fn with_phases(&self, sum: StoredTotal, top: &TopNode) -> Result<NameTotal, QueryError> {
         let StoredTotal { mut total, phases } = sum;
         for (node, phase) in phases {
             if node == top.node.0 {
@@ -113,13 +113,13 @@ impl Ended<'_> {
 /// Shows the rows of tasks with an outcome that is asked for, all neighbours of one task and outcome at
 /// once, with the task's place among `tops`.
 pub(super) fn scan_ended(
-    stored: &mut Stored<'_>,
+    stored: &mut TableReader<'_>,
     counting: Counting,
-    (tops, filter): (&[Top], &TaskFilter),
+    (tops, filter): (&[TopNode], &TaskFilter),
     mut visit: impl FnMut(usize, Ended<'_>),
 ) -> Result<(), QueryError> {
     let tasks: Vec<NodeId> = tops.iter().map(|top| top.node).collect();
-    let asked = Asked { tasks: Some(&tasks), workers: None, columns: counting.columns() };
+    let asked = ScanFilter { tasks: Some(&tasks), workers: None, columns: counting.columns() };
     stored.scan(
         |_| counting,
         asked,

@@ -11,15 +11,16 @@ use profiler_core::{NodeId, TimeRange, Timestamp, WorkerId};
 use super::QueryError;
 use super::tasks::seconds_touched;
 use crate::collector::Collector;
-use crate::hot::View;
-use crate::idset::IdSet;
-use crate::ledger::{Selecting, Snapshot, TaskFilter, TaskRow};
-use crate::records::RecordView;
+use crate::id_set::IdSet;
+use crate::ledger::{NewestTasks, TaskFilter, TaskSnapshot};
+use crate::rows::TaskRow;
 use crate::store::{
     Batch, Column, Counting, Coverage, FileEntry, ListRow, LostLog, Manifest, NewestScan, Period,
     Piece, Plan, RowScan, Scan, SealedTask, Second, StoreError, TableName, Tables, TaskScan, Tier,
     WorkerNumber,
 };
+use crate::telemetry::RowSnapshot;
+use crate::windows::WindowSnapshot;
 
 /// Whether the reader still wants the answer; set when it goes away.
 #[derive(Debug, Default)]
@@ -39,7 +40,7 @@ impl Cancel {
 }
 
 /// Tables at one moment, and how they answer for some seconds.
-pub(crate) struct Stored<'a> {
+pub(crate) struct TableReader<'a> {
     tables: &'a Tables,
     cancel: &'a Cancel,
     manifest: Arc<Manifest>,
@@ -57,23 +58,23 @@ fn lost_to_all(manifest: &Manifest, seconds: &Range<Second>) -> BTreeSet<String>
 }
 
 /// What is in no table yet, beside the version of the tables that lack it.
-pub(crate) trait Beside {
+pub(crate) trait Unsealed {
     fn manifest(&self) -> &Arc<Manifest>;
 }
 
-impl Beside for View {
+impl Unsealed for WindowSnapshot {
     fn manifest(&self) -> &Arc<Manifest> {
         &self.manifest
     }
 }
 
-impl<R> Beside for RecordView<R> {
+impl<R> Unsealed for RowSnapshot<R> {
     fn manifest(&self) -> &Arc<Manifest> {
         &self.manifest
     }
 }
 
-impl Beside for Snapshot {
+impl Unsealed for TaskSnapshot {
     fn manifest(&self) -> &Arc<Manifest> {
         &self.manifest
     }
@@ -81,7 +82,7 @@ impl Beside for Snapshot {
 
 /// Which rows of a table are asked for.
 #[derive(Clone, Copy)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct ScanFilter<'a> {
     /// Rising; `None` for all.
     pub(crate) tasks: Option<&'a [NodeId]>,
     /// Rising; `None` for all.
@@ -89,15 +90,15 @@ pub(crate) struct Asked<'a> {
     pub(crate) columns: &'a [Column],
 }
 
-impl<'a> Stored<'a> {
+impl<'a> TableReader<'a> {
     /// What answers for the seconds that start in `range`, or for more where that is all that is
     /// held: `take` takes what is in no table, `plan` says in which periods the tables are read.
-    pub(crate) fn of<B: Beside>(
+    pub(crate) fn of<B: Unsealed>(
         (collector, cancel): (&'a Collector, &'a Cancel),
         range: TimeRange,
         take: impl Fn(&Collector, Range<Second>) -> B,
         plan: impl Fn(&Coverage, Range<Second>) -> Plan,
-    ) -> (Stored<'a>, B) {
+    ) -> (TableReader<'a>, B) {
         let asked = Second::starting_in(range);
         let mut seconds = asked.clone();
         loop {
@@ -108,7 +109,7 @@ impl<'a> Stored<'a> {
             // If it is wider than what was asked for, what is in no table must be as wide.
             if plan.seconds == seconds {
                 let (tables, damaged) = (&*collector.tables, lost_to_all(&manifest, &plan.seconds));
-                let stored = Stored { tables, cancel, manifest, plan, coverage, damaged };
+                let stored = TableReader { tables, cancel, manifest, plan, coverage, damaged };
                 return (stored, beside);
             }
             seconds = plan.seconds;
@@ -132,7 +133,7 @@ impl<'a> Stored<'a> {
     pub(crate) fn scan(
         &mut self,
         table_of: impl Fn(&Piece) -> Counting,
-        asked: Asked<'_>,
+        asked: ScanFilter<'_>,
         mut visit: impl FnMut(&Batch, Rows<'_>),
     ) -> Result<(), QueryError> {
         let pieces = self.plan.pieces.clone();
@@ -205,7 +206,7 @@ impl<'a> Stored<'a> {
         &mut self,
         range: TimeRange,
         filter: &TaskFilter,
-        selecting: &mut Selecting,
+        selecting: &mut NewestTasks,
     ) -> Result<(), QueryError> {
         let manifest = self.manifest.clone();
         let seconds = seconds_touched(range);

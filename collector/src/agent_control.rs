@@ -10,36 +10,36 @@ use profiler_core::wire::{
 use profiler_core::{Epoch, Settings, SettingsChange, ThreadSnapshot, Timestamp, WorkerId};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::collector::{Attachment, Collector, TakenOver};
-use crate::limits::AGENT_QUESTIONS_MAX;
+use crate::collector::{Attachment, Collector, StaleStream};
+use crate::limits::AGENT_REQUESTS_MAX;
 use crate::session::{Presence, Session, SessionCell};
 use crate::sync::lock;
 
 /// The settings that workers shall have, by what was asked for. In memory: a collector that is
 /// started again asks for nothing, and agents stay as they are.
 #[derive(Debug, Default)]
-pub(crate) struct Wishes {
+pub(crate) struct DesiredSettings {
     /// For workers without an own wish, now and later.
-    all: Wish,
-    workers: BTreeMap<WorkerId, Wish>,
+    all: DesiredChange,
+    workers: BTreeMap<WorkerId, DesiredChange>,
     last_revision: u64,
 }
 
 /// What one worker shall change; revision 0 is nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Wish {
+pub(crate) struct DesiredChange {
     pub(crate) revision: u64,
     pub(crate) change: SettingsChange,
 }
 
-impl Wish {
-    fn then(self, later: Wish) -> Wish {
-        Wish { revision: later.revision, change: self.change.then(later.change) }
+impl DesiredChange {
+    fn then(self, later: DesiredChange) -> DesiredChange {
+        DesiredChange { revision: later.revision, change: self.change.then(later.change) }
     }
 }
 
-impl Wishes {
-    /// Wishes for a change in these workers; `None` for all, those that come later too.
+impl DesiredSettings {
+    /// DesiredSettings for a change in these workers; `None` for all, those that come later too.
     pub(crate) fn add(
         &mut self,
         workers: Option<&[WorkerId]>,
@@ -49,7 +49,7 @@ impl Wishes {
         // Agents outlive a collector, and still say the revisions of the one before.
         let now = now.unix_ns().unsigned_abs();
         self.last_revision = (self.last_revision + 1).max(now);
-        let wish = Wish { revision: self.last_revision, change };
+        let wish = DesiredChange { revision: self.last_revision, change };
         match workers {
             None => {
                 self.all = self.all.then(wish);
@@ -65,7 +65,7 @@ impl Wishes {
     }
 
     /// What that worker shall change.
-    pub(crate) fn of(&self, worker: &WorkerId) -> Wish {
+    pub(crate) fn of(&self, worker: &WorkerId) -> DesiredChange {
         self.workers.get(worker).copied().unwrap_or(self.all)
     }
 
@@ -75,35 +75,39 @@ impl Wishes {
     }
 }
 
-/// A session's way to ask its agent.
+/// A session's end of the channel to its agent.
 #[derive(Debug)]
-pub(crate) struct Asker {
+pub(crate) struct AgentControl {
     settings: watch::Sender<v1::Settings>,
-    questions: mpsc::Sender<u64>,
-    /// Of the last question.
+    dump_requests: mpsc::Sender<u64>,
+    /// Id of the last request.
     last_id: u64,
-    /// Questions that wait for their answer.
-    waiting: Vec<(u64, oneshot::Sender<AgentAnswer>)>,
+    /// Requests without a response yet.
+    pending: Vec<(u64, oneshot::Sender<ThreadDumpResult>)>,
 }
 
-/// What a stream has to say to its agent beside answers.
+/// The stream's end: what to send to the agent, apart from responses to its messages.
 #[derive(Debug)]
-pub(crate) struct Orders {
+pub(crate) struct ControlStream {
     settings: watch::Receiver<v1::Settings>,
-    questions: mpsc::Receiver<u64>,
+    dump_requests: mpsc::Receiver<u64>,
 }
 
-/// A way to ask, and its other end.
-pub(crate) fn asker() -> (Asker, Orders) {
-    let (settings, wanted) = watch::channel(v1::Settings::default());
-    let (questions, asked) = mpsc::channel(AGENT_QUESTIONS_MAX);
-    let asker = Asker { settings, questions, last_id: 0, waiting: Vec::new() };
-    (asker, Orders { settings: wanted, questions: asked })
+/// Both ends of a new channel to an agent.
+pub(crate) fn control_channel() -> (AgentControl, ControlStream) {
+    let (settings_sender, settings) = watch::channel(v1::Settings::default());
+    let (dump_sender, dump_requests) = mpsc::channel(AGENT_REQUESTS_MAX);
+    let control = AgentControl {
+        settings: settings_sender,
+        dump_requests: dump_sender,
+        last_id: 0,
+        pending: Vec::new(),
+    };
+    (control, ControlStream { settings, dump_requests })
 }
 
-impl Orders {
-    /// What to say next; `None` if nothing will come any more. Nothing is lost if it is not awaited
-    /// to its end.
+impl ControlStream {
+    /// The next message for the agent; `None` when the session closed the channel. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Option<v1::collector_message::Kind> {
         use v1::collector_message::Kind;
         tokio::select! {
@@ -111,22 +115,23 @@ impl Orders {
                 changed.ok()?;
                 Some(Kind::Settings(*self.settings.borrow_and_update()))
             }
-            id = self.questions.recv() => {
+            id = self.dump_requests.recv() => {
                 Some(Kind::ThreadDumpRequest(v1::ThreadDumpRequest { id: id? }))
             }
         }
     }
 }
 
-/// What an agent said to a question: the stacks, by nodes of the collector's tree, or why not.
-pub(crate) type AgentAnswer = Result<ThreadDump, String>;
+/// An agent's response to a request for a thread dump, by nodes of the collector's tree, or the reason
+/// why there is none.
+pub(crate) type ThreadDumpResult = Result<ThreadDump, String>;
 
 /// A question to one agent.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct PendingThreadDump {
     pub(crate) worker: WorkerId,
     pub(crate) epoch: Epoch,
-    pub(crate) answer: oneshot::Receiver<AgentAnswer>,
+    pub(crate) answer: oneshot::Receiver<ThreadDumpResult>,
 }
 
 /// One connected agent, or a worker without one, and the settings it shall have.
@@ -141,25 +146,25 @@ pub(crate) struct SettingsView {
 }
 
 impl Collector {
-    /// Gives a session's new stream its orders.
-    pub(crate) fn give_orders(&self, cell: &SessionCell, session: &mut Session) -> Orders {
-        let (asker, orders) = asker();
-        session.asker = Some(asker);
+    /// Gives a session's new stream its control.
+    pub(crate) fn open_control(&self, cell: &SessionCell, session: &mut Session) -> ControlStream {
+        let (control, stream) = control_channel();
+        session.control = Some(control);
         session.applied = None;
-        self.tell_settings(cell, session);
-        orders
+        self.send_settings(cell, session);
+        stream
     }
 
-    fn tell_settings(&self, cell: &SessionCell, session: &Session) {
+    fn send_settings(&self, cell: &SessionCell, session: &Session) {
         let wish = lock(&self.wishes).of(&cell.worker);
-        if let Some(asker) = &session.asker
-            && wish.revision > asker.settings.borrow().revision
+        if let Some(control) = &session.control
+            && wish.revision > control.settings.borrow().revision
         {
-            asker.settings.send_replace(encode_settings(wish.revision, wish.change));
+            control.settings.send_replace(encode_settings(wish.revision, wish.change));
         }
     }
 
-    /// Wishes for a change in these workers (none: in all, and in those that come later), and tells
+    /// DesiredSettings for a change in these workers (none: in all, and in those that come later), and tells
     /// those that are there.
     pub(crate) fn change_settings(&self, workers: &[String], change: SettingsChange) {
         let chosen: Vec<WorkerId> = workers.iter().map(|id| WorkerId(id.as_str().into())).collect();
@@ -170,7 +175,7 @@ impl Collector {
         drop(wishes);
         for cell in self.chosen(workers) {
             let session = lock(&cell.state);
-            self.tell_settings(&cell, &session);
+            self.send_settings(&cell, &session);
         }
     }
 
@@ -187,7 +192,7 @@ impl Collector {
                     worker: cell.worker.clone(),
                     epoch: Some(cell.epoch),
                     settings: said.map(|applied| applied.settings),
-                    applied: wish.is_met_by(said),
+                    applied: wish.is_applied_by(said),
                 });
             }
         }
@@ -201,7 +206,7 @@ impl Collector {
     }
 
     /// Resolves after the next message that says what an agent works by.
-    pub(crate) fn settings_news(&self) -> watch::Receiver<()> {
+    pub(crate) fn settings_changes(&self) -> watch::Receiver<()> {
         self.news.subscribe()
     }
 
@@ -211,7 +216,7 @@ impl Collector {
         attachment: &Attachment,
         message: v1::AppliedSettings,
         received_at: Timestamp,
-    ) -> Result<(), TakenOver> {
+    ) -> Result<(), StaleStream> {
         let mut session = self.held(attachment, received_at)?;
         match decode_applied(message) {
             Ok(applied) => session.applied = Some(applied),
@@ -223,15 +228,19 @@ impl Collector {
     }
 
     /// Asks the connected agents of these workers (none: of all) what their threads are doing.
-    pub(crate) fn ask_stacks(&self, workers: &[String]) -> Vec<Asked> {
+    pub(crate) fn request_thread_dumps(&self, workers: &[String]) -> Vec<PendingThreadDump> {
         let mut asked = Vec::new();
         for cell in self.chosen(workers) {
             let mut session = lock(&cell.state);
             if session.presence == Presence::Connected
-                && let Some(asker) = &mut session.asker
+                && let Some(control) = &mut session.control
             {
-                let answer = asker.ask();
-                asked.push(Asked { worker: cell.worker.clone(), epoch: cell.epoch, answer });
+                let answer = control.request_thread_dump();
+                asked.push(PendingThreadDump {
+                    worker: cell.worker.clone(),
+                    epoch: cell.epoch,
+                    answer,
+                });
             }
         }
         asked
@@ -243,9 +252,11 @@ impl Collector {
         attachment: &Attachment,
         message: &v1::ThreadDump,
         received_at: Timestamp,
-    ) -> Result<(), TakenOver> {
+    ) -> Result<(), StaleStream> {
         let mut session = self.held(attachment, received_at)?;
-        let Some(waiting) = session.asker.as_mut().and_then(|asker| asker.take(message.id)) else {
+        let Some(waiting) =
+            session.control.as_mut().and_then(|control| control.take_pending(message.id))
+        else {
             return Ok(());
         };
         let answer = match message.unavailable.is_empty() {
@@ -264,35 +275,35 @@ impl Collector {
     }
 }
 
-impl Wish {
+impl DesiredChange {
     /// Whether an agent that said this works by it.
-    pub(crate) fn is_met_by(&self, applied: Option<&AppliedSettings>) -> bool {
+    pub(crate) fn is_applied_by(&self, applied: Option<&AppliedSettings>) -> bool {
         self.revision == 0 || applied.is_some_and(|applied| applied.revision == self.revision)
     }
 }
 
-impl Asker {
-    fn ask(&mut self) -> oneshot::Receiver<AgentAnswer> {
+impl AgentControl {
+    fn request_thread_dump(&mut self) -> oneshot::Receiver<ThreadDumpResult> {
         let (sender, answer) = oneshot::channel();
-        self.waiting.retain(|(_, waiting)| !waiting.is_closed());
+        self.pending.retain(|(_, pending)| !pending.is_closed());
         self.last_id += 1;
         let id = self.last_id;
-        if self.waiting.len() < AGENT_QUESTIONS_MAX && self.questions.try_send(id).is_ok() {
-            self.waiting.push((id, sender));
+        if self.pending.len() < AGENT_REQUESTS_MAX && self.dump_requests.try_send(id).is_ok() {
+            self.pending.push((id, sender));
         } else {
-            let _ = sender.send(Err("too many questions at once; ask again in a while".into()));
+            let _ = sender.send(Err("too many requests at once; retry later".into()));
         }
         answer
     }
 
-    fn take(&mut self, id: u64) -> Option<oneshot::Sender<AgentAnswer>> {
-        let index = self.waiting.iter().position(|(waiting, _)| *waiting == id)?;
-        Some(self.waiting.remove(index).1)
+    fn take_pending(&mut self, id: u64) -> Option<oneshot::Sender<ThreadDumpResult>> {
+        let index = self.pending.iter().position(|(pending, _)| *pending == id)?;
+        Some(self.pending.remove(index).1)
     }
 }
 
 /// The agent's answer by the collector's nodes.
-fn translated(session: &Session, message: &v1::ThreadDump) -> AgentAnswer {
+fn translated(session: &Session, message: &v1::ThreadDump) -> ThreadDumpResult {
     let translation = &session.translation;
     let stacks = decode_thread_dump(message, translation.marks().nodes);
     let stacks = stacks.map_err(|error| format!("its answer cannot be used: {error}"))?;
@@ -320,34 +331,35 @@ mod tests {
     #[test]
     fn a_wish_for_all_reaches_workers_with_their_own_and_those_that_come_later() {
         let [a, b] = ["a", "b"].map(|id| WorkerId(id.into()));
-        let mut wishes = Wishes::default();
-        assert_eq!(wishes.of(&a), Wish::default());
+        let mut wishes = DesiredSettings::default();
+        assert_eq!(wishes.of(&a), DesiredChange::default());
         let now = Timestamp::from_unix_ns;
         wishes.add(Some(std::slice::from_ref(&a)), interval(5), now(1));
         wishes.add(None, OFF, now(1));
-        let both = Wish { revision: 2, change: interval(5).then(OFF) };
+        let both = DesiredChange { revision: 2, change: interval(5).then(OFF) };
         assert_eq!(wishes.of(&a), both);
-        assert_eq!(wishes.of(&b), Wish { revision: 2, change: OFF });
+        assert_eq!(wishes.of(&b), DesiredChange { revision: 2, change: OFF });
         wishes.add(Some(std::slice::from_ref(&b)), interval(7), now(90));
-        assert_eq!(wishes.of(&b), Wish { revision: 90, change: interval(7).then(OFF) });
+        assert_eq!(wishes.of(&b), DesiredChange { revision: 90, change: interval(7).then(OFF) });
         assert_eq!(wishes.of(&a), both, "another worker's wish is none of its own");
         wishes.forget_but(&[b]);
-        assert_eq!(wishes.of(&a), Wish { revision: 2, change: OFF });
+        assert_eq!(wishes.of(&a), DesiredChange { revision: 2, change: OFF });
     }
 
     #[test]
     fn questions_are_bounded_and_those_given_up_make_room() {
-        let (mut asker, mut orders) = asker();
-        let mut answers: Vec<_> = (0..AGENT_QUESTIONS_MAX).map(|_| asker.ask()).collect();
-        assert!(asker.ask().try_recv().unwrap().is_err(), "one too many");
+        let (mut control, mut stream) = control_channel();
+        let mut answers: Vec<_> =
+            (0..AGENT_REQUESTS_MAX).map(|_| control.request_thread_dump()).collect();
+        assert!(control.request_thread_dump().try_recv().unwrap().is_err(), "one too many");
         answers.remove(3);
-        orders.questions.try_recv().unwrap();
-        let mut another = asker.ask();
+        stream.dump_requests.try_recv().unwrap();
+        let mut another = control.request_thread_dump();
         assert!(another.try_recv().is_err(), "it waits");
-        let id = asker.waiting.last().unwrap().0;
+        let id = control.pending.last().unwrap().0;
         let empty = ThreadDump { threads: Vec::new(), omitted: 0 };
-        asker.take(id).unwrap().send(Ok(empty.clone())).unwrap();
+        control.take_pending(id).unwrap().send(Ok(empty.clone())).unwrap();
         assert_eq!(another.try_recv(), Ok(Ok(empty)));
-        assert!(asker.take(id).is_none(), "an answer is given once");
+        assert!(control.take_pending(id).is_none(), "an answer is given once");
     }
 }

@@ -1,68 +1,11 @@
 //! Named periods: what a question may be about instead of two times.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
-use profiler_core::{Epoch, RunId, RunMarker, TimeRange, Timestamp, WorkerId};
+use profiler_core::{Epoch, RunId, Timestamp, WorkerId};
 
-/// A run, and who marked it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct RunRow {
-    /// `None`: it was marked through the API, and `epoch` is 0.
-    pub(crate) worker: Option<WorkerId>,
-    pub(crate) epoch: Epoch,
-    pub(crate) run: RunMarker,
-    /// When its worker was last heard of, if that is gone and did not say how the run ended.
-    pub(crate) lost_at: Option<Timestamp>,
-}
-
-impl RunRow {
-    /// A run as it was told.
-    pub(crate) fn told(worker: Option<WorkerId>, epoch: Epoch, run: RunMarker) -> RunRow {
-        RunRow { worker, epoch, run, lost_at: None }
-    }
-
-    /// Where it ended: as it was told, or else where its worker was last heard of.
-    pub(crate) fn stop(&self) -> Option<Timestamp> {
-        self.run.stop.or(self.lost_at)
-    }
-
-    /// What tells it apart from all others.
-    pub(crate) fn key(&self) -> RunKey {
-        RunKey { worker: self.worker.clone(), epoch: self.epoch, id: self.run.id }
-    }
-
-    /// Its id in the API.
-    pub(crate) fn id(&self) -> String {
-        self.key().to_string()
-    }
-
-    /// From its start to its stop; to now while it goes on. One that took no time has a nanosecond.
-    pub(crate) fn range(&self, now: Timestamp) -> TimeRange {
-        let start = self.run.start;
-        let range = TimeRange::new(start, self.stop().unwrap_or(now));
-        range.or(TimeRange::new(start, start.shifted(1))).unwrap_or(TimeRange::ALL)
-    }
-}
-
-/// Which run.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct RunKey {
-    worker: Option<WorkerId>,
-    epoch: Epoch,
-    id: RunId,
-}
-
-impl fmt::Display for RunKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.worker {
-            // An epoch is drawn at random, so it tells workers apart.
-            Some(_) => write!(f, "{}-{}", self.epoch, self.id.0),
-            None => write!(f, "{:x}", self.id.0),
-        }
-    }
-}
+use crate::rows::{RunKey, RunRow};
 
 /// What became of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use profiler_core::Timestamp;
 
 use crate::limits::{LATE_AFTER, LATE_HOURS_MAX, nanoseconds};
-use crate::session::Checked;
+use crate::rows::CheckedFlush;
 use crate::store::{Second, Tier};
 
 /// Hours since the Unix epoch.
@@ -14,13 +14,13 @@ pub(crate) type Hours = BTreeSet<u32>;
 
 /// The hours of a flush that are long ago at `now`: where its window starts, where its tasks
 /// and transfers stop, when its resources were measured.
-pub(crate) fn late_hours(checked: &Checked, now: Timestamp) -> Hours {
+pub(crate) fn late_hours(checked: &CheckedFlush, now: Timestamp) -> Hours {
     let hour = |point: Timestamp| Second::of(point).0 / Tier::Hour.seconds();
     let late_before = hour(now.shifted(-nanoseconds(LATE_AFTER)));
     let window = checked.window.iter().map(|stored| stored.range.start());
     let stops = checked.tasks.iter().filter_map(|task| task.stop);
-    let transfers = checked.records.transfers.iter().map(|transfer| transfer.stop);
-    let samples = checked.records.resources.iter().map(|sample| sample.at);
+    let transfers = checked.telemetry.transfers.iter().map(|transfer| transfer.stop);
+    let samples = checked.telemetry.resources.iter().map(|sample| sample.at);
     window
         .chain(stops)
         .chain(checked.totals.iter().map(|sum| sum.second))

@@ -4,73 +4,20 @@
 //! window, a row is here until the version with it takes its place, so a reader sees each once.
 
 mod runs;
-mod sums;
+mod transfer_sums;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use profiler_core::{
-    Epoch, ExpectedTasks, ResourceSample, RunMarker, Telemetry, Timestamp, TransferEvent, WorkerId,
-};
+use profiler_core::{Epoch, ExpectedTasks, RunMarker, Telemetry, Timestamp, WorkerId};
 
 use crate::limits::EXPECTATIONS_MAX;
+use crate::rows::{ExpectedRow, ResourceRow, RunRow, TelemetryBatch, TransferRow};
 use crate::store::{Manifest, Second};
 
-pub(crate) use runs::{RunChange, RunRow, Runs};
-pub(crate) use sums::{LinkSum, measure_of, transfer_rows};
-
-/// One transfer, as one of its ends told it. Times are the collector's.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct TransferRow {
-    pub(crate) worker: WorkerId,
-    pub(crate) epoch: Epoch,
-    pub(crate) record: TransferEvent,
-}
-
-impl TransferRow {
-    pub(crate) fn duration_ns(&self) -> u64 {
-        self.record.stop.since_ns(self.record.start)
-    }
-
-    /// Bytes a second; `None` if it took no time.
-    pub(crate) fn bandwidth(&self) -> Option<u64> {
-        let duration_ns = u128::from(self.duration_ns());
-        let rate = (u128::from(self.record.bytes) * 1_000_000_000).checked_div(duration_ns)?;
-        Some(u64::try_from(rate).unwrap_or(u64::MAX))
-    }
-
-    fn bytes(&self) -> usize {
-        let TransferEvent { keys, cause, .. } = &self.record;
-        let keys: usize = keys.iter().map(|key| key.len() + size_of::<Arc<str>>()).sum();
-        size_of::<TransferRow>() + ENTRY_BYTES + keys + cause.len()
-    }
-}
-
-/// What one worker used at one moment, by the collector's clock.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct SampleRow {
-    pub(crate) worker: WorkerId,
-    pub(crate) epoch: Epoch,
-    pub(crate) sample: ResourceSample,
-}
-
-impl SampleRow {
-    fn bytes(&self) -> usize {
-        size_of::<SampleRow>() + ENTRY_BYTES + size_of_val(&*self.sample.values)
-    }
-}
-
-/// How many tasks of a name one life of a worker expects.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct ExpectedRow {
-    pub(crate) worker: WorkerId,
-    pub(crate) epoch: Epoch,
-    pub(crate) expected: ExpectedTasks,
-}
-
-/// A node of a map, the counts of an `Arc`, and what allocators round up.
-const ENTRY_BYTES: usize = 96;
+pub(crate) use runs::{RunChange, Runs};
+pub(crate) use transfer_sums::{LinkSum, measure_of, transfer_rows};
 
 /// Rows by second and arrival: what comes late still lands in its place.
 type BySecond<R> = BTreeMap<(Second, u64), Arc<R>>;
@@ -79,32 +26,23 @@ type BySecond<R> = BTreeMap<(Second, u64), Arc<R>>;
 struct Rows {
     /// By the second in which they ended.
     transfers: BySecond<TransferRow>,
-    samples: BySecond<SampleRow>,
+    samples: BySecond<ResourceRow>,
     bytes: usize,
 }
 
 /// What a reader works with: it is complete, and does not change.
 #[derive(Clone, Debug)]
-pub(crate) struct RecordView<R> {
+pub(crate) struct RowSnapshot<R> {
     pub(crate) manifest: Arc<Manifest>,
     pub(crate) rows: Vec<Arc<R>>,
 }
 
-/// What a sealing writes: new rows of `transfers` and `resources`, the whole of the rest.
-#[derive(Clone, Default, Debug)]
-pub(crate) struct RecordSealing {
-    pub(crate) transfers: Vec<Arc<TransferRow>>,
-    pub(crate) samples: Vec<Arc<SampleRow>>,
-    pub(crate) runs: Vec<Arc<RunRow>>,
-    pub(crate) expected: Vec<ExpectedRow>,
-}
-
 /// See the module's documentation.
 #[derive(Debug)]
-pub(crate) struct RecordBook {
+pub(crate) struct UnsealedTelemetry {
     manifest: Arc<Manifest>,
     open: Rows,
-    /// Those that are being written to tables: in none of them until [`RecordBook::sealed`].
+    /// Those that are being written to tables: in none of them until [`UnsealedTelemetry::sealed`].
     sealing: Rows,
     arrivals: u64,
     runs: Runs,
@@ -113,10 +51,10 @@ pub(crate) struct RecordBook {
     changes: [u64; 3],
 }
 
-impl RecordBook {
+impl UnsealedTelemetry {
     /// A book that lacks nothing beside the tables of `manifest`.
-    pub(crate) fn new(manifest: Arc<Manifest>, runs_max: usize) -> RecordBook {
-        RecordBook {
+    pub(crate) fn new(manifest: Arc<Manifest>, runs_max: usize) -> UnsealedTelemetry {
+        UnsealedTelemetry {
             manifest,
             open: Rows::default(),
             sealing: Rows::default(),
@@ -151,7 +89,7 @@ impl RecordBook {
             self.open.transfers.insert(place, Arc::new(row));
         }
         for sample in resources {
-            let row = SampleRow { worker: worker.clone(), epoch, sample };
+            let row = ResourceRow { worker: worker.clone(), epoch, sample };
             self.open.bytes += row.bytes();
             let place = self.place(row.sample.at);
             self.open.samples.insert(place, Arc::new(row));
@@ -160,7 +98,7 @@ impl RecordBook {
             self.expect(ExpectedRow { worker: worker.clone(), epoch, expected });
         }
         let worker = Some(worker.clone());
-        let put = |run: RunMarker| self.put_run(RunRow::told(worker.clone(), epoch, run));
+        let put = |run: RunMarker| self.put_run(RunRow::marked(worker.clone(), epoch, run));
         runs.into_iter().filter_map(put).collect()
     }
 
@@ -201,19 +139,19 @@ impl RecordBook {
     }
 
     /// The transfers that ended in these seconds and are in no table.
-    pub(crate) fn transfers(&self, seconds: Range<Second>) -> RecordView<TransferRow> {
+    pub(crate) fn transfers(&self, seconds: Range<Second>) -> RowSnapshot<TransferRow> {
         self.view([&self.sealing.transfers, &self.open.transfers], seconds)
     }
 
     /// The samples of these seconds that are in no table.
-    pub(crate) fn samples(&self, seconds: Range<Second>) -> RecordView<SampleRow> {
+    pub(crate) fn samples(&self, seconds: Range<Second>) -> RowSnapshot<ResourceRow> {
         self.view([&self.sealing.samples, &self.open.samples], seconds)
     }
 
-    fn view<R>(&self, parts: [&BySecond<R>; 2], seconds: Range<Second>) -> RecordView<R> {
+    fn view<R>(&self, parts: [&BySecond<R>; 2], seconds: Range<Second>) -> RowSnapshot<R> {
         let places = (seconds.start, 0)..(seconds.end.max(seconds.start), 0);
         let rows = parts.into_iter().flat_map(|part| part.range(places.clone()));
-        RecordView {
+        RowSnapshot {
             manifest: self.manifest.clone(),
             rows: rows.map(|(_, row)| row.clone()).collect(),
         }
@@ -229,15 +167,15 @@ impl RecordBook {
         self.open.bytes + self.sealing.bytes
     }
 
-    /// What is to be written to tables. It stays here until [`RecordBook::sealed`]; if writing fails,
+    /// What is to be written to tables. It stays here until [`UnsealedTelemetry::sealed`]; if writing fails,
     /// the next call gives it again.
-    pub(crate) fn take_for_sealing(&mut self) -> RecordSealing {
+    pub(crate) fn take_for_sealing(&mut self) -> TelemetryBatch {
         let Rows { transfers, samples, bytes } = &mut self.open;
         self.sealing.bytes += std::mem::take(bytes);
         self.sealing.transfers.append(transfers);
         self.sealing.samples.append(samples);
         self.changes[1] = self.changes[0];
-        RecordSealing {
+        TelemetryBatch {
             transfers: self.sealing.transfers.values().cloned().collect(),
             samples: self.sealing.samples.values().cloned().collect(),
             runs: self.runs.all().cloned().collect(),
@@ -287,7 +225,7 @@ impl RecordBook {
 
 #[cfg(test)]
 mod tests {
-    use profiler_core::RunId;
+    use profiler_core::{ResourceSample, RunId};
 
     use super::*;
     use crate::testing::at;
@@ -299,9 +237,9 @@ mod tests {
 
     #[test]
     fn a_row_is_here_until_the_version_with_it_takes_its_place() {
-        let mut book = RecordBook::new(Arc::new(Manifest::default()), 9);
+        let mut book = UnsealedTelemetry::new(Arc::new(Manifest::default()), 9);
         let worker = WorkerId("w".into());
-        let check = |book: &RecordBook, version: u64, expected: &[i64]| {
+        let check = |book: &UnsealedTelemetry, version: u64, expected: &[i64]| {
             let view = book.samples(Second::of(at(0))..Second::of(at(9)));
             let found: Vec<_> = view.rows.iter().map(|row| row.sample.at).collect();
             let expected: Vec<_> = expected.iter().map(|seconds| at(*seconds)).collect();
@@ -326,16 +264,16 @@ mod tests {
         // A run that is marked while others are written is not in the tables yet.
         drop(book.take_for_sealing());
         let run = RunMarker { id: RunId(1), name: "r".into(), start: at(1), stop: None };
-        book.put_run(RunRow::told(None, Epoch(0), run));
+        book.put_run(RunRow::marked(None, Epoch(0), run));
         drop(book.sealed(Arc::new(Manifest::default())));
         assert!(book.has_unsealed());
     }
 
     #[test]
     fn the_oldest_expectations_go_when_there_are_too_many() {
-        let mut book = RecordBook::new(Arc::new(Manifest::default()), 9);
+        let mut book = UnsealedTelemetry::new(Arc::new(Manifest::default()), 9);
         let worker = WorkerId("w".into());
-        let expect = |book: &mut RecordBook, n: usize| {
+        let expect = |book: &mut UnsealedTelemetry, n: usize| {
             let since = at(i64::try_from(n).unwrap());
             let expected = ExpectedTasks { name: n.to_string().into(), total: 1, since };
             let expected = vec![expected];

@@ -3,7 +3,7 @@
 use profiler_core::{NodeId, State, StateSet, Weight};
 
 use super::QueryError;
-use crate::idset::IdSet;
+use crate::id_set::IdSet;
 
 /// Nanoseconds by node, dense, for each state that is asked for: to add a row is to add to one
 /// number, in whatever order rows come. Pages that no row touches take no memory.

@@ -1,24 +1,21 @@
 //! All agents' stacks in one tree, with their symbols.
 
+mod excerpt;
+mod phases;
+
 use std::borrow::Cow;
 use std::collections::BTreeSet;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 
-use profiler_core::profile::{ProfileNode, Shape};
 use profiler_core::wire::{Translation, WireError, v1};
-use profiler_core::{
-    CallTrie, Filter, Frame, FrameId, FrameKind, NodeId, Profile, StringId, SymbolTable, Weight,
-};
+use profiler_core::{CallTrie, Filter, Frame, FrameId, FrameKind, NodeId, StringId, SymbolTable};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::idset::{IdSet, RankedIds};
 use crate::limits::{LEDGER_NAMES_MAX, PHASES_MAX};
 use crate::packed::NODES_MAX;
-use crate::query::{Level, Phases, Place};
-use crate::sync::read;
 
-/// Nodes and frames that an [`Excerpt`] copies under one lock: below a millisecond.
-const EXCERPT_AT_ONCE: usize = 4_096;
+pub(crate) use excerpt::{Excerpt, ProfileForm, SampleScope};
+pub(crate) use phases::PhaseFilter;
 
 /// What a frame and its entry in the table of frames take beside its strings, in bytes.
 const FRAME_BYTES: usize = 96;
@@ -237,11 +234,11 @@ impl Tree {
     }
 
     /// The first-level nodes that a filter keeps, rising.
-    pub(crate) fn tops_kept(&self, filter: &Filter) -> Vec<Top> {
+    pub(crate) fn tops_kept(&self, filter: &Filter) -> Vec<TopNode> {
         let top = |node: &NodeId| {
             let (_, id) = self.trie.node(*node).expect("the root is no first-level node");
             let frame = self.symbols.frame(id);
-            filter.keeps_top(&frame).then(|| Top {
+            filter.keeps_top(&frame).then(|| TopNode {
                 node: *node,
                 kind: frame.kind,
                 name: self.string(self.symbols.frame_ids(id).function).clone(),
@@ -257,190 +254,8 @@ impl Tree {
 
 /// A first-level node: all of a task's time is at it or below.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Top {
+pub(crate) struct TopNode {
     pub(crate) node: NodeId,
     pub(crate) kind: FrameKind,
     pub(crate) name: Arc<str>,
-}
-
-/// The part of a [`Tree`] that some nodes need, with ids of its own: places among what is needed.
-/// Nothing of it is looked up by its text, so that to make one costs no more than to copy it.
-#[derive(Debug)]
-pub(crate) struct Excerpt {
-    strings: Vec<Arc<str>>,
-    frames: Vec<Frame<StringId>>,
-    /// Parent and frame of node n + 1.
-    nodes: Vec<(NodeId, FrameId)>,
-    /// The tree's nodes that are in it, the root among them; their places are our ids.
-    ids: RankedIds,
-}
-
-impl Excerpt {
-    /// Copies `touched` and what is above them. The tree's lock is held for [`EXCERPT_AT_ONCE`]
-    /// nodes or frames at a time, so that a dictionary never waits for a whole question.
-    pub(crate) fn of(tree: &RwLock<Tree>, touched: IdSet) -> Excerpt {
-        let (ids, rows) = rows_above(tree, touched);
-        let frame_ids: IdSet = rows.iter().map(|(_, frame)| frame.0).collect();
-        let frame_ids = frame_ids.ranked();
-        let nodes = rows.into_iter().rev().map(|(parent, frame)| {
-            (NodeId(ids.place(parent.0)), FrameId(frame_ids.place(frame.0)))
-        });
-        let nodes = nodes.collect();
-        let (strings, frames) = copy_frames(tree, &frame_ids);
-        Excerpt { strings, frames, nodes, ids }
-    }
-
-    /// Our id of the tree's node, which must be one of those that the excerpt was made for.
-    pub(crate) fn node(&self, node: NodeId) -> NodeId {
-        NodeId(self.ids.place(node.0))
-    }
-
-    /// The first-level node above each of our nodes but the root, parents first: the tree's ids.
-    pub(crate) fn tops(&self) -> Vec<NodeId> {
-        let mut tops: Vec<NodeId> = Vec::with_capacity(self.nodes.len());
-        for ((parent, _), id) in self.nodes.iter().zip(self.ids.iter().skip(1)) {
-            tops.push(match parent.index().checked_sub(1) {
-                Some(above) => tops[above],
-                None => NodeId(id),
-            });
-        }
-        tops
-    }
-
-    /// The frames from our `node` out to the first level, innermost first.
-    pub(crate) fn path(&self, node: NodeId) -> impl Iterator<Item = FrameId> + '_ {
-        let at = |node: NodeId| node.index().checked_sub(1).map(|index| self.nodes[index]);
-        std::iter::successors(at(node), move |(parent, _)| at(*parent)).map(|(_, frame)| frame)
-    }
-
-    pub(crate) fn frame(&self, id: FrameId) -> Frame<&str> {
-        let Frame { kind, function, file, line, module, build_id, offset, inlined } =
-            self.frames[id.0 as usize];
-        let [function, file, module, build_id] =
-            [function, file, module, build_id].map(|text| &*self.strings[text.0 as usize]);
-        Frame { kind, function, file, line, module, build_id, offset, inlined }
-    }
-
-    /// A profile of what `filter` and `phases` keep, with `own` of each of the tree's nodes. Phases are
-    /// taken out unless `phases_shown`: what is below them is merged.
-    pub(crate) fn profile(
-        &self,
-        (filter, phases): (&Filter, &Phases),
-        own: impl Fn(NodeId) -> Weight,
-        (phases_shown, by_function): (bool, bool),
-    ) -> Profile {
-        let mut rows: Vec<ProfileNode> = Vec::with_capacity(self.nodes.len());
-        // By our node: its row, or that of the node above it if it has none.
-        let mut row_of = vec![NodeId::ROOT];
-        let mut places = vec![Place::ABOVE];
-        for (&(parent, frame), id) in self.nodes.iter().zip(self.ids.iter().skip(1)) {
-            let kind = self.frames[frame.0 as usize].kind;
-            let keeps_top = || filter.keeps_top(&self.frame(frame));
-            let place = places[parent.index()].below(kind, self.name(frame), keeps_top, phases);
-            let weight = if place.is_kept { own(NodeId(id)) } else { Weight::ZERO };
-            let above = row_of[parent.index()];
-            if is_folded(kind, place.level, above, phases_shown) {
-                rows[above.index() - 1].own += weight;
-                row_of.push(above);
-            } else {
-                rows.push(ProfileNode { parent: above, frame, own: weight });
-                let row = u32::try_from(rows.len()).expect("no more than nodes");
-                row_of.push(NodeId(row));
-            }
-            places.push(place);
-        }
-        Profile::from_rows(&self.strings, &self.frames, rows, by_function)
-    }
-
-    /// The shape of such profiles, and by our node its node there: the root's for none.
-    pub(crate) fn shape(self, (phases_shown, by_function): (bool, bool)) -> (Shape, Vec<NodeId>) {
-        let mut rows: Vec<(NodeId, FrameId)> = Vec::with_capacity(self.nodes.len());
-        let mut row_of = vec![NodeId::ROOT];
-        let mut places = vec![Place::ABOVE];
-        for &(parent, frame) in &self.nodes {
-            let kind = self.frames[frame.0 as usize].kind;
-            let place = places[parent.index()].below(kind, "", || true, &Phases::All);
-            let above = row_of[parent.index()];
-            if is_folded(kind, place.level, above, phases_shown) {
-                row_of.push(above);
-            } else {
-                rows.push((above, frame));
-                row_of.push(NodeId(u32::try_from(rows.len()).expect("no more than nodes")));
-            }
-            places.push(place);
-        }
-        let shape = Shape::of(self.strings, self.frames, &rows, by_function);
-        for row in row_of.iter_mut().skip(1) {
-            *row = shape.node(*row).unwrap_or(NodeId::ROOT);
-        }
-        (shape, row_of)
-    }
-
-    /// Names of the phases that are in it.
-    pub(crate) fn phase_names(&self) -> BTreeSet<Arc<str>> {
-        let phases = self.nodes.iter().map(|(_, frame)| &self.frames[frame.0 as usize]);
-        let phases = phases.filter(|frame| frame.kind == FrameKind::Phase);
-        phases.map(|frame| self.strings[frame.function.0 as usize].clone()).collect()
-    }
-
-    fn name(&self, frame: FrameId) -> &str {
-        &self.strings[self.frames[frame.0 as usize].function.0 as usize]
-    }
-}
-
-/// Whether a node's time is that of the row `above` it.
-fn is_folded(kind: FrameKind, level: Level, above: NodeId, phases_shown: bool) -> bool {
-    match kind {
-        FrameKind::Phase => level == Level::Phase && !phases_shown,
-        // It tells of threads' time, and is in no sample unless an agent lies.
-        FrameKind::Thread => above != NodeId::ROOT,
-        _ => false,
-    }
-}
-
-/// The needed nodes with the root, and parent and frame of all but the root, children before parents.
-fn rows_above(tree: &RwLock<Tree>, mut needed: IdSet) -> (RankedIds, Vec<(NodeId, FrameId)>) {
-    let mut rows = Vec::new();
-    needed.insert(NodeId::ROOT.0);
-    let mut end = u32::MAX;
-    while end > 1 {
-        let tree = read(tree);
-        let until = rows.len() + EXCERPT_AT_ONCE;
-        while end > 1 && rows.len() < until {
-            end = needed.last_below(end).unwrap_or(NodeId::ROOT.0);
-            if let Some((parent, frame)) = tree.trie.node(NodeId(end)) {
-                needed.insert(parent.0);
-                rows.push((parent, frame));
-            }
-        }
-    }
-    (needed.ranked(), rows)
-}
-
-/// The frames with the texts that they need, which are numbered anew.
-fn copy_frames(tree: &RwLock<Tree>, ids: &RankedIds) -> (Vec<Arc<str>>, Vec<Frame<StringId>>) {
-    let ids: Vec<u32> = ids.iter().collect();
-    let mut frames: Vec<Frame<StringId>> = Vec::with_capacity(ids.len());
-    for piece in ids.chunks(EXCERPT_AT_ONCE) {
-        let tree = read(tree);
-        frames.extend(piece.iter().map(|id| tree.symbols.frame_ids(FrameId(*id)).clone()));
-    }
-    let texts = |frame: &Frame<StringId>| {
-        [frame.function, frame.file, frame.module, frame.build_id].map(|text| text.0)
-    };
-    let string_ids: IdSet = frames.iter().flat_map(texts).collect();
-    let string_ids = string_ids.ranked();
-    let ids: Vec<u32> = string_ids.iter().collect();
-    let mut strings = Vec::with_capacity(ids.len());
-    for piece in ids.chunks(EXCERPT_AT_ONCE) {
-        let tree = read(tree);
-        strings.extend(piece.iter().map(|id| tree.symbols.string(StringId(*id)).clone()));
-    }
-    for frame in &mut frames {
-        let Frame { function, file, module, build_id, .. } = frame;
-        for text in [function, file, module, build_id] {
-            *text = StringId(string_ids.place(text.0));
-        }
-    }
-    (strings, frames)
 }

@@ -9,28 +9,28 @@ use profiler_core::{Epoch, Frame, FrameKind, NodeId, State, ThreadKind, ThreadSn
 
 use super::QueryError;
 use super::params::{Filters, Params, known_tasks, known_workers};
+use crate::agent_control::ThreadDumpResult;
 use crate::collector::Collector;
-use crate::limits::STACKS_THREADS_MAX;
-use crate::live::AgentAnswer;
+use crate::limits::THREAD_DUMP_THREADS_MAX;
 use crate::tree::{Excerpt, Tree};
 
 /// Which threads are asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct StackQuery {
+pub(crate) struct ThreadDumpQuery {
     pub(crate) workers: Vec<String>,
     tasks: Vec<String>,
     names: Vec<String>,
     threads: ThreadKind,
 }
 
-impl StackQuery {
+impl ThreadDumpQuery {
     /// The question that the parameters ask.
     pub(crate) fn parse(
         pairs: &[(String, String)],
         collector: &Collector,
-    ) -> Result<StackQuery, QueryError> {
+    ) -> Result<ThreadDumpQuery, QueryError> {
         let params = Params::new(pairs, &["task", "worker", "label", "thread", "threads"])?;
-        Ok(StackQuery {
+        Ok(ThreadDumpQuery {
             workers: known_workers(&params, collector)?,
             tasks: known_tasks(&params, collector)?,
             names: params.many("thread")?.into_iter().map(str::to_owned).collect(),
@@ -56,19 +56,19 @@ impl StackQuery {
 
 /// One agent's answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct WorkerStacks {
+pub(crate) struct WorkerThreadDump {
     pub(crate) worker: WorkerId,
     /// `None` if no agent of the worker is connected.
     pub(crate) epoch: Option<Epoch>,
     /// Or why there is none.
-    pub(crate) answer: Result<Vec<StackGroup>, String>,
+    pub(crate) answer: Result<Vec<ThreadGroup>, String>,
     /// Threads past a limit.
     pub(crate) omitted: u64,
 }
 
 /// Threads that are at the same place and do the same there.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct StackGroup {
+pub(crate) struct ThreadGroup {
     /// `None` if the threads were not seen yet; then there are no frames either.
     pub(crate) state: Option<State>,
     /// The first level: a task, no task, the agent.
@@ -79,15 +79,15 @@ pub(crate) struct StackGroup {
     pub(crate) threads: Vec<ThreadSnapshot>,
 }
 
-impl StackQuery {
+impl ThreadDumpQuery {
     /// Groups what agents said, by worker. Groups stand in the order in which a person looks at them:
     /// what runs, then what many threads do, then what takes long.
     pub(crate) fn group(
         &self,
         tree: &RwLock<Tree>,
-        mut answers: Vec<(WorkerId, Option<Epoch>, AgentAnswer)>,
-    ) -> Vec<WorkerStacks> {
-        let mut room = STACKS_THREADS_MAX;
+        mut answers: Vec<(WorkerId, Option<Epoch>, ThreadDumpResult)>,
+    ) -> Vec<WorkerThreadDump> {
+        let mut room = THREAD_DUMP_THREADS_MAX;
         for (_, _, answer) in &mut answers {
             if let Ok(ThreadDump { threads, omitted }) = answer {
                 let excess = threads.len().saturating_sub(room);
@@ -99,26 +99,26 @@ impl StackQuery {
         let known = answers.iter().filter_map(|(_, _, answer)| answer.as_ref().ok());
         let nodes = known.flat_map(|stacks| stacks.threads.iter().map(|thread| thread.node.0));
         let excerpt = Excerpt::of(tree, nodes.collect());
-        let worker = |(worker, epoch, answer): (WorkerId, Option<Epoch>, AgentAnswer)| {
+        let worker = |(worker, epoch, answer): (WorkerId, Option<Epoch>, ThreadDumpResult)| {
             let omitted = answer.as_ref().map_or(0, |stacks| stacks.omitted);
             let answer = answer.map(|stacks| self.groups(&excerpt, stacks.threads));
-            WorkerStacks { worker, epoch, answer, omitted }
+            WorkerThreadDump { worker, epoch, answer, omitted }
         };
         answers.into_iter().map(worker).collect()
     }
 
-    fn groups(&self, excerpt: &Excerpt, threads: Vec<ThreadSnapshot>) -> Vec<StackGroup> {
-        let mut groups: BTreeMap<(Option<State>, NodeId), StackGroup> = BTreeMap::new();
+    fn groups(&self, excerpt: &Excerpt, threads: Vec<ThreadSnapshot>) -> Vec<ThreadGroup> {
+        let mut groups: BTreeMap<(Option<State>, NodeId), ThreadGroup> = BTreeMap::new();
         for thread in threads {
             let group = groups
                 .entry((thread.state, thread.node))
-                .or_insert_with(|| StackGroup::of(excerpt, &thread));
+                .or_insert_with(|| ThreadGroup::of(excerpt, &thread));
             let top = group.top.as_ref().map(|top| top.map(|text| text));
             if self.keeps(&thread.name, top.as_ref()) {
                 group.threads.push(thread);
             }
         }
-        let mut groups: Vec<StackGroup> = groups.into_values().collect();
+        let mut groups: Vec<ThreadGroup> = groups.into_values().collect();
         groups.retain(|group| !group.threads.is_empty());
         for group in &mut groups {
             group.threads.sort_by_key(|thread| (Reverse(thread.blocked_ns), thread.thread_id));
@@ -131,12 +131,12 @@ impl StackQuery {
     }
 }
 
-impl StackGroup {
-    fn of(excerpt: &Excerpt, thread: &ThreadSnapshot) -> StackGroup {
+impl ThreadGroup {
+    fn of(excerpt: &Excerpt, thread: &ThreadSnapshot) -> ThreadGroup {
         let path = excerpt.path(excerpt.node(thread.node));
         let mut frames: Vec<Frame<String>> =
             path.map(|id| excerpt.frame(id).map(str::to_owned)).collect();
         let top = frames.pop();
-        StackGroup { state: thread.state, top, frames, threads: Vec::new() }
+        ThreadGroup { state: thread.state, top, frames, threads: Vec::new() }
     }
 }

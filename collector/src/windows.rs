@@ -7,53 +7,14 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use profiler_core::{Epoch, Ticks, TimeRange, Timestamp, WorkerId};
+use profiler_core::TimeRange;
 
-use crate::packed::Packed;
+use crate::rows::StoredWindow;
 use crate::store::{Coverage, Manifest, Second};
-
-/// A window as it is kept: times by the collector's clock, and what they were made from.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct StoredWindow {
-    /// Whose time it is.
-    pub(crate) worker: WorkerId,
-    pub(crate) range: TimeRange,
-    pub(crate) samples: Packed,
-    pub(crate) epoch: Epoch,
-    /// Its start by the agent's clock.
-    pub(crate) raw_start: Timestamp,
-    /// How far the collector's and the agent's clocks may be apart beside the known offset.
-    pub(crate) clock_error_ns: u64,
-    pub(crate) ticks: Ticks,
-    /// The window's time once more, by thread: at nodes that are paths of task, phase and thread.
-    pub(crate) threads: Packed,
-}
-
-impl StoredWindow {
-    /// The second that it counts to, whole.
-    pub(crate) fn second(&self) -> Second {
-        Second::of(self.range.start())
-    }
-
-    /// As core's own merge takes it.
-    #[cfg(test)]
-    pub(crate) fn window(&self) -> profiler_core::Window {
-        let (worker, delta) = (self.worker.clone(), self.samples.entries().collect());
-        profiler_core::Window { worker, range: self.range, delta }
-    }
-
-    /// Memory that it takes, in bytes.
-    fn bytes(&self) -> usize {
-        /// A node of the map, and the counts of an `Arc`.
-        const ENTRY_BYTES: usize = 64;
-        let bytes = self.samples.bytes().len() + self.threads.bytes().len();
-        size_of::<StoredWindow>() + ENTRY_BYTES + bytes
-    }
-}
 
 /// What a reader works with: it is complete, and does not change.
 #[derive(Clone, Debug)]
-pub(crate) struct View {
+pub(crate) struct WindowSnapshot {
     pub(crate) manifest: Arc<Manifest>,
     /// Windows of the asked seconds that are in none of the manifest's tables, by start.
     pub(crate) windows: Vec<Arc<StoredWindow>>,
@@ -70,18 +31,18 @@ struct Windows {
 
 /// The windows of all workers that are not sealed into tables, and the readers' version of these.
 #[derive(Debug)]
-pub(crate) struct HotWindow {
+pub(crate) struct UnsealedWindows {
     manifest: Arc<Manifest>,
     open: Windows,
-    /// Those that are being written to tables: in none of them until [`HotWindow::sealed`].
+    /// Those that are being written to tables: in none of them until [`UnsealedWindows::sealed`].
     sealing: Windows,
     arrivals: u64,
 }
 
-impl HotWindow {
-    pub(crate) fn new(manifest: Arc<Manifest>) -> HotWindow {
+impl UnsealedWindows {
+    pub(crate) fn new(manifest: Arc<Manifest>) -> UnsealedWindows {
         let (open, sealing) = Default::default();
-        HotWindow { manifest, open, sealing, arrivals: 0 }
+        UnsealedWindows { manifest, open, sealing, arrivals: 0 }
     }
 
     pub(crate) fn insert(&mut self, window: StoredWindow) {
@@ -92,11 +53,11 @@ impl HotWindow {
 
     /// The tables, and what they lack of `seconds`. Costs one count of an `Arc` for each window, so
     /// that the lock around this is short and the weights are read without it.
-    pub(crate) fn view(&self, seconds: Range<Second>) -> View {
+    pub(crate) fn view(&self, seconds: Range<Second>) -> WindowSnapshot {
         let places = (seconds.start, 0)..(seconds.end.max(seconds.start), 0);
         let parts = [&self.sealing, &self.open];
         let windows = parts.iter().flat_map(|part| part.by_second.range(places.clone()));
-        View {
+        WindowSnapshot {
             manifest: self.manifest.clone(),
             windows: windows.map(|(_, window)| window.clone()).collect(),
             unsealed: self.seconds(),
@@ -104,7 +65,7 @@ impl HotWindow {
     }
 
     /// What is to be written to tables: all windows that are here. They stay here until
-    /// [`HotWindow::sealed`]; if writing fails, the next call gives them again.
+    /// [`UnsealedWindows::sealed`]; if writing fails, the next call gives them again.
     pub(crate) fn take_for_sealing(&mut self) -> Vec<Arc<StoredWindow>> {
         self.sealing.bytes += std::mem::take(&mut self.open.bytes);
         self.sealing.by_second.append(&mut self.open.by_second);
@@ -156,10 +117,11 @@ impl HotWindow {
 
 #[cfg(test)]
 mod tests {
-    use profiler_core::{NodeId, State};
+    use profiler_core::{Epoch, NodeId, State, Ticks, WorkerId};
     use proptest::prelude::*;
 
     use super::*;
+    use crate::packed::PackedWeights;
     use crate::testing::{START_S, at, range};
 
     /// A second of one node's time that starts at `start_s`.
@@ -168,12 +130,12 @@ mod tests {
         StoredWindow {
             worker: WorkerId("w".into()),
             range: range(start_s, start_s + 1).shifted(999_999_999).unwrap(),
-            samples: Packed::of([entry], 1, |_| NodeId(1)),
+            samples: PackedWeights::of([entry], 1, |_| NodeId(1)),
             epoch: Epoch(1),
             raw_start: at(start_s),
             clock_error_ns: 0,
             ticks: Ticks::default(),
-            threads: Packed::default(),
+            threads: PackedWeights::default(),
         }
     }
 
@@ -207,7 +169,7 @@ mod tests {
         /// Tables are stood in for by lists: version n holds what the first n sealings wrote.
         #[test]
         fn every_view_has_each_window_once(steps in steps()) {
-            let mut hot = HotWindow::new(Arc::new(Manifest::default()));
+            let mut hot = UnsealedWindows::new(Arc::new(Manifest::default()));
             let (mut versions, mut taken) = (vec![Vec::new()], None);
             let mut all = Vec::new();
             for step in steps {

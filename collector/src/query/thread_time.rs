@@ -10,22 +10,22 @@ use rustc_hash::FxHashMap;
 use super::QueryError;
 use super::params::{Filters, Params, known_workers};
 use super::range::{RANGE_NAMES, asked_range};
-use super::stored::{Asked, Cancel, Stored};
+use super::table_reader::{Cancel, ScanFilter, TableReader};
 use crate::collector::Collector;
-use crate::hot::View;
-use crate::idset::IdSet;
+use crate::id_set::IdSet;
 use crate::ledger::EXECUTE;
-use crate::limits::{BUDGET_SUMS_MAX, BUDGET_THREADS_MAX};
+use crate::limits::{THREAD_TIME_SUMS_MAX, THREAD_TIME_THREADS_MAX};
 use crate::store::{Column, Counting, Coverage, Measure};
 use crate::sync::read;
 use crate::tree::Excerpt;
+use crate::windows::WindowSnapshot;
 
 /// The name of the threads that are too many to be told apart.
 const OTHERS: &str = "[other]";
 
 /// A question for a budget.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct BudgetQuery {
+pub(crate) struct ThreadTimeQuery {
     pub(crate) range: TimeRange,
     /// Workers, and the program's or the agent's threads.
     pub(crate) filter: Filter,
@@ -33,17 +33,17 @@ pub(crate) struct BudgetQuery {
     pub(crate) by_worker: bool,
 }
 
-impl BudgetQuery {
+impl ThreadTimeQuery {
     /// The question that the parameters ask at `now`.
     pub(crate) fn parse(
         pairs: &[(String, String)],
         collector: &Collector,
         now: Timestamp,
-    ) -> Result<BudgetQuery, QueryError> {
+    ) -> Result<ThreadTimeQuery, QueryError> {
         let names = [&RANGE_NAMES[..], &["worker", "label", "threads", "by"]].concat();
         let params = Params::new(pairs, &names)?;
         let (range, _) = asked_range(&params, collector, now)?;
-        Ok(BudgetQuery {
+        Ok(ThreadTimeQuery {
             range,
             filter: Filter {
                 workers: known_workers(&params, collector)?,
@@ -57,7 +57,7 @@ impl BudgetQuery {
 
 /// What a thread did. The order is that of the answer among parts of equal time.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct BudgetPart {
+pub(crate) struct ThreadTimePart {
     /// `None`: it was in no task.
     pub(crate) task: Option<Arc<str>>,
     pub(crate) phase: Option<Arc<str>>,
@@ -80,12 +80,12 @@ pub(crate) struct ThreadTime {
     pub(crate) thread: ThreadKey,
     pub(crate) total_ns: u64,
     /// The longest first.
-    pub(crate) parts: Vec<(BudgetPart, u64)>,
+    pub(crate) parts: Vec<(ThreadTimePart, u64)>,
 }
 
 /// A budget, by worker; the threads that were seen longest first.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct BudgetAnswer {
+pub(crate) struct ThreadTimeAnswer {
     pub(crate) range: TimeRange,
     /// For how long the worker that was sampled longest was.
     pub(crate) elapsed_ns: u64,
@@ -113,7 +113,7 @@ impl Sums {
     }
 
     fn add(&mut self, worker: u32, (node, state): (u32, u8), nanoseconds: u64) {
-        let has_room = self.times.len() < BUDGET_SUMS_MAX;
+        let has_room = self.times.len() < THREAD_TIME_SUMS_MAX;
         match self.times.get_mut(&(worker, node, state)) {
             Some(sum) => *sum = sum.saturating_add(nanoseconds),
             None if has_room => drop(self.times.insert((worker, node, state), nanoseconds)),
@@ -131,14 +131,14 @@ impl Collector {
     /// Sums the time by thread of the windows that start in the range.
     pub(crate) fn budget(
         &self,
-        query: &BudgetQuery,
+        query: &ThreadTimeQuery,
         cancel: &Cancel,
-    ) -> Result<BudgetAnswer, QueryError> {
-        let BudgetQuery { range, filter, by_worker } = query;
-        let (mut stored, view) = Stored::of(
+    ) -> Result<ThreadTimeAnswer, QueryError> {
+        let ThreadTimeQuery { range, filter, by_worker } = query;
+        let (mut stored, view) = TableReader::of(
             (self, cancel),
             *range,
-            |c, seconds| View::of(c, seconds, filter),
+            |c, seconds| WindowSnapshot::of(c, seconds, filter),
             Coverage::plan,
         );
         let mut sums = Sums::default();
@@ -152,9 +152,9 @@ impl Collector {
         }
         add_stored(&mut stored, filter, &mut sums)?;
         if sums.omitted {
-            return Err(QueryError::Groups { limit: BUDGET_SUMS_MAX });
+            return Err(QueryError::Groups { limit: THREAD_TIME_SUMS_MAX });
         }
-        Ok(BudgetAnswer {
+        Ok(ThreadTimeAnswer {
             range: stored.range(*range),
             elapsed_ns: sums.sampled.values().copied().max().unwrap_or(0),
             threads: self.threads(&sums, filter, *by_worker)?,
@@ -176,11 +176,11 @@ impl Collector {
             return Err(QueryError::UnknownNodes { rows: unknown as u64 });
         }
         let excerpt = Excerpt::of(&self.tree, nodes.clone());
-        let told: FxHashMap<u32, Told> = nodes
+        let told: FxHashMap<u32, ThreadLabel> = nodes
             .iter()
-            .filter_map(|node| Some((node, Told::of(&excerpt, NodeId(node), filter)?)))
+            .filter_map(|node| Some((node, ThreadLabel::of(&excerpt, NodeId(node), filter)?)))
             .collect();
-        let mut threads: BTreeMap<ThreadKey, BTreeMap<BudgetPart, u64>> = BTreeMap::new();
+        let mut threads: BTreeMap<ThreadKey, BTreeMap<ThreadTimePart, u64>> = BTreeMap::new();
         for ((worker, node, state), nanoseconds) in &sums.times {
             let state = State::ALL.get(usize::from(*state));
             let (Some(told), Some(state)) = (told.get(node), state) else { continue };
@@ -191,21 +191,25 @@ impl Collector {
             };
             let (task, phase) = (told.task.clone(), told.phase.clone());
             let parts = threads.entry(ThreadKey { worker, name, id }).or_default();
-            let part = parts.entry(BudgetPart { task, phase, state: *state }).or_default();
+            let part = parts.entry(ThreadTimePart { task, phase, state: *state }).or_default();
             *part = part.saturating_add(*nanoseconds);
         }
-        Ok(bounded(threads, BUDGET_THREADS_MAX))
+        Ok(bounded(threads, THREAD_TIME_THREADS_MAX))
     }
 }
 
 /// Adds what is in tables.
-fn add_stored(stored: &mut Stored<'_>, filter: &Filter, sums: &mut Sums) -> Result<(), QueryError> {
+fn add_stored(
+    stored: &mut TableReader<'_>,
+    filter: &Filter,
+    sums: &mut Sums,
+) -> Result<(), QueryError> {
     let numbers = stored.worker_numbers(&filter.workers);
     let workers = stored.all_workers();
     let workers: Vec<u32> = workers.iter().map(|worker| sums.worker(worker)).collect();
     let worker = |number: u32| workers.get(number.checked_sub(1)? as usize).copied();
     let columns = &[Column::Worker, Column::Kind, Column::Node];
-    let asked = Asked { tasks: None, workers: numbers.as_deref(), columns };
+    let asked = ScanFilter { tasks: None, workers: numbers.as_deref(), columns };
     stored.scan(
         |_| Counting::Threads,
         asked,
@@ -219,7 +223,7 @@ fn add_stored(stored: &mut Stored<'_>, filter: &Filter, sums: &mut Sums) -> Resu
         },
     )?;
     let columns = &[Column::Worker, Column::Kind];
-    let asked = Asked { tasks: None, workers: numbers.as_deref(), columns };
+    let asked = ScanFilter { tasks: None, workers: numbers.as_deref(), columns };
     stored.scan(
         |_| Counting::Cycles,
         asked,
@@ -235,16 +239,16 @@ fn add_stored(stored: &mut Stored<'_>, filter: &Filter, sums: &mut Sums) -> Resu
 }
 
 /// What a node of threads' time stands for.
-struct Told {
+struct ThreadLabel {
     task: Option<Arc<str>>,
     phase: Option<Arc<str>>,
     thread: Arc<str>,
     id: u32,
 }
 
-impl Told {
+impl ThreadLabel {
     /// `None` if its first level is not kept.
-    fn of(excerpt: &Excerpt, node: NodeId, filter: &Filter) -> Option<Told> {
+    fn of(excerpt: &Excerpt, node: NodeId, filter: &Filter) -> Option<ThreadLabel> {
         let mut path: Vec<_> =
             excerpt.path(excerpt.node(node)).map(|frame| excerpt.frame(frame)).collect();
         let top = path.pop()?;
@@ -259,7 +263,7 @@ impl Told {
         let phase = phase.map_or(EXECUTE, |frame| frame.function);
         let thread = path.first().filter(|frame| frame.kind == FrameKind::Thread);
         let (thread, id) = thread.map_or(("[overflow]", 0), |frame| (frame.function, frame.line));
-        Some(Told {
+        Some(ThreadLabel {
             phase: task.as_ref().map(|_: &Arc<str>| phase.into()),
             task,
             thread: thread.into(),
@@ -270,16 +274,17 @@ impl Told {
 
 /// The threads, of which all but the `limit` heaviest are summed by worker.
 fn bounded(
-    threads: BTreeMap<ThreadKey, BTreeMap<BudgetPart, u64>>,
+    threads: BTreeMap<ThreadKey, BTreeMap<ThreadTimePart, u64>>,
     limit: usize,
 ) -> Vec<ThreadTime> {
-    let total =
-        |parts: &BTreeMap<BudgetPart, u64>| parts.values().copied().fold(0u64, u64::saturating_add);
+    let total = |parts: &BTreeMap<ThreadTimePart, u64>| {
+        parts.values().copied().fold(0u64, u64::saturating_add)
+    };
     let mut threads: Vec<_> =
         threads.into_iter().map(|(thread, parts)| (total(&parts), thread, parts)).collect();
     threads.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
     let rest = threads.split_off(threads.len().min(limit));
-    let mut others: BTreeMap<ThreadKey, BTreeMap<BudgetPart, u64>> = BTreeMap::new();
+    let mut others: BTreeMap<ThreadKey, BTreeMap<ThreadTimePart, u64>> = BTreeMap::new();
     for (_, thread, parts) in rest {
         let thread = ThreadKey { name: Some(OTHERS.into()), id: 0, ..thread };
         let sums = others.entry(thread).or_default();
@@ -307,7 +312,7 @@ mod tests {
 
     #[test]
     fn the_lightest_threads_are_summed_by_worker_and_no_time_is_lost() {
-        let part = |state| BudgetPart { task: None, phase: None, state };
+        let part = |state| ThreadTimePart { task: None, phase: None, state };
         let threads = (0..20u32).map(|id| {
             let worker = WorkerId(format!("w{}", id % 2).as_str().into());
             let parts = [(part(State::Cpu), 1), (part(State::Sleep), u64::from(id))];

@@ -1,0 +1,54 @@
+//! One life of one agent: its description, and the state of its session that outlives the process.
+
+use std::collections::BTreeMap;
+
+use profiler_core::wire::v1;
+use profiler_core::{Epoch, Ticks, Timestamp, WorkerId};
+
+/// The label that replaces the labels of a session past the limit on label bytes.
+const OVERFLOW: &str = "[overflow]";
+
+/// An agent's description of itself, from its Hello, without the session's key.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct AgentInfo {
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) host: String,
+    pub(crate) pid: u32,
+    pub(crate) agent_version: String,
+    pub(crate) sampler_mode: String,
+    pub(crate) interval_ns: u64,
+    /// By the agent's clock.
+    pub(crate) started_at: Timestamp,
+}
+
+impl AgentInfo {
+    /// Memory of the labels, in bytes.
+    pub(crate) fn label_bytes(&self) -> usize {
+        /// Two strings and their entry in the map.
+        const LABEL_BYTES: usize = 96;
+        self.labels.iter().map(|(key, value)| key.len() + value.len() + LABEL_BYTES).sum()
+    }
+
+    /// Replaces all labels by one that holds their number.
+    pub(crate) fn drop_labels(&mut self) {
+        let is_dropped = self.labels.len() == 1 && self.labels.contains_key(OVERFLOW);
+        if !self.labels.is_empty() && !is_dropped {
+            self.labels = [(OVERFLOW.to_owned(), self.labels.len().to_string())].into();
+        }
+    }
+}
+
+/// A row of `sessions`: one life of one agent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct SessionRecord {
+    pub(crate) worker: WorkerId,
+    pub(crate) epoch: Epoch,
+    pub(crate) agent: AgentInfo,
+    pub(crate) acked_seq: u64,
+    pub(crate) stored_ns: u64,
+    pub(crate) ticks: Ticks,
+    pub(crate) account: Option<v1::LossAccount>,
+    pub(crate) clock: Option<v1::Clock>,
+    pub(crate) first_seen: Timestamp,
+    pub(crate) last_seen: Timestamp,
+}

@@ -1,0 +1,21 @@
+//! A flush after validation.
+
+use profiler_core::wire::v1;
+use profiler_core::{TaskRecord, TaskTotals, Telemetry};
+
+use super::StoredWindow;
+
+/// A flush in the collector's terms: its node ids, its strings, its clock.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct CheckedFlush {
+    pub(crate) seq: u64,
+    /// `None` if the flush has no cycle.
+    pub(crate) window: Option<StoredWindow>,
+    pub(crate) tasks: Vec<TaskRecord>,
+    /// Without `totals`, which are in their own field.
+    pub(crate) telemetry: Telemetry,
+    /// Sums of ended tasks that have no rows.
+    pub(crate) totals: Vec<TaskTotals>,
+    pub(crate) account: v1::LossAccount,
+    pub(crate) clock: v1::Clock,
+}

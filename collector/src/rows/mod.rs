@@ -1,0 +1,17 @@
+//! The values that memory, log and tables share: plain rows, without locks or I/O.
+//!
+//! All times are by the collector's clock, except where a field says otherwise.
+
+mod agent;
+mod flush;
+mod run;
+mod task;
+mod telemetry;
+mod window;
+
+pub(crate) use agent::{AgentInfo, SessionRecord};
+pub(crate) use flush::CheckedFlush;
+pub(crate) use run::{RunKey, RunRow};
+pub(crate) use task::{LostTask, TaskRow};
+pub(crate) use telemetry::{ExpectedRow, ResourceRow, TelemetryBatch, TransferRow};
+pub(crate) use window::StoredWindow;

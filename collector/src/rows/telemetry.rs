@@ -1,0 +1,71 @@
+//! Rows of telemetry: transfers, resource samples, expected tasks.
+
+use std::sync::Arc;
+
+use profiler_core::{Epoch, ExpectedTasks, ResourceSample, TransferEvent, WorkerId};
+
+use super::RunRow;
+
+/// A node of a map, the counters of an `Arc` and an allocator's rounding.
+const ENTRY_BYTES: usize = 96;
+
+/// One transfer, as reported by one of its ends.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct TransferRow {
+    pub(crate) worker: WorkerId,
+    pub(crate) epoch: Epoch,
+    pub(crate) record: TransferEvent,
+}
+
+impl TransferRow {
+    pub(crate) fn duration_ns(&self) -> u64 {
+        self.record.stop.since_ns(self.record.start)
+    }
+
+    /// Bytes per second; `None` for a transfer of no duration.
+    pub(crate) fn bandwidth(&self) -> Option<u64> {
+        let duration_ns = u128::from(self.duration_ns());
+        let rate = (u128::from(self.record.bytes) * 1_000_000_000).checked_div(duration_ns)?;
+        Some(u64::try_from(rate).unwrap_or(u64::MAX))
+    }
+
+    /// Memory of an unsealed row, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        let TransferEvent { keys, cause, .. } = &self.record;
+        let keys: usize = keys.iter().map(|key| key.len() + size_of::<Arc<str>>()).sum();
+        size_of::<TransferRow>() + ENTRY_BYTES + keys + cause.len()
+    }
+}
+
+/// The resource usage of one worker at one moment.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ResourceRow {
+    pub(crate) worker: WorkerId,
+    pub(crate) epoch: Epoch,
+    pub(crate) sample: ResourceSample,
+}
+
+impl ResourceRow {
+    /// Memory of an unsealed row, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of::<ResourceRow>() + ENTRY_BYTES + size_of_val(&*self.sample.values)
+    }
+}
+
+/// The number of tasks of one name that one life of a worker expects.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ExpectedRow {
+    pub(crate) worker: WorkerId,
+    pub(crate) epoch: Epoch,
+    pub(crate) expected: ExpectedTasks,
+}
+
+/// The telemetry that a sealing writes: new rows of `transfers` and `resources`; all runs and all
+/// expected tasks.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct TelemetryBatch {
+    pub(crate) transfers: Vec<Arc<TransferRow>>,
+    pub(crate) samples: Vec<Arc<ResourceRow>>,
+    pub(crate) runs: Vec<Arc<RunRow>>,
+    pub(crate) expected: Vec<ExpectedRow>,
+}

@@ -1,0 +1,47 @@
+//! Windows of samples.
+
+use profiler_core::{Epoch, Ticks, TimeRange, Timestamp, WorkerId};
+
+use crate::packed::PackedWeights;
+use crate::store::Second;
+
+/// The weights of one cycle of one agent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct StoredWindow {
+    pub(crate) worker: WorkerId,
+    pub(crate) range: TimeRange,
+    pub(crate) samples: PackedWeights,
+    pub(crate) epoch: Epoch,
+    /// The start by the agent's clock.
+    pub(crate) raw_start: Timestamp,
+    /// Uncertainty of the offset between the collector's and the agent's clock.
+    pub(crate) clock_error_ns: u64,
+    pub(crate) ticks: Ticks,
+    /// The same time by thread, at nodes that are paths of task, phase and thread.
+    pub(crate) threads: PackedWeights,
+}
+
+impl StoredWindow {
+    /// The second that the whole window counts to.
+    pub(crate) fn second(&self) -> Second {
+        Second::of(self.range.start())
+    }
+
+    /// The window as core's merge takes it.
+    #[cfg(test)]
+    pub(crate) fn window(&self) -> profiler_core::Window {
+        profiler_core::Window {
+            worker: self.worker.clone(),
+            range: self.range,
+            delta: self.samples.entries().collect(),
+        }
+    }
+
+    /// Memory of an unsealed window, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        /// A node of the map and the counters of an `Arc`.
+        const ENTRY_BYTES: usize = 64;
+        let weights = self.samples.bytes().len() + self.threads.bytes().len();
+        size_of::<StoredWindow>() + ENTRY_BYTES + weights
+    }
+}

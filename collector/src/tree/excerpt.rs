@@ -1,0 +1,213 @@
+//! The part of the tree that one answer needs.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, RwLock};
+
+use profiler_core::profile::{ProfileNode, Shape};
+use profiler_core::{Filter, Frame, FrameId, FrameKind, NodeId, Profile, StringId, Weight};
+
+use super::Tree;
+use super::phases::{Level, NodeScope, PhaseFilter};
+use crate::id_set::{IdSet, RankedIds};
+use crate::sync::read;
+
+/// Nodes and frames that an [`Excerpt`] copies under one lock: below a millisecond.
+const EXCERPT_AT_ONCE: usize = 4_096;
+
+/// The samples that a profile keeps.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SampleScope<'a> {
+    pub(crate) filter: &'a Filter,
+    pub(crate) phases: &'a PhaseFilter,
+}
+
+/// The levels that a profile has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ProfileForm {
+    /// Whether phases are a level. Otherwise the stacks below them are merged into their task.
+    pub(crate) has_phases: bool,
+    /// Whether the lines of a function are merged.
+    pub(crate) by_function: bool,
+}
+
+/// The part of a [`Tree`] that some nodes need, with ids of its own: places among what is needed.
+/// Nothing of it is looked up by its text, so that to make one costs no more than to copy it.
+#[derive(Debug)]
+pub(crate) struct Excerpt {
+    strings: Vec<Arc<str>>,
+    frames: Vec<Frame<StringId>>,
+    /// Parent and frame of node n + 1.
+    nodes: Vec<(NodeId, FrameId)>,
+    /// The tree's nodes that are in it, the root among them; their places are our ids.
+    ids: RankedIds,
+}
+
+impl Excerpt {
+    /// Copies `touched` and what is above them. The tree's lock is held for [`EXCERPT_AT_ONCE`]
+    /// nodes or frames at a time, so that a dictionary never waits for a whole question.
+    pub(crate) fn of(tree: &RwLock<Tree>, touched: IdSet) -> Excerpt {
+        let (ids, rows) = rows_above(tree, touched);
+        let frame_ids: IdSet = rows.iter().map(|(_, frame)| frame.0).collect();
+        let frame_ids = frame_ids.ranked();
+        let nodes = rows.into_iter().rev().map(|(parent, frame)| {
+            (NodeId(ids.place(parent.0)), FrameId(frame_ids.place(frame.0)))
+        });
+        let nodes = nodes.collect();
+        let (strings, frames) = copy_frames(tree, &frame_ids);
+        Excerpt { strings, frames, nodes, ids }
+    }
+
+    /// Our id of the tree's node, which must be one of those that the excerpt was made for.
+    pub(crate) fn node(&self, node: NodeId) -> NodeId {
+        NodeId(self.ids.place(node.0))
+    }
+
+    /// The first-level node above each of our nodes but the root, parents first: the tree's ids.
+    pub(crate) fn tops(&self) -> Vec<NodeId> {
+        let mut tops: Vec<NodeId> = Vec::with_capacity(self.nodes.len());
+        for ((parent, _), id) in self.nodes.iter().zip(self.ids.iter().skip(1)) {
+            tops.push(match parent.index().checked_sub(1) {
+                Some(above) => tops[above],
+                None => NodeId(id),
+            });
+        }
+        tops
+    }
+
+    /// The frames from our `node` out to the first level, innermost first.
+    pub(crate) fn path(&self, node: NodeId) -> impl Iterator<Item = FrameId> + '_ {
+        let at = |node: NodeId| node.index().checked_sub(1).map(|index| self.nodes[index]);
+        std::iter::successors(at(node), move |(parent, _)| at(*parent)).map(|(_, frame)| frame)
+    }
+
+    pub(crate) fn frame(&self, id: FrameId) -> Frame<&str> {
+        let Frame { kind, function, file, line, module, build_id, offset, inlined } =
+            self.frames[id.0 as usize];
+        let [function, file, module, build_id] =
+            [function, file, module, build_id].map(|text| &*self.strings[text.0 as usize]);
+        Frame { kind, function, file, line, module, build_id, offset, inlined }
+    }
+
+    /// A profile of the samples in `scope`; `own` returns the own weight of each of the tree's nodes.
+    pub(crate) fn profile(
+        &self,
+        scope: SampleScope<'_>,
+        own: impl Fn(NodeId) -> Weight,
+        form: ProfileForm,
+    ) -> Profile {
+        let SampleScope { filter, phases } = scope;
+        let mut rows: Vec<ProfileNode> = Vec::with_capacity(self.nodes.len());
+        // By our node: its row, or the row of its parent if it has none.
+        let mut row_of = vec![NodeId::ROOT];
+        let mut scopes = vec![NodeScope::ROOT];
+        for (&(parent, frame), id) in self.nodes.iter().zip(self.ids.iter().skip(1)) {
+            let kind = self.frames[frame.0 as usize].kind;
+            let keeps_top = || filter.keeps_top(&self.frame(frame));
+            let scope = scopes[parent.index()].below(kind, self.name(frame), keeps_top, phases);
+            let weight = if scope.is_kept { own(NodeId(id)) } else { Weight::ZERO };
+            let above = row_of[parent.index()];
+            if is_merged(kind, scope.level, above, form) {
+                rows[above.index() - 1].own += weight;
+                row_of.push(above);
+            } else {
+                rows.push(ProfileNode { parent: above, frame, own: weight });
+                let row = u32::try_from(rows.len()).expect("no more than nodes");
+                row_of.push(NodeId(row));
+            }
+            scopes.push(scope);
+        }
+        Profile::from_rows(&self.strings, &self.frames, rows, form.by_function)
+    }
+
+    /// The shape of such profiles, and by our node its node there: the root's for none.
+    pub(crate) fn shape(self, form: ProfileForm) -> (Shape, Vec<NodeId>) {
+        let mut rows: Vec<(NodeId, FrameId)> = Vec::with_capacity(self.nodes.len());
+        let mut row_of = vec![NodeId::ROOT];
+        let mut scopes = vec![NodeScope::ROOT];
+        for &(parent, frame) in &self.nodes {
+            let kind = self.frames[frame.0 as usize].kind;
+            let scope = scopes[parent.index()].below(kind, "", || true, &PhaseFilter::All);
+            let above = row_of[parent.index()];
+            if is_merged(kind, scope.level, above, form) {
+                row_of.push(above);
+            } else {
+                rows.push((above, frame));
+                row_of.push(NodeId(u32::try_from(rows.len()).expect("no more than nodes")));
+            }
+            scopes.push(scope);
+        }
+        let shape = Shape::of(self.strings, self.frames, &rows, form.by_function);
+        for row in row_of.iter_mut().skip(1) {
+            *row = shape.node(*row).unwrap_or(NodeId::ROOT);
+        }
+        (shape, row_of)
+    }
+
+    /// Names of the phases that are in it.
+    pub(crate) fn phase_names(&self) -> BTreeSet<Arc<str>> {
+        let phases = self.nodes.iter().map(|(_, frame)| &self.frames[frame.0 as usize]);
+        let phases = phases.filter(|frame| frame.kind == FrameKind::Phase);
+        phases.map(|frame| self.strings[frame.function.0 as usize].clone()).collect()
+    }
+
+    fn name(&self, frame: FrameId) -> &str {
+        &self.strings[self.frames[frame.0 as usize].function.0 as usize]
+    }
+}
+
+/// Whether a node has no row of its own, so that its time counts to the row `above` it.
+fn is_merged(kind: FrameKind, level: Level, above: NodeId, form: ProfileForm) -> bool {
+    match kind {
+        FrameKind::Phase => level == Level::Phase && !form.has_phases,
+        // Nodes of threads hold time by thread. No sample has one, unless an agent is faulty.
+        FrameKind::Thread => above != NodeId::ROOT,
+        _ => false,
+    }
+}
+
+/// The needed nodes with the root, and parent and frame of all but the root, children before parents.
+fn rows_above(tree: &RwLock<Tree>, mut needed: IdSet) -> (RankedIds, Vec<(NodeId, FrameId)>) {
+    let mut rows = Vec::new();
+    needed.insert(NodeId::ROOT.0);
+    let mut end = u32::MAX;
+    while end > 1 {
+        let tree = read(tree);
+        let until = rows.len() + EXCERPT_AT_ONCE;
+        while end > 1 && rows.len() < until {
+            end = needed.last_below(end).unwrap_or(NodeId::ROOT.0);
+            if let Some((parent, frame)) = tree.trie.node(NodeId(end)) {
+                needed.insert(parent.0);
+                rows.push((parent, frame));
+            }
+        }
+    }
+    (needed.ranked(), rows)
+}
+
+/// The frames with the texts that they need, which are numbered anew.
+fn copy_frames(tree: &RwLock<Tree>, ids: &RankedIds) -> (Vec<Arc<str>>, Vec<Frame<StringId>>) {
+    let ids: Vec<u32> = ids.iter().collect();
+    let mut frames: Vec<Frame<StringId>> = Vec::with_capacity(ids.len());
+    for piece in ids.chunks(EXCERPT_AT_ONCE) {
+        let tree = read(tree);
+        frames.extend(piece.iter().map(|id| tree.symbols.frame_ids(FrameId(*id)).clone()));
+    }
+    let texts = |frame: &Frame<StringId>| {
+        [frame.function, frame.file, frame.module, frame.build_id].map(|text| text.0)
+    };
+    let string_ids: IdSet = frames.iter().flat_map(texts).collect();
+    let string_ids = string_ids.ranked();
+    let ids: Vec<u32> = string_ids.iter().collect();
+    let mut strings = Vec::with_capacity(ids.len());
+    for piece in ids.chunks(EXCERPT_AT_ONCE) {
+        let tree = read(tree);
+        strings.extend(piece.iter().map(|id| tree.symbols.string(StringId(*id)).clone()));
+    }
+    for frame in &mut frames {
+        let Frame { function, file, module, build_id, .. } = frame;
+        for text in [function, file, module, build_id] {
+            *text = StringId(string_ids.place(text.0));
+        }
+    }
+    (strings, frames)
+}
