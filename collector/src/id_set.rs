@@ -45,7 +45,7 @@ impl IdSet {
     /// The ids, rising.
     pub(crate) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         (0u32..).step_by(WORD as usize).zip(&self.words).flat_map(|(start, word)| {
-            let rest = std::iter::successors(Some(*word), |bits| Some(bits & (bits - 1)));
+            let rest = std::iter::successors(Some(*word), |bits| Some(bits & bits.wrapping_sub(1)));
             rest.take_while(|bits| *bits != 0).map(move |bits| start + bits.trailing_zeros())
         })
     }
