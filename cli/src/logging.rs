@@ -4,8 +4,9 @@ use std::env::VarError;
 use std::io::{IsTerminal as _, stderr};
 
 use anyhow::Context as _;
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::exit::BadInput;
 
@@ -20,15 +21,18 @@ pub(crate) fn start(is_service: bool) -> anyhow::Result<()> {
         Err(VarError::NotPresent) => String::new(),
         Err(error) => return Err(error).context(VARIABLE),
     };
-    let filter = EnvFilter::builder()
-        .with_default_directive(default.into())
-        .parse(&wanted)
-        .map_err(|error| BadInput(format!("{VARIABLE}={wanted:?} is not understood: {error}")))?;
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    // `Targets` instead of `EnvFilter`, which needs a regular-expression engine.
+    let filter = if wanted.is_empty() {
+        Targets::new().with_default(default)
+    } else {
+        wanted
+            .parse()
+            .map_err(|error| BadInput(format!("invalid {VARIABLE}={wanted:?}: {error}")))?
+    };
+    let format = tracing_subscriber::fmt::layer()
         .with_writer(stderr)
-        .with_ansi(colours(stderr().is_terminal(), std::env::var_os("NO_COLOR")))
-        .init();
+        .with_ansi(colours(stderr().is_terminal(), std::env::var_os("NO_COLOR")));
+    tracing_subscriber::registry().with(format).with(filter).init();
     Ok(())
 }
 

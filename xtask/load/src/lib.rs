@@ -4,9 +4,9 @@
 //! `sampler-load <load> --profiler <name> --hertz <n> --threads <n> --units <n> --settle-ms <n>
 //! --window-ms <n>`; what a load does not use it ignores.
 //!
-//! The loads: [`cpu`] and [`server`] do a fixed number of units of [`work`]; [`threads`] holds many
-//! threads and watches the agent's; [`waits`] counts interrupted system calls; `awake` keeps the
-//! processors from idling. [`profiler`] starts what profiles them, [`own`] reads what it costs.
+//! The loads: `cpu` and `server` do a fixed number of units of work; `idle`, `waking` and `running`
+//! hold many threads and watch the agent's; `bare` is the least that a sampler costs; `waits` counts
+//! interrupted system calls; `awake` keeps the processors from idling.
 
 mod cpu;
 mod own;
