@@ -15,7 +15,7 @@ use agent::diagnostics::{
 };
 use agent::task;
 use anyhow::ensure;
-use faer::Mat;
+use ndarray::Array2;
 
 const BLOCKS: usize = 10;
 const THREADS: usize = 2;
@@ -55,10 +55,10 @@ fn tall_skinny_qr(side: usize) -> f64 {
     let (originals, factored): (Vec<_>, Vec<_>) = blocks.into_iter().unzip();
 
     let stack_task = task("stack-qr").key("stack-qr").start();
-    let rs: Vec<Mat<f64>> = factored.iter().map(|(_, r)| Mat::clone(r)).collect();
-    let stacked = factor::householder_qr(factor::stack_rows(&rs).as_ref());
-    let (q2, r) = (factor::form_q(&stacked, 0..side), stacked.thin_R().to_owned());
-    let q2: Vec<Mutex<Option<Held<Mat<f64>>>>> = factor::split_rows(&[q2], side)
+    let rs: Vec<Array2<f64>> = factored.iter().map(|(_, r)| Array2::clone(r)).collect();
+    let stacked = factor::householder_qr(&factor::stack_rows(&rs));
+    let (q2, r) = (factor::form_q(&stacked, 0..side), stacked.thin_r().clone());
+    let q2: Vec<Mutex<Option<Held<Array2<f64>>>>> = factor::split_rows(&[q2], side)
         .into_iter()
         .enumerate()
         .map(|(block, part)| Mutex::new(Some(cache.hold(format!("q2-{block}"), part))))
@@ -70,11 +70,11 @@ fn tall_skinny_qr(side: usize) -> f64 {
         let q2 = q2[block].lock().ok().and_then(|mut part| part.take());
         let q2 = q2.expect("each block is multiplied once");
         let dot_task = task("dot").key(format!("dot-{block}")).start();
-        let q = factor::multiply(factored[block].0.as_ref(), q2.as_ref());
-        let product = cache.hold(format!("x-{block}"), factor::multiply(q.as_ref(), r.as_ref()));
+        let q = factor::multiply(&factored[block].0, &q2);
+        let product = cache.hold(format!("x-{block}"), factor::multiply(&q, &r));
         drop((q2, dot_task));
         let check_task = task("check").key(format!("check-{block}")).start();
-        let residual = factor::relative_residual(product.as_ref(), originals[block].as_ref());
+        let residual = factor::relative_residual(&product, &originals[block]);
         if residual.is_nan() || residual > RESIDUAL_MAX {
             check_task.fail(format!("off by {residual:e}"));
         }
@@ -83,10 +83,14 @@ fn tall_skinny_qr(side: usize) -> f64 {
     residuals.into_iter().fold(0.0, f64::max)
 }
 
-type Block = Held<Mat<f64>>;
+type Block = Held<Array2<f64>>;
 
 /// A block, and its Q and R.
-fn make_and_factor(cache: &Cache<Mat<f64>>, block: usize, side: usize) -> (Block, (Block, Block)) {
+fn make_and_factor(
+    cache: &Cache<Array2<f64>>,
+    block: usize,
+    side: usize,
+) -> (Block, (Block, Block)) {
     let random_task = task("random").key(format!("random-{block}")).start();
     let mut seed = block as u64;
     let original = factor::random_block(side, side, factor::split_mix(&mut seed));
@@ -94,14 +98,14 @@ fn make_and_factor(cache: &Cache<Mat<f64>>, block: usize, side: usize) -> (Block
     drop(random_task);
 
     let _qr_task = task("qr").key(format!("qr-{block}")).start();
-    let factored = factor::householder_qr(original.as_ref());
+    let factored = factor::householder_qr(&original);
     let q = cache.hold(format!("q-{block}"), factor::form_q(&factored, 0..side));
-    let r = cache.hold(format!("r-{block}"), factored.thin_R().to_owned());
+    let r = cache.hold(format!("r-{block}"), factored.thin_r().clone());
     (original, (q, r))
 }
 
-fn bytes(matrix: &Mat<f64>) -> u64 {
-    (matrix.nrows() * matrix.ncols() * size_of::<f64>()) as u64
+fn bytes(matrix: &Array2<f64>) -> u64 {
+    (matrix.len() * size_of::<f64>()) as u64
 }
 
 /// Does `work` for all blocks on a few threads; gives the results in the order of the blocks.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::bail;
-use faer::Mat;
+use ndarray::Array2;
 
 use crate::fleet::context::{Context, Interrupt, Step};
 use crate::fleet::link::Link;
@@ -42,16 +42,16 @@ struct Rounds<'a> {
 /// A block whose QR is known and that waits for its rows of Q2.
 struct Factored {
     block: u32,
-    original: Mat<f64>,
-    q1: Mat<f64>,
+    original: Array2<f64>,
+    q1: Array2<f64>,
 }
 
 /// The QR of the stacked Rs.
 struct Stacked {
     /// Of the whole matrix.
-    r: Arc<Mat<f64>>,
+    r: Arc<Array2<f64>>,
     /// Cut into the blocks' rows.
-    q2: Vec<Mat<f64>>,
+    q2: Vec<Array2<f64>>,
 }
 
 /// Leads the compute group over `links` until the stop.
@@ -104,7 +104,7 @@ impl<'a> Rounds<'a> {
             self.send(link, &Message::Round { round, blocks: blocks.clone() })?;
         }
         let (own, own_rs) = self.factor_blocks(round, own_share)?;
-        let mut rs: Vec<(u32, Mat<f64>)> = own_share.iter().copied().zip(own_rs).collect();
+        let mut rs: Vec<(u32, Array2<f64>)> = own_share.iter().copied().zip(own_rs).collect();
         for (link, blocks) in links.iter_mut().zip(others) {
             rs.extend(self.gather(link, round, blocks)?);
         }
@@ -113,7 +113,7 @@ impl<'a> Rounds<'a> {
         let rs = rs.into_iter().map(|(_, r)| r).collect();
         let Stacked { r, q2 } = self.stack_qr(round, rs)?;
         for (link, blocks) in links.iter_mut().zip(others) {
-            self.send_matrix(link, (round, 0), Part::FinalR, Mat::clone(&r))?;
+            self.send_matrix(link, (round, 0), Part::FinalR, Array2::clone(&r))?;
             for &block in blocks {
                 let rows = q2[block as usize].clone();
                 self.send_matrix(link, (round, block), Part::StackedQ, rows)?;
@@ -177,11 +177,11 @@ impl<'a> Rounds<'a> {
     }
 
     /// Makes the blocks of this round and their QRs; the Rs come back in the order of `blocks`.
-    fn factor_blocks(&self, round: u64, blocks: &[u32]) -> Step<(Vec<Factored>, Vec<Mat<f64>>)> {
+    fn factor_blocks(&self, round: u64, blocks: &[u32]) -> Step<(Vec<Factored>, Vec<Array2<f64>>)> {
         let (context, side) = (self.context.clone(), self.side);
         agent::expect_tasks("qr", blocks.len() as u64);
         let queued = Instant::now();
-        let factor_block = move |block: u32| -> Step<(Factored, Mat<f64>)> {
+        let factor_block = move |block: u32| -> Step<(Factored, Array2<f64>)> {
             context.check_stop()?;
             let key = format!("random-{round}-{block}");
             let task = context.queued_task("random", key, queued);
@@ -191,26 +191,26 @@ impl<'a> Rounds<'a> {
 
             context.check_stop()?;
             let mut task = context.task("qr", format!("qr-{round}-{block}"));
-            let factored = factor::householder_qr(original.as_ref());
+            let factored = factor::householder_qr(&original);
             let q1 = factor::form_q(&factored, 0..side);
-            task.result((side * side * 8) as u64, "Mat<f64>");
-            Ok((Factored { block, original, q1 }, factored.thin_R().to_owned()))
+            task.result((side * side * 8) as u64, "Array2<f64>");
+            Ok((Factored { block, original, q1 }, factored.thin_r().clone()))
         };
         let factored = self.pool.map(blocks.to_vec(), factor_block)?;
         Ok(factored.into_iter().collect::<Step<Vec<_>>>()?.into_iter().unzip())
     }
 
     /// QR of all Rs, one below the other.
-    fn stack_qr(&self, round: u64, rs: Vec<Mat<f64>>) -> Step<Stacked> {
+    fn stack_qr(&self, round: u64, rs: Vec<Array2<f64>>) -> Step<Stacked> {
         self.context.check_stop()?;
         let task = self.context.task("stack-qr", format!("stack-qr-{round}-r"));
         let stacked = factor::stack_rows(&rs);
-        let factored = Arc::new(factor::householder_qr(stacked.as_ref()));
+        let factored = Arc::new(factor::householder_qr(&stacked));
         drop(task);
 
         let form_panel = {
             let (context, factored) = (self.context.clone(), Arc::clone(&factored));
-            move |columns: Range<usize>| -> Step<Mat<f64>> {
+            move |columns: Range<usize>| -> Step<Array2<f64>> {
                 context.check_stop()?;
                 let key = format!("stack-qr-{round}-q-{}", columns.start);
                 let _task = context.task("stack-qr", key);
@@ -222,7 +222,7 @@ impl<'a> Rounds<'a> {
         let panels = starts.map(|start| start..self.side.min(start + width)).collect();
         let panels = self.pool.map(panels, form_panel)?.into_iter().collect::<Step<Vec<_>>>()?;
         let _task = self.context.task("stack-qr", format!("stack-qr-{round}-split"));
-        let r = Arc::new(factored.thin_R().to_owned());
+        let r = Arc::new(factored.thin_r().clone());
         Ok(Stacked { r, q2: factor::split_rows(&panels, self.side) })
     }
 
@@ -230,19 +230,19 @@ impl<'a> Rounds<'a> {
     fn apply_blocks(
         &self,
         round: u64,
-        pairs: Vec<(Factored, Mat<f64>)>,
-        r: Arc<Mat<f64>>,
+        pairs: Vec<(Factored, Array2<f64>)>,
+        r: Arc<Array2<f64>>,
     ) -> Step<Vec<(u32, f64)>> {
         let context = self.context.clone();
-        let apply_block = move |(Factored { block, original, q1 }, q2): (Factored, Mat<f64>)| {
+        let apply_block = move |(Factored { block, original, q1 }, q2): (Factored, Array2<f64>)| {
             context.check_stop()?;
             let task = context.task("dot", format!("dot-{round}-{block}"));
-            let q = factor::multiply(q1.as_ref(), q2.as_ref());
-            let x = factor::multiply(q.as_ref(), Mat::as_ref(&r));
+            let q = factor::multiply(&q1, &q2);
+            let x = factor::multiply(&q, &r);
             drop(task);
 
             let task = context.task("check", format!("check-{round}-{block}"));
-            let residual = factor::relative_residual(x.as_ref(), original.as_ref());
+            let residual = factor::relative_residual(&x, &original);
             if let Err(wrong) = judge(round, &[(block, residual)]) {
                 task.fail(wrong);
             }
@@ -252,7 +252,7 @@ impl<'a> Rounds<'a> {
     }
 
     /// Receives the Rs of `blocks`, skipping what belongs to a round that was given up.
-    fn gather(&self, link: &mut Link, round: u64, blocks: &[u32]) -> Step<Vec<(u32, Mat<f64>)>> {
+    fn gather(&self, link: &mut Link, round: u64, blocks: &[u32]) -> Step<Vec<(u32, Array2<f64>)>> {
         let mut rs = Vec::new();
         while rs.len() < blocks.len() {
             match self.receive(link)? {
@@ -279,7 +279,7 @@ impl<'a> Rounds<'a> {
         link: &mut Link,
         (round, block): (u64, u32),
         part: Part,
-        matrix: Mat<f64>,
+        matrix: Array2<f64>,
     ) -> Step<()> {
         self.context.check_stop()?;
         self.send(link, &Message::Announce { round, block, part })?;

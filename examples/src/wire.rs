@@ -3,7 +3,7 @@
 
 use std::io::{self, ErrorKind, Read};
 
-use faer::Mat;
+use ndarray::Array2;
 
 /// Largest frame. A block of 1,000 × 1,000 numbers is 8 MB; one batch's token counts are smaller.
 pub(crate) const FRAME_BYTES_MAX: usize = 32 << 20;
@@ -38,7 +38,7 @@ pub(crate) enum Message {
     /// peer's arithmetic is over.
     Announce { round: u64, block: u32, part: Part },
     /// A matrix in transit.
-    Block { round: u64, block: u32, part: Part, matrix: Mat<f64> },
+    Block { round: u64, block: u32, part: Part, matrix: Array2<f64> },
     /// Relative error of the block's product.
     Verdict { round: u64, block: u32, residual: f64 },
     /// One batch's counts of the tokens that the receiver owns.
@@ -171,13 +171,12 @@ pub(crate) fn encode_frame(message: &Message) -> Result<Vec<u8>, WireError> {
     Ok(frame)
 }
 
-fn encode_matrix(frame: &mut Vec<u8>, matrix: &Mat<f64>) {
+fn encode_matrix(frame: &mut Vec<u8>, matrix: &Array2<f64>) {
     frame.extend((matrix.nrows() as u32).to_le_bytes());
     frame.extend((matrix.ncols() as u32).to_le_bytes());
     frame.reserve(matrix.nrows() * matrix.ncols() * 8);
-    for column in 0..matrix.ncols() {
-        matrix.col_as_slice(column).iter().for_each(|value| frame.extend(value.to_le_bytes()));
-    }
+    // Row by row, whatever their order in memory.
+    matrix.iter().for_each(|value| frame.extend(value.to_le_bytes()));
 }
 
 fn encode_counts(frame: &mut Vec<u8>, counts: &[(String, u64)]) -> Result<(), WireError> {
@@ -248,19 +247,15 @@ fn decode_part(fields: &mut Fields<'_>) -> Result<Part, WireError> {
     }
 }
 
-fn decode_matrix(fields: &mut Fields<'_>) -> Result<Mat<f64>, WireError> {
+fn decode_matrix(fields: &mut Fields<'_>) -> Result<Array2<f64>, WireError> {
     let (rows, columns) = (fields.u32()? as usize, fields.u32()? as usize);
     if rows > SIDE_MAX || columns > SIDE_MAX {
         return Err(WireError::Malformed("a matrix wider or taller than allowed"));
     }
-    let mut values = fields.take(rows * columns * 8)?.as_chunks::<8>().0.iter();
-    let mut matrix = Mat::zeros(rows, columns);
-    for column in 0..columns {
-        for (place, bytes) in matrix.col_as_slice_mut(column).iter_mut().zip(&mut values) {
-            *place = f64::from_le_bytes(*bytes);
-        }
-    }
-    Ok(matrix)
+    let values = fields.take(rows * columns * 8)?.as_chunks::<8>().0;
+    let values = values.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect();
+    Array2::from_shape_vec((rows, columns), values)
+        .map_err(|_| WireError::Malformed("a matrix of another size"))
 }
 
 fn decode_counts(fields: &mut Fields<'_>) -> Result<Vec<(String, u64)>, WireError> {
@@ -323,12 +318,13 @@ mod tests {
     /// Every kind of message round-trips.
     #[test]
     fn every_message_survives_the_wire() {
-        let matrix = Mat::from_fn(3, 2, |row, column| row as f64 - 0.5 * column as f64);
+        let matrix =
+            Array2::from_shape_fn((3, 2), |(row, column)| row as f64 - 0.5 * column as f64);
         check_round_trip(Message::Hello { worker: 63 });
         check_round_trip(Message::Round { round: 7, blocks: vec![] });
         check_round_trip(Message::Round { round: u64::MAX, blocks: vec![0, 9, u32::MAX] });
         check_round_trip(Message::Block { round: 1, block: 2, part: Part::BlockR, matrix });
-        let empty = Mat::zeros(0, 0);
+        let empty = Array2::zeros((0, 0));
         check_round_trip(Message::Block { round: 1, block: 2, part: Part::FinalR, matrix: empty });
         check_round_trip(Message::Announce { round: 1, block: 2, part: Part::StackedQ });
         check_round_trip(Message::Verdict { round: 1, block: 2, residual: 1e-16 });
@@ -339,7 +335,7 @@ mod tests {
     /// A frame cut anywhere is an error, never a panic or a shorter message.
     #[test]
     fn a_truncated_stream_is_an_error_at_every_length() {
-        let matrix = Mat::from_fn(2, 2, |row, column| (row + column) as f64);
+        let matrix = Array2::from_shape_fn((2, 2), |(row, column)| (row + column) as f64);
         let frame =
             encode_frame(&Message::Block { round: 1, block: 2, part: Part::StackedQ, matrix })
                 .unwrap();

@@ -51,8 +51,6 @@ pub fn worker_main(index: usize, workers: usize, collector_url: &str) -> anyhow:
     if !(WORKERS_MIN..=WORKERS_MAX).contains(&workers) || index >= workers {
         bail!("worker {index} of {workers}: a fleet has {WORKERS_MIN} to {WORKERS_MAX} workers");
     }
-    // Should any dependency turn on faer's thread pool, arithmetic stays on the task's thread.
-    faer::set_global_parallelism(faer::Par::Seq);
     let group = Group::of(index, workers);
     let ready = Ready {
         group_listener: bind()?,

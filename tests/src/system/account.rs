@@ -260,7 +260,7 @@ fn check_commands(collector: &Collector) {
         (vec!["profile", "--phases", "--task", "exchange"], vec![""]),
         (vec!["profile", "--phase", "disk-read"], vec!["read"]),
         (vec!["profile", "--group", "worker"], vec![""]),
-        (vec!["profile", "--label", "role=qr", "--task", "qr"], vec!["faer"]),
+        (vec!["profile", "--label", "role=qr", "--task", "qr"], vec!["matrixmultiply"]),
     ] {
         let range = ["--url", &url, "--from", "-1h"];
         let output = run(&[&command[..], &range].concat());
