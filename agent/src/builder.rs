@@ -1,19 +1,23 @@
-//! An agent's settings.
+//! Settings of an agent.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use profiler_core::limits::{INTERVAL_MAX, INTERVAL_MIN, LABELS_MAX, NAME_BYTES_MAX};
 
 use crate::LocalAgent;
-use crate::agent::FLUSH_TIMEOUT_DEFAULT;
-use crate::sampler::SamplerOptions;
+use crate::sys::process;
 
-const CYCLE: Duration = Duration::from_secs(1);
+const INTERVAL_DEFAULT: Duration = Duration::from_millis(10);
+const CPU_LIMIT_DEFAULT: f64 = 0.01;
 const CPU_LIMIT_MIN: f64 = 0.001;
 const CPU_LIMIT_MAX: f64 = 1.0;
+const RESOURCE_INTERVAL_DEFAULT: Duration = Duration::from_millis(500);
 const RESOURCE_INTERVAL_MIN: Duration = Duration::from_millis(10);
 const RESOURCE_INTERVAL_MAX: Duration = Duration::from_secs(3_600);
+const TASK_ROWS_PER_SECOND_DEFAULT: u32 = 20_000;
+const FLUSH_TIMEOUT_DEFAULT: Duration = Duration::from_secs(3);
 
 /// Settings of an [`Agent`](crate::Agent); start from [`Agent::builder`](crate::Agent::builder).
 #[derive(Clone, Debug)]
@@ -30,110 +34,131 @@ pub struct AgentBuilder {
     pub(crate) phases: bool,
 }
 
-/// Rows of ended tasks a second, unless set.
-const TASK_ROWS_PER_SECOND: u32 = 20_000;
-
 impl Default for AgentBuilder {
     fn default() -> Self {
         AgentBuilder {
             collector: None,
             worker: None,
             labels: Vec::new(),
-            interval: Duration::from_millis(10),
+            interval: INTERVAL_DEFAULT,
             flush_timeout: FLUSH_TIMEOUT_DEFAULT,
-            cpu_limit: 0.01,
-            resource_interval: Some(Duration::from_millis(500)),
-            task_rows_per_second: TASK_ROWS_PER_SECOND,
+            cpu_limit: CPU_LIMIT_DEFAULT,
+            resource_interval: Some(RESOURCE_INTERVAL_DEFAULT),
+            task_rows_per_second: TASK_ROWS_PER_SECOND_DEFAULT,
             phases: false,
         }
     }
 }
 
 impl AgentBuilder {
-    /// Address of the collector, such as `http://127.0.0.1:4747`, which is the default unless the
-    /// environment's `EMBERLINE_URL` gives another.
+    /// Sets the collector's URL. The default is the environment variable `EMBERLINE_URL`, or else
+    /// `http://127.0.0.1:4747`.
     pub fn collector(mut self, url: impl Into<String>) -> Self {
         self.collector = Some(url.into());
         self
     }
 
-    /// The worker's id, by which profiles are asked for; one process should have it at a time. The
-    /// default is the host's name and the process's id.
+    /// Sets the worker's id, by which profiles are selected. Only one process should have an id at a
+    /// time. The default is `HOST:PID`.
     pub fn worker(mut self, id: impl Into<String>) -> Self {
         self.worker = Some(id.into());
         self
     }
 
-    /// Adds a label that is shown with the worker, such as `role` and `reader`.
+    /// Adds a label that is shown with the worker, for example `role` and `reader`.
     pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.labels.push((key.into(), value.into()));
         self
     }
 
-    /// Time between two samples of a thread: 10 ms unless set; from 1 ms to 1 s.
+    /// Sets the time between two samples of a thread, from 1 ms to 1 s. The default is 10 ms.
     pub fn interval(mut self, interval: Duration) -> Self {
         self.interval = interval;
         self
     }
 
-    /// Most CPU time that sampling may use in the long run, as a part of one processor: 0.01, which is
-    /// 1 %, unless set; from 0.001 to 1. It covers the sampler's thread and the handlers on the
-    /// program's threads. What would cost more is sampled less often; weights stay true, and profiles
-    /// say how many ticks were saved.
+    /// Limits the CPU time of sampling in the long run, as a part of one processor, from 0.001 to 1.
+    /// The default is 0.01, which is 1 %.
+    ///
+    /// The limit covers the sampler's thread and the signal handlers on the program's threads. Past
+    /// it the sampler skips ticks; weights stay true, and profiles show how many ticks were skipped.
     pub fn cpu_limit(mut self, part: f64) -> Self {
         self.cpu_limit = part;
         self
     }
 
-    /// Time between two samples of what the process, its control group and the machine use: half a
-    /// second unless set; from 10 ms to 1 h, or `None` for no samples.
+    /// Sets the time between two samples of the resources that the process, its control group and
+    /// the machine use, from 10 ms to 1 h. `None` disables them. The default is half a second.
     pub fn resource_interval(mut self, interval: impl Into<Option<Duration>>) -> Self {
         self.resource_interval = interval.into();
         self
     }
 
-    /// Most rows of ended tasks that are kept for one second: 20,000 unless set. Tasks beyond are summed
-    /// by name and outcome, with their durations and phases, so counts, sums and percentiles by name
-    /// stay exact; how many have no row is counted. A tenth is kept for tasks that did not end well.
+    /// Limits the rows of ended tasks per second. The default is 20,000; a tenth is reserved for
+    /// tasks that did not end well.
+    ///
+    /// Tasks past the limit are summed by name and outcome, with their durations and phases. Counts,
+    /// sums and percentiles by name stay exact, and the number of tasks without a row is known.
     pub fn task_rows_per_second(mut self, rows: u32) -> Self {
         self.task_rows_per_second = rows;
         self
     }
 
-    /// Whether the phases of tasks are a level below the tasks in a local recording's profile, where they
-    /// are not `execute`: `false` unless set. A collector is asked for it by each question
+    /// Makes phases a level below the tasks in the profile of a local recording, except for the
+    /// phase `execute`. The default is `false`. A collector decides this for each query
     /// (`emberline profile --phases`).
     pub fn phases(mut self, phases: bool) -> Self {
         self.phases = phases;
         self
     }
 
-    /// How long the end of the agent may wait for the collector: 3 s unless set. A collector that was
-    /// never there is tried three times more, which takes about 300 ms.
+    /// Limits how long the agent flushes when it ends. The default is 3 s. A collector that was
+    /// never reached is tried three more times, which takes about 300 ms.
     pub fn flush_timeout(mut self, timeout: Duration) -> Self {
         self.flush_timeout = timeout;
         self
     }
 
-    /// Lets the agent's clock go wrong, for tests of how the collector's is found; only before the
-    /// process's first agent or task.
+    /// Makes the agent's clock wrong, for tests of the collector's clock correction. Call it before
+    /// the process's first agent or task.
     #[doc(hidden)]
     pub fn clock_shift(self, shift: crate::ClockShift) -> Self {
         crate::clock::shift(shift);
         self
     }
 
-    /// Starts sampling this process and shipping to the collector. Whether the collector can be
-    /// reached makes no difference: the agent connects when it can.
+    /// Starts sampling this process and shipping to the collector. The agent connects when it can;
+    /// the program never waits for a collector.
+    ///
+    /// Where nothing can be sampled the agent does nothing: see [`SamplerMode`](crate::SamplerMode)
+    /// and [`AgentBuilder::start_required`].
     ///
     /// # Errors
-    /// [`StartError`]: the program goes on unprofiled if it ignores it.
+    /// [`StartError`]: a setting is invalid, or a thread cannot be started. The program continues
+    /// without a profile if it ignores the error.
     #[cfg(feature = "ship")]
     pub fn start(self) -> Result<crate::Agent, StartError> {
         crate::Agent::start(self)
     }
 
-    /// Starts sampling this process into its own memory; `collector` and labels are not used.
+    /// Like [`AgentBuilder::start`], but fails where nothing can be sampled.
+    ///
+    /// # Errors
+    /// [`StartError::Unsupported`] if there is no sampler for this platform, or the system refuses
+    /// everything that it needs; otherwise as for [`AgentBuilder::start`].
+    #[cfg(feature = "ship")]
+    pub fn start_required(self) -> Result<crate::Agent, StartError> {
+        let agent = self.start()?;
+        let mode = agent.mode();
+        if mode.is_sampling() {
+            Ok(agent)
+        } else {
+            Err(StartError::Unsupported { mode: mode.to_string().into() })
+        }
+    }
+
+    /// Starts sampling this process into its own memory. The collector's URL and labels are not
+    /// used.
     ///
     /// ```
     /// # fn main() -> Result<(), emberline_agent::StartError> {
@@ -153,8 +178,8 @@ impl AgentBuilder {
         LocalAgent::start(&self)
     }
 
-    /// The worker's id and the sampler's settings, checked.
-    pub(crate) fn checked(&self) -> Result<(String, SamplerOptions), StartError> {
+    /// Checks the settings and returns the worker's id.
+    pub(crate) fn check(&self) -> Result<String, StartError> {
         let worker = self.worker.clone().unwrap_or_else(default_worker);
         if worker.is_empty() || worker.len() > NAME_BYTES_MAX {
             return Err(StartError::Worker { bytes: worker.len() });
@@ -173,16 +198,19 @@ impl AgentBuilder {
         {
             return Err(StartError::ResourceInterval { interval });
         }
-        let nanoseconds =
-            |time: Duration| u64::try_from(time.as_nanos()).expect("a second at most");
-        let options = SamplerOptions {
-            interval_ns: nanoseconds(self.interval),
-            cycle_ns: nanoseconds(CYCLE),
+        Ok(worker)
+    }
+
+    /// Returns the sampler's part of settings that have passed the check.
+    #[cfg(sampler)]
+    pub(crate) fn sampler_options(&self) -> crate::sampler::SamplerOptions {
+        crate::sampler::SamplerOptions {
+            interval_ns: u64::try_from(self.interval.as_nanos()).expect("a second at most"),
+            cycle_ns: 1_000_000_000,
             cpu_limit: (self.cpu_limit * 1e9) as u64,
             resource_interval: self.resource_interval,
             task_rows_per_second: self.task_rows_per_second,
-        };
-        Ok((worker, options))
+        }
     }
 }
 
@@ -191,62 +219,67 @@ fn default_worker() -> String {
 }
 
 pub(crate) fn host_name() -> String {
-    let name = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
-    name.unwrap_or_else(|| "localhost".to_owned())
+    process::host_name().unwrap_or_else(|| "localhost".to_owned())
 }
 
-/// Why an agent did not start. The program is unharmed and unprofiled.
+/// Why an agent did not start. The program is unharmed, and it is not profiled.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// One agent samples the whole process.
-    #[error("an agent is already running in this process; one samples all its threads")]
+    /// Another agent samples this process.
+    #[error("an agent is already running in this process; one agent samples all its threads")]
     AlreadyRunning,
-    /// The interval is out of bounds.
-    #[error("the interval is {interval:?}; it must be from {INTERVAL_MIN:?} to {INTERVAL_MAX:?}")]
+    /// Nothing can be sampled; only [`AgentBuilder::start_required`] fails with this.
+    #[error("this process cannot be sampled: {mode}")]
+    Unsupported {
+        /// The [`SamplerMode`](crate::SamplerMode), as text.
+        mode: Arc<str>,
+    },
+    /// The sampling interval is out of bounds.
+    #[error(
+        "invalid sampling interval {interval:?}; expected {INTERVAL_MIN:?} to {INTERVAL_MAX:?}"
+    )]
     Interval {
-        /// The interval given.
+        /// The invalid interval.
         interval: Duration,
     },
-    /// The limit on CPU time is out of bounds.
-    #[error("the limit on CPU time is {part}; it must be from {CPU_LIMIT_MIN} to {CPU_LIMIT_MAX}")]
+    /// The CPU limit is out of bounds.
+    #[error("invalid CPU limit {part}; expected {CPU_LIMIT_MIN} to {CPU_LIMIT_MAX} processors")]
     CpuLimit {
-        /// The part of one processor that was given.
+        /// The invalid part of one processor.
         part: f64,
     },
-    /// The interval of resources is out of bounds.
+    /// The resource interval is out of bounds.
     #[error(
-        "the interval of resources is {interval:?}; it must be from {RESOURCE_INTERVAL_MIN:?} to \
+        "invalid resource interval {interval:?}; expected {RESOURCE_INTERVAL_MIN:?} to \
          {RESOURCE_INTERVAL_MAX:?}, or none"
     )]
     ResourceInterval {
-        /// The interval given.
+        /// The invalid interval.
         interval: Duration,
     },
     /// The worker's id is empty or too long.
-    #[error("the worker's id has {bytes} bytes; it must have from 1 to {NAME_BYTES_MAX}")]
+    #[error("invalid worker id of {bytes} bytes; expected 1 to {NAME_BYTES_MAX} bytes")]
     Worker {
-        /// Its length in bytes.
+        /// Length of the invalid id.
         bytes: usize,
     },
     /// There are too many labels.
-    #[error("there are {count} labels; at most {LABELS_MAX} are allowed")]
+    #[error("{count} labels for one worker; at most {LABELS_MAX} are allowed")]
     Labels {
-        /// How many were given.
+        /// Number of labels.
         count: usize,
     },
-    /// The collector's address is not one.
-    #[error(
-        "the collector's address `{url}` is not one ({reason}); an example: http://127.0.0.1:4747"
-    )]
+    /// The collector's URL is invalid.
+    #[error("invalid collector URL {url:?}: {reason}; expected http://HOST:PORT")]
     Collector {
-        /// The address given.
+        /// The invalid URL.
         url: String,
         /// What is wrong with it.
         reason: String,
     },
-    /// A thread could not be started.
-    #[error("a thread of the agent could not be started")]
+    /// The system did not start a thread.
+    #[error("cannot start a thread of the agent")]
     Spawn {
         /// The system's reason.
         source: io::Error,

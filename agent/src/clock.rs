@@ -3,9 +3,8 @@
 //! collector's clock is measured with every ack.
 
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use nix::time::{ClockId, clock_gettime};
 use profiler_core::Timestamp;
 
 pub(crate) use crate::sys::clock::monotonic_ns;
@@ -31,10 +30,9 @@ struct Anchor {
 impl Anchor {
     fn here() -> Anchor {
         let monotonic_ns = self::monotonic_ns();
-        // Both are below 2^63 for centuries.
-        let real_ns = read_ns(ClockId::CLOCK_REALTIME).cast_signed();
+        // Below 2^63 for centuries, as is the real time.
         Anchor {
-            monotonic_to_real_ns: real_ns.saturating_sub(monotonic_ns.cast_signed()),
+            monotonic_to_real_ns: real_ns().saturating_sub(monotonic_ns.cast_signed()),
             shift: SHIFT.get().map(|shift| (*shift, monotonic_ns)),
         }
     }
@@ -81,10 +79,10 @@ impl ClockShift {
     }
 }
 
-fn read_ns(clock: ClockId) -> u64 {
-    let time = clock_gettime(clock).expect("Linux always has these two clocks");
-    u64::try_from(time.tv_sec()).unwrap_or(0) * 1_000_000_000
-        + u64::try_from(time.tv_nsec()).unwrap_or(0)
+/// Nanoseconds since the Unix epoch; 0 for a clock that is set before it.
+fn real_ns() -> i64 {
+    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since_epoch.as_nanos()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
@@ -96,8 +94,7 @@ mod tests {
         let here = monotonic_ns();
         assert_eq!(at(here + 500).since_ns(at(here)), 500);
         assert_eq!(at(here).since_ns(at(here - 7)), 7);
-        let real = i64::try_from(read_ns(ClockId::CLOCK_REALTIME)).unwrap();
-        assert!((now().unix_ns() - real).abs() < 3_600_000_000_000);
+        assert!((now().unix_ns() - real_ns()).abs() < 3_600_000_000_000);
     }
 
     /// For the tests that rely on it: the wrong clock is as wrong as it should be, and never steps

@@ -5,12 +5,13 @@
 //! and nobody else has it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Mutex, OnceLock};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
 use profiler_core::Settings;
 
+use crate::SamplerMode;
 use crate::clock::monotonic_ns;
 use crate::sync::lock;
 
@@ -24,7 +25,7 @@ pub(crate) struct Control {
     applied_number: AtomicU64,
     /// Number of the latest question for stacks.
     stacks_number: AtomicU64,
-    mode: Mutex<Arc<str>>,
+    mode: Mutex<SamplerMode>,
     /// The sampler's thread, to be woken.
     sampler: OnceLock<Thread>,
 }
@@ -48,7 +49,7 @@ impl Control {
             wanted_number: AtomicU64::new(0),
             applied_number: AtomicU64::new(0),
             stacks_number: AtomicU64::new(0),
-            mode: Mutex::new("starting".into()),
+            mode: Mutex::new(SamplerMode::Starting),
             sampler: OnceLock::new(),
         }
     }
@@ -64,19 +65,19 @@ impl Control {
 /// The sampler's side.
 impl Control {
     /// Says how the sampler works in this process; called on the sampler's thread.
-    pub(crate) fn start(&self, mode: &str) {
+    pub(crate) fn start(&self, mode: SamplerMode) {
         // A second start does not happen, and would be of the same thread.
         let _ = self.sampler.set(thread::current());
         self.set_mode(mode);
     }
 
     /// Says how the sampler works from now on.
-    pub(crate) fn set_mode(&self, mode: &str) {
-        *lock(&self.mode) = mode.into();
+    pub(crate) fn set_mode(&self, mode: SamplerMode) {
+        *lock(&self.mode) = mode;
     }
 
-    /// How the sampler works in this process, in words.
-    pub(crate) fn mode(&self) -> Arc<str> {
+    /// How much of this process the sampler can see.
+    pub(crate) fn mode(&self) -> SamplerMode {
         lock(&self.mode).clone()
     }
 
@@ -143,6 +144,8 @@ impl Control {
 
 #[cfg(all(test, feature = "ship"))]
 mod tests {
+    use std::sync::Arc;
+
     use profiler_core::{SettingsChange, StateSet};
 
     use super::*;
@@ -186,7 +189,7 @@ mod tests {
         let sampler = {
             let control = control.clone();
             thread::spawn(move || {
-                control.start("test");
+                control.start(SamplerMode::Full);
                 tell.send(()).unwrap();
                 while control.stacks_asked() == 0 {
                     control.sleep_until(u64::MAX);
@@ -196,6 +199,6 @@ mod tests {
         told.recv().unwrap();
         assert_eq!(control.ask_stacks(), 1);
         sampler.join().unwrap();
-        assert_eq!(&*control.mode(), "test");
+        assert_eq!(control.mode(), SamplerMode::Full);
     }
 }

@@ -32,36 +32,76 @@
 //! Without the default feature `ship` there is no network code, no tokio and no tonic; then
 //! [`AgentBuilder::start_local`] records into memory.
 
+#![cfg_attr(
+    not(sampler),
+    allow(dead_code, reason = "without a sampler nobody reads what guards record")
+)]
+
+#[cfg(sampler)]
+mod agent;
+#[cfg(not(sampler))]
+#[path = "unsupported.rs"]
 mod agent;
 mod builder;
 mod clock;
+#[cfg(sampler)]
 mod control;
+#[cfg(sampler)]
 mod cycle;
 mod detail;
+#[cfg(feature = "diagnostics")]
 pub mod diagnostics;
+#[cfg(sampler)]
 mod fold;
 mod fork;
+#[cfg(sampler)]
 mod ledger;
+#[cfg(sampler)]
 mod local;
+mod memory_report;
+mod mode;
+mod overhead;
 mod progress;
+mod recording;
 mod records;
 mod registry;
+#[cfg(feature = "ship")]
+mod report;
+#[cfg(sampler)]
 mod resources;
 mod run;
+#[cfg(sampler)]
 mod sampler;
-#[cfg(feature = "ship")]
+#[cfg(all(sampler, feature = "ship"))]
 mod ship;
-#[cfg(feature = "ship")]
+#[cfg(all(sampler, feature = "ship"))]
 mod shipping;
+#[cfg(any(sampler, feature = "diagnostics"))]
+mod spawn;
 mod spill;
+#[cfg(sampler)]
 mod symbols;
 mod sync;
+#[cfg(sampler)]
+mod sys;
+#[cfg(not(sampler))]
+#[path = "sys/portable.rs"]
 mod sys;
 mod task;
 mod threads;
+#[cfg(sampler)]
 mod totals;
 mod transfer;
 mod wanted;
+
+/// Types of the model that this crate's functions take and return.
+#[doc(inline)]
+pub use profiler_core::{
+    Direction, Epoch, ExpectedTasks, Filter, Frame, FrameId, FrameKind, NodeId, Outcome,
+    PhaseInterval, Profile, ProfileDiff, Resource, ResourceSample, RunId, RunMarker, State,
+    TaskDetail, TaskId, TaskRecord, TaskTotals, Telemetry, ThreadKind, Ticks, Timestamp,
+    TransferEvent, TransferId, Weight,
+};
 
 #[cfg(feature = "ship")]
 pub use agent::Agent;
@@ -69,14 +109,14 @@ pub use agent::LocalAgent;
 pub use builder::{AgentBuilder, StartError};
 #[doc(hidden)]
 pub use clock::ClockShift;
-pub use local::Recording;
-pub use profiler_core::Direction;
+pub use memory_report::report_memory;
+pub use mode::SamplerMode;
+pub use overhead::Overhead;
 pub use progress::expect_tasks;
-pub use resources::report_memory;
-pub use run::{RunGuard, mark_run};
-pub use sampler::Overhead;
+pub use recording::Recording;
 #[cfg(feature = "ship")]
-pub use shipping::ShipReport;
+pub use report::ShipReport;
+pub use run::{RunGuard, mark_run};
 #[cfg(feature = "tracing-layer")]
 pub use task::TaskLayer;
 pub use task::{

@@ -9,6 +9,7 @@ use profiler_core::{
 
 use crate::cycle::{SealedCycle, Tables};
 use crate::fold::Sink;
+use crate::recording::Recording;
 use crate::sync::lock;
 use crate::totals;
 
@@ -30,7 +31,7 @@ pub(crate) struct Recorded {
     totals: Vec<TaskTotals>,
     ticks: Ticks,
     lost_tasks: u64,
-    records: Telemetry,
+    telemetry: Telemetry,
     lost_telemetry: u64,
     aggregated_tasks: u64,
 }
@@ -66,7 +67,7 @@ impl Recorder {
             totals: recorded.totals,
             ticks: recorded.ticks,
             lost_tasks: recorded.lost_tasks,
-            records: recorded.records,
+            telemetry: recorded.telemetry,
             lost_telemetry: recorded.lost_telemetry,
             aggregated_tasks: recorded.aggregated_tasks,
         }
@@ -98,13 +99,13 @@ impl Sink for Recorder {
 impl Recorded {
     /// Keeps what came, of names and ids the latest. Gives how much went for want of room.
     fn keep(&mut self, later: Telemetry) -> u64 {
-        let records = &mut self.records;
-        records.expected.retain(|known| later.expected.iter().all(|new| new.name != known.name));
-        records.runs.retain(|known| later.runs.iter().all(|new| new.id != known.id));
-        records.append(later);
-        shed_oldest(&mut records.transfers)
-            + shed_oldest(&mut records.resources)
-            + shed_oldest(&mut records.runs)
+        let telemetry = &mut self.telemetry;
+        telemetry.expected.retain(|known| later.expected.iter().all(|new| new.name != known.name));
+        telemetry.runs.retain(|known| later.runs.iter().all(|new| new.id != known.id));
+        telemetry.append(later);
+        shed_oldest(&mut telemetry.transfers)
+            + shed_oldest(&mut telemetry.resources)
+            + shed_oldest(&mut telemetry.runs)
     }
 }
 
@@ -112,29 +113,4 @@ fn shed_oldest<T>(records: &mut Vec<T>) -> u64 {
     let excess = records.len().saturating_sub(RECORDS_MAX);
     records.drain(..excess);
     excess as u64
-}
-
-/// What an agent recorded in its own process.
-#[derive(Clone, Debug)]
-pub struct Recording {
-    /// All samples, by task and stack, with the agent's own threads below `[agent]`; with
-    /// [`AgentBuilder::phases`](crate::AgentBuilder::phases) by task, phase and stack.
-    pub profile: Profile,
-    /// The same time once more by thread: below each task its phases, if any, and below those the
-    /// threads. Threads that lived for less than a second may be counted together.
-    pub threads: Profile,
-    /// The tasks, in the order of their starts; times are this process's real time when it started, steadily advanced.
-    pub tasks: Vec<TaskRecord>,
-    /// Ended tasks beyond [the rows of a second](crate::AgentBuilder::task_rows_per_second), summed.
-    pub totals: Vec<TaskTotals>,
-    /// How many those are.
-    pub aggregated_tasks: u64,
-    /// How often the sampler looked over the recorded time.
-    pub ticks: Ticks,
-    /// Tasks whose end had no room in a queue: their rows are missing.
-    pub lost_tasks: u64,
-    /// Transfers, samples of resources, what was expected, and named runs; times as of tasks.
-    pub records: Telemetry,
-    /// Records that had no room in a queue.
-    pub lost_telemetry: u64,
 }

@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use profiler_core::{Epoch, Timestamp};
 
-use crate::agent::BlockedSignals;
 use crate::builder::{AgentBuilder, StartError, host_name};
 use crate::clock;
 use crate::control::Control;
 use crate::cycle::{SealedCycle, StacksNow, Tables};
 use crate::fold::Sink;
+use crate::report::ShipReport;
 use crate::ship::{self, AgentClock, Limits, ShipError, ShipOptions, Shipper};
 use crate::sync::lock;
+use crate::sys::signals::BlockedSignals;
 
 const URL_DEFAULT: &str = "http://127.0.0.1:4747";
 const URL_VARIABLE: &str = "EMBERLINE_URL";
@@ -118,38 +119,6 @@ impl AgentClock for ProcessClock {
 /// system's random source once a thread, so the process and the time are hashed too.
 fn random_epoch() -> u64 {
     RandomState::new().hash_one((std::process::id(), clock::now().unix_ns()))
-}
-
-/// What became of everything that was sampled, in nanoseconds of thread time:
-/// `accepted = stored + unacked + lost_refused + lost_by_collector + lost_queue`, exactly.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub struct ShipReport {
-    /// This life of the agent.
-    pub epoch: Epoch,
-    /// Weight of all samples taken.
-    pub accepted_ns: u64,
-    /// Acked by the collector.
-    pub stored_ns: u64,
-    /// Not acked (yet).
-    pub unacked_ns: u64,
-    /// Refused by the collector.
-    pub lost_refused_ns: u64,
-    /// Acked by a collector that lost its memory.
-    pub lost_by_collector_ns: u64,
-    /// Without room in a queue of the agent.
-    pub lost_queue_ns: u64,
-    /// Rows of tasks that were lost, by any cause.
-    pub lost_tasks: u64,
-    /// Transfers, samples of resources and the like that were lost, by any cause.
-    pub lost_telemetry: u64,
-    /// Tasks that ended beyond [the rows of a second](AgentBuilder::task_rows_per_second): their
-    /// counts, durations and phases are in sums by name, and they are not lost.
-    pub aggregated_tasks: u64,
-    /// Whether the collector is connected.
-    pub connected: bool,
-    /// How often it was connected.
-    pub connects: u64,
 }
 
 impl ShipReport {

@@ -6,6 +6,8 @@ mod future;
 mod handle;
 #[cfg(feature = "tracing-layer")]
 mod layer;
+#[cfg(not(feature = "diagnostics"))]
+mod no_hooks;
 mod phase;
 mod running;
 mod scope;
@@ -25,14 +27,19 @@ pub use self::future::{TaskFuture, TaskFutureExt};
 pub use self::handle::{TaskHandle, TaskScope, current_task};
 #[cfg(feature = "tracing-layer")]
 pub use self::layer::TaskLayer;
+#[cfg(not(feature = "diagnostics"))]
+use self::no_hooks as hooks;
 pub use self::phase::{Phase, PhaseFuture, PhaseFutureExt, PhaseGuard, phase};
 use self::running::{Queued, Running, Said, begin_here, end_here, with_here};
 use self::thread::ScopeNumber;
 use crate::detail::Detail;
+#[cfg(feature = "diagnostics")]
+use crate::diagnostics::hooks;
 use crate::registry::{self, NameId};
 use crate::{clock, wanted};
 
 /// The name of the task that this thread runs, if it runs one.
+#[cfg(feature = "diagnostics")]
 pub(crate) fn current_name() -> Option<Arc<str>> {
     let name = thread::current().name;
     (name != NameId::NONE).then(|| registry::name(name))

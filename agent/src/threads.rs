@@ -63,10 +63,7 @@ pub(crate) fn is_agent() -> bool {
     OF_AGENT.get()
 }
 
-/// The kernel's id of the calling thread.
-pub(crate) fn own_id() -> u32 {
-    nix::unistd::gettid().as_raw().unsigned_abs()
-}
+pub(crate) use crate::sys::process::thread_id as own_id;
 
 /// Changes whenever [`ids`] does.
 pub(crate) fn version() -> u64 {

@@ -1,4 +1,4 @@
-//! Who consumes task events: an agent, callbacks of [`diagnostics`](crate::diagnostics), both or
+//! Who consumes task events: an agent, callbacks of `diagnostics`, both or
 //! nobody. While nobody does, a guard costs two loads and does nothing.
 
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -25,7 +25,7 @@ impl WantedBy {
 
     #[inline]
     pub(crate) fn callbacks(self) -> bool {
-        self.0 & CALLBACKS != 0
+        cfg!(feature = "diagnostics") && self.0 & CALLBACKS != 0
     }
 }
 
@@ -37,6 +37,7 @@ pub(crate) fn by_agent() -> bool {
 
 /// Whether any callback is registered: one load.
 #[inline]
+#[cfg(feature = "diagnostics")]
 pub(crate) fn by_callbacks() -> bool {
     WantedBy::now().callbacks()
 }
@@ -53,6 +54,7 @@ pub(crate) fn set_agent(wanted: bool) {
 }
 
 /// The first callback is registered, or the last one removed.
+#[cfg(feature = "diagnostics")]
 pub(crate) fn set_callbacks(wanted: bool) {
     set(CALLBACKS, wanted);
 }

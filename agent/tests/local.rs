@@ -14,7 +14,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use emberline_agent::{AgentBuilder, StartError, task};
+use emberline_agent::{AgentBuilder, SamplerMode, StartError, task};
 use profiler_core::{FrameKind, Outcome, State};
 
 use common::{TURN, ends, lock, only_top, start, tops_of, work, work_function};
@@ -86,7 +86,7 @@ fn the_agents_threads_are_told_apart() {
     work_outside(SLICE);
     let recording = agent.finish();
     assert_eq!(only_top(&recording, "sampler thread"), "[agent]");
-    assert_eq!(only_top(&recording, "emberline_agent::agent::spawn"), "[agent]");
+    assert_eq!(only_top(&recording, "emberline_agent::spawn::spawn"), "[agent]");
     assert_eq!(tops_of(&recording.profile, "work_outside").len(), 1);
     assert!(recording.ticks.made > 0 && recording.ticks.expected > 0);
 }
@@ -285,10 +285,10 @@ fn a_limit_leaves_out_ticks_and_no_time() {
     work(Duration::from_millis(1_500));
     drop(working);
     let elapsed_ns = u64::try_from(begin.elapsed().as_nanos()).unwrap();
-    let cost = agent.cost();
-    assert_eq!(&*agent.mode(), "full");
+    let overhead = agent.overhead();
+    assert_eq!(agent.mode(), SamplerMode::Full);
     let recording = agent.finish();
-    assert!(cost.ticks > 0 && cost.ticks_throttled > cost.ticks, "{cost:?}");
+    assert!(overhead.ticks > 0 && overhead.ticks_throttled > overhead.ticks, "{overhead:?}");
     assert!(recording.ticks.throttled > recording.ticks.made, "{:?}", recording.ticks);
     let mut tops = recording.profile.top_level();
     let (_, weight) = tops.find(|(frame, _)| frame.function == "limited").unwrap();
@@ -305,17 +305,17 @@ fn one_agent_at_a_time_and_settings_within_bounds() {
     let refused = |builder: AgentBuilder| builder.start_local().unwrap_err().to_string();
     assert_eq!(
         refused(AgentBuilder::default().interval(Duration::from_micros(10))),
-        "the interval is 10µs; it must be from 1ms to 1s"
+        "invalid sampling interval 10µs; expected 1ms to 1s"
     );
     for part in [0.0, 2.0, f64::NAN] {
         assert_eq!(
             refused(AgentBuilder::default().cpu_limit(part)),
-            format!("the limit on CPU time is {part}; it must be from 0.001 to 1")
+            format!("invalid CPU limit {part}; expected 0.001 to 1 processors")
         );
     }
     assert_eq!(
         refused(AgentBuilder::default().worker("")),
-        "the worker's id has 0 bytes; it must have from 1 to 4096"
+        "invalid worker id of 0 bytes; expected 1 to 4096 bytes"
     );
     // What was refused left nothing behind.
     let agent = AgentBuilder::default().start_local().unwrap();

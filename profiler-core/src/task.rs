@@ -16,7 +16,7 @@ impl fmt::Display for WorkerId {
 }
 
 /// One life of an agent: drawn at random when it starts.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Epoch(pub u64);
 
 impl fmt::Display for Epoch {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::callback::Callback;
 use super::run::{Counts, RunInfo, State};
-use crate::agent;
+use crate::spawn::spawn;
 use crate::sync::lock;
 
 /// The longest bar, in characters.
@@ -213,7 +213,7 @@ impl Drawer {
                 }
             }
         };
-        let thread = agent::spawn("progress", body);
+        let thread = spawn("progress", body);
         if let Err(error) = &thread {
             tracing::warn!("progress is not shown: {error}");
         }

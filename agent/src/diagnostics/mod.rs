@@ -70,6 +70,10 @@ mod plot;
 mod profiler;
 mod resources;
 mod run;
+#[cfg(sampler)]
+mod usage;
+#[cfg(not(sampler))]
+#[path = "usage_unsupported.rs"]
 mod usage;
 mod watched;
 

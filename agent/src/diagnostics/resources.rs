@@ -12,8 +12,9 @@ use super::callback::Callback;
 use super::run::{RunInfo, State};
 use super::usage::{self, Usage};
 use super::{Watched, epoch_seconds};
+use crate::clock;
+use crate::spawn::spawn;
 use crate::sync::lock;
-use crate::{agent, clock};
 
 /// Rows that are kept: eleven days at one a second. Later ones are counted.
 const ROWS_MAX: usize = 1_000_000;
@@ -180,7 +181,7 @@ impl Tracker {
             }
             kept.keep(rate.row(usage::of_process_and_children(), clock::now()));
         };
-        match agent::spawn("resources", body) {
+        match spawn("resources", body) {
             Ok(thread) => {
                 // What the program does from here on lies after the first row.
                 let _ = has_begun.recv();

@@ -1,6 +1,7 @@
 //! What the program tells beside its tasks: transfers, what it expects, named runs. It is written
 //! into a ring for each thread and never waits; the folder takes it from there ([`gather`]).
 
+#[cfg(sampler)]
 pub(crate) mod gather;
 
 use std::cell::RefCell;

@@ -8,6 +8,7 @@ use profiler_core::limits::bounded_name;
 use super::names::TaskContext;
 use super::ring::{RING_ROWS, RingSlot};
 use crate::spill::Spill;
+use crate::sys::process;
 use crate::threads::{self, ThreadIdentity};
 
 /// A thread's state that the agent reads. The signal handler reads `task` only.
@@ -27,9 +28,7 @@ impl ThreadCell {
     /// The calling thread's cell, and the writing end of its ring.
     pub(crate) fn new() -> (Arc<ThreadCell>, rtrb::Producer<RingSlot>) {
         let (producer, consumer) = rtrb::RingBuffer::new(RING_ROWS);
-        // The kernel's name, because threads that were not started by Rust code have one too.
-        let name = std::fs::read_to_string("/proc/thread-self/comm").unwrap_or_default();
-        let name = bounded_name(name.trim_end()).into();
+        let name = bounded_name(&process::own_thread_name()).into();
         let cell = ThreadCell {
             thread: Arc::new(ThreadIdentity { id: threads::own_id(), name }),
             task: AtomicU64::new(0),

@@ -6,7 +6,6 @@ mod file;
 mod host;
 mod process;
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
@@ -15,7 +14,7 @@ use profiler_core::{Resource, ResourceSample};
 use self::cgroup::Cgroup;
 use self::host::Host;
 use self::process::Process;
-use crate::{clock, fork};
+use crate::{clock, memory_report};
 
 /// The unit of times in `/proc`: a hundredth of a second for every program on Linux.
 pub(crate) const TICK_NS: u64 = 10_000_000;
@@ -98,40 +97,16 @@ impl ResourceSampler {
         self.process.look(&mut look);
         self.host.look(&mut look);
         self.cgroup.look(&mut look);
-        look_at_reported(&mut look);
+        if let Some(reported) = memory_report::latest() {
+            look.set(Resource::ManagedMemory, Some(reported.managed_bytes));
+            look.set(Resource::SpilledMemory, Some(reported.spilled_bytes));
+        }
         let (before_ns, before) = self.before.replace((now_ns, look.clone()))?;
         Some(ResourceSample {
             at: clock::at(now_ns),
             period_ns: now_ns.saturating_sub(before_ns),
             values: look.since(&before),
         })
-    }
-}
-
-/// What the worker itself says of its memory.
-static MANAGED_BYTES: AtomicU64 = AtomicU64::new(0);
-static SPILLED_BYTES: AtomicU64 = AtomicU64::new(0);
-/// One more than how many forks away the process was that said it; 0: nobody did.
-static REPORTED_BY: AtomicUsize = AtomicUsize::new(0);
-
-/// Tells how much data the program keeps in memory by its own count, and how much of it lies on disk
-/// for want of room, both in bytes, as of now. Samples of resources carry the latest that was told,
-/// beside the memory that the process really has.
-///
-/// ```
-/// let (in_memory, on_disk) = (3 << 20, 1 << 20);
-/// emberline_agent::report_memory(in_memory, on_disk);
-/// ```
-pub fn report_memory(managed_bytes: u64, spilled_bytes: u64) {
-    MANAGED_BYTES.store(managed_bytes, Ordering::Relaxed);
-    SPILLED_BYTES.store(spilled_bytes, Ordering::Relaxed);
-    REPORTED_BY.store(fork::generation() + 1, Ordering::Release);
-}
-
-fn look_at_reported(look: &mut Look) {
-    if REPORTED_BY.load(Ordering::Acquire) == fork::generation() + 1 {
-        look.set(Resource::ManagedMemory, Some(MANAGED_BYTES.load(Ordering::Relaxed)));
-        look.set(Resource::SpilledMemory, Some(SPILLED_BYTES.load(Ordering::Relaxed)));
     }
 }
 
@@ -173,7 +148,7 @@ mod tests {
         assert_eq!(sampler.sample_if_due(), None, "the first look has nothing to compare with");
         let files: Vec<_> = (0..32).map(|_| std::fs::File::open("/dev/null").unwrap()).collect();
         let memory = std::hint::black_box(vec![1u8; 64 << 20]);
-        report_memory(5, 7);
+        crate::report_memory(5, 7);
         let sample = sampler.sample_if_due().unwrap();
         drop(files);
         let get = |resource| sample.get(resource);

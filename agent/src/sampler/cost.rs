@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::Overhead;
+
 /// What the system does around each handler, beside the handler itself: measured at 1 to 4 µs.
 const DELIVERY_NS: u64 = 2_000;
 /// What may be spent at once after a time of spending less, in nanoseconds of the process's life.
@@ -13,31 +15,6 @@ const REST_NS_MAX: u64 = 250_000_000;
 /// Handler times are counted by sixteenths of an octave: to 3 %.
 const STEPS_PER_OCTAVE: u64 = 16;
 const BUCKETS: usize = 512;
-
-/// What an agent has cost so far; times in nanoseconds. Everything is measured but what the system
-/// spends on delivering signals, about 2 µs a sample.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-#[non_exhaustive]
-pub struct Overhead {
-    /// Ticks of the sampler.
-    pub ticks: u64,
-    /// Ticks that were left out to stay within the limit on what sampling costs.
-    pub ticks_throttled: u64,
-    /// Samples of running threads, each taken by a handler on the thread itself.
-    pub samples: u64,
-    /// Time in these handlers.
-    pub handler_ns: u64,
-    /// Median time of one handler, to 3 %.
-    pub handler_p50_ns: u64,
-    /// Time that one handler in a hundred exceeds, to 3 %.
-    pub handler_p99_ns: u64,
-    /// CPU time of the sampler's thread.
-    pub sampler_cpu_ns: u64,
-    /// CPU time of the agent's other threads, which the limit does not know.
-    pub other_cpu_ns: u64,
-    /// The part of that which went into giving addresses their names, once for each.
-    pub naming_cpu_ns: u64,
-}
 
 /// The sums behind [`Overhead`]. Written by the agent's threads, read by anybody.
 #[derive(Debug)]

@@ -36,7 +36,6 @@ use self::addresses::Growth;
 pub(crate) use self::budget::OTHER_THREADS;
 pub(crate) use self::cost::Costs;
 use self::cost::Meter;
-pub use self::cost::Overhead;
 pub(crate) use self::files::KeptFile;
 use self::live::Live;
 pub(crate) use self::live::{RawStacks, RawThread};
@@ -44,6 +43,7 @@ use self::look::Look;
 use self::mode::Mode;
 use self::sys::slots::Slots;
 use self::thread::{Thread, TimeAccount};
+use crate::SamplerMode;
 use crate::clock::monotonic_ns;
 use crate::control::Control;
 use crate::sys::process;
@@ -138,10 +138,11 @@ impl Sampler {
                 None
             }
         });
-        if !mode.is_whole() {
-            tracing::warn!("this process is not sampled in full: {mode}");
+        let shown = SamplerMode::from(&mode);
+        if shown != SamplerMode::Full {
+            tracing::warn!("this process is not sampled in full: {shown}");
         }
-        control.start(&mode.to_string());
+        control.start(shown);
         let own_id = threads::own_id();
         let now = monotonic_ns();
         let meter = Meter::new(costs, options.cpu_limit, (process::time_stamp(), now));
@@ -284,9 +285,9 @@ impl Sampler {
     fn check(&mut self) {
         self.look.meter.count_others(self.others_cpu_ns());
         if self.look.signal_is_lost(&mut self.threads) {
-            let mode = self.look.mode().to_string();
+            let mode = SamplerMode::from(self.look.mode());
             tracing::warn!("this process is no longer sampled in full: {mode}");
-            self.control.set_mode(&mode);
+            self.control.set_mode(mode);
         }
     }
 

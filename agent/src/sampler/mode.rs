@@ -1,10 +1,9 @@
 //! How much of the sampler works in this process.
 
-use std::fmt;
-
 use nix::errno::Errno;
 
 use super::sys::probe;
+use crate::SamplerMode;
 use crate::sys::process::{self, MemoryAccess};
 
 /// What the system lets the sampler do; what it refuses comes with the reason.
@@ -48,11 +47,6 @@ impl Mode {
         Mode { running, blocked, checked_copies: copies.is_ok() }
     }
 
-    /// Whether nothing is missing.
-    pub(super) fn is_whole(&self) -> bool {
-        self.running.is_ok() && self.blocked.is_ok()
-    }
-
     pub(super) fn is_running_seen(&self) -> bool {
         self.running.is_ok()
     }
@@ -78,20 +72,18 @@ fn own_memory_is_readable() -> bool {
     process::read_memory(source.as_ptr() as u64, &mut copy) == 8
 }
 
-impl fmt::Display for Mode {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.running, &self.blocked) {
-            (Ok(()), Ok(())) => write!(formatter, "full"),
-            (Ok(()), Err(reason)) => {
-                write!(formatter, "running threads only, blocked ones without stacks: {reason}")
-            }
-            (Err(reason), Ok(())) => {
-                write!(formatter, "blocked threads only, running ones without stacks: {reason}")
-            }
+impl From<&Mode> for SamplerMode {
+    fn from(mode: &Mode) -> SamplerMode {
+        match (&mode.running, &mode.blocked) {
+            (Ok(()), Ok(())) => SamplerMode::Full,
+            (Ok(()), Err(reason)) => SamplerMode::RunningOnly { reason: reason.as_str().into() },
+            (Err(reason), Ok(())) => SamplerMode::BlockedOnly { reason: reason.as_str().into() },
             (Err(running), Err(blocked)) if running == blocked => {
-                write!(formatter, "off: {running}")
+                SamplerMode::Off { reason: running.as_str().into() }
             }
-            (Err(running), Err(blocked)) => write!(formatter, "off: {running}; {blocked}"),
+            (Err(running), Err(blocked)) => {
+                SamplerMode::Off { reason: format!("{running}; {blocked}").into() }
+            }
         }
     }
 }
@@ -107,7 +99,7 @@ mod tests {
             blocked: blocked.map_err(str::to_owned),
             checked_copies: true,
         };
-        let check = |mode: Mode, text| assert_eq!(mode.to_string(), text);
+        let check = |mode: Mode, text| assert_eq!(SamplerMode::from(&mode).to_string(), text);
         check(mode(Ok(()), Ok(())), "full");
         check(mode(Ok(()), Err("a")), "running threads only, blocked ones without stacks: a");
         check(mode(Err("b"), Ok(())), "blocked threads only, running ones without stacks: b");
@@ -118,6 +110,6 @@ mod tests {
 
     #[test]
     fn nothing_is_missing_here() {
-        assert_eq!(Mode::find().to_string(), "full");
+        assert_eq!(SamplerMode::from(&Mode::find()), SamplerMode::Full);
     }
 }

@@ -100,7 +100,7 @@ impl<'a> Live<'a> {
     /// The settings, if they are applied and not said yet.
     fn news(&self) -> Option<AppliedSettings> {
         let (wanted, applied) = self.control.wanted();
-        let mode = bounded_name(&self.control.mode()).into_owned();
+        let mode = bounded_name(&self.control.mode().to_string()).into_owned();
         let now = AppliedSettings { revision: wanted.revision, settings: wanted.settings, mode };
         (applied && self.said.as_ref() != Some(&now)).then_some(now)
     }
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(live.next(), None);
         live.break_silence();
         assert_eq!(applied(live.next()), Some((5, false)));
-        control.start("another mode");
+        control.start(crate::SamplerMode::Full);
         assert!(live.has_next(), "a mode that changes is said too");
     }
 

@@ -175,7 +175,7 @@ impl Link {
     fn hello(&self) -> v1::Hello {
         let (wanted, _) = self.control.wanted();
         v1::Hello {
-            sampler_mode: bounded_name(&self.control.mode()).into_owned(),
+            sampler_mode: bounded_name(&self.control.mode().to_string()).into_owned(),
             interval_ns: wanted.settings.interval_ns,
             ..self.hello.clone()
         }

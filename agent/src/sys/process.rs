@@ -34,6 +34,21 @@ pub(crate) fn thread_ids() -> io::Result<Vec<u32>> {
     Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())
 }
 
+/// Returns the kernel's id of the calling thread.
+pub(crate) fn thread_id() -> u32 {
+    nix::unistd::gettid().as_raw().unsigned_abs()
+}
+
+/// Returns the kernel's name of the calling thread, which threads that no Rust code started have too.
+pub(crate) fn own_thread_name() -> String {
+    let name = fs::read_to_string("/proc/thread-self/comm").unwrap_or_default();
+    name.trim_end().to_owned()
+}
+
+pub(crate) fn host_name() -> Option<String> {
+    nix::unistd::gethostname().ok()?.into_string().ok()
+}
+
 /// The name of a thread, at most 15 bytes; empty if it is gone.
 pub(crate) fn thread_name(thread_id: u32) -> String {
     let name = fs::read(format!("/proc/self/task/{thread_id}/comm")).unwrap_or_default();

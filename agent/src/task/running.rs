@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use profiler_core::{Outcome, PHASES, TaskId, TaskRecord, Timestamp};
 
+use super::hooks::{self, Observed};
 use super::thread::{ScopeNumber, THREAD, TaskRef, Thread};
 use crate::clock;
 use crate::detail::{self, Detail};
-use crate::diagnostics::hooks::{self, Observed};
 use crate::registry::{
     self, LocalTaskId, NameId, ROWS_BEYOND_STARTS, ROWS_FOR_KNOWN_ENDS, Row, TaskRow,
 };

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use profiler_core::Timestamp;
 
+use super::hooks;
 use super::running::RunningHere;
 use super::scope::FuturePhase;
 use crate::detail::Interval;
-use crate::diagnostics::hooks;
 use crate::registry::{
     self, LocalTaskId, NameId, PhaseRow, ROWS_FOR_ENDS, ResultRow, RingSlot, Row, TaskContext,
     TaskIds, ThreadCell,

@@ -300,7 +300,7 @@ fn sampled(length: Duration, others: usize) -> Value {
     let mode = agent.mode();
     let recording = agent.finish();
     json!({
-        "mode": &*mode,
+        "mode": mode.to_string(),
         "ticks": recording.ticks.made,
         "length_ns": length.as_nanos() as u64,
         "busy_ns": of_task(&recording, "busy"),

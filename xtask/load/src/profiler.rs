@@ -81,7 +81,7 @@ struct Emberline(LocalAgent);
 
 impl Running for Emberline {
     fn report_costs(&self) -> Result<()> {
-        let cost = self.0.cost();
+        let cost = self.0.overhead();
         say("handler_p50_ns", cost.handler_p50_ns);
         say("handler_p99_ns", cost.handler_p99_ns);
         say("samples", cost.samples);

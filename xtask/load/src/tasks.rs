@@ -156,7 +156,7 @@ type Counts = BTreeMap<(String, &'static str), u64>;
 
 /// What the agent has of the tasks that were `done`.
 fn tell(agent: LocalAgent, done: &Counts) {
-    let cost = agent.cost();
+    let cost = agent.overhead();
     let recording = agent.finish();
     let mut counted = Counts::new();
     for row in &recording.tasks {

@@ -12,6 +12,3 @@ mod protocol;
 pub(super) mod request;
 mod signal;
 pub(super) mod slots;
-
-#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
-compile_error!("the sampler knows Linux on x86-64 only, so far");

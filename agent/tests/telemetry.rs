@@ -18,7 +18,7 @@ use profiler_core::{Outcome, Resource, TransferEvent};
 use crate::common::{lock, start};
 
 fn transfers(recording: &Recording) -> Vec<&TransferEvent> {
-    let mut transfers: Vec<_> = recording.records.transfers.iter().collect();
+    let mut transfers: Vec<_> = recording.telemetry.transfers.iter().collect();
     transfers.sort_by_key(|transfer| transfer.id);
     transfers
 }
@@ -104,10 +104,10 @@ fn nothing_is_told_without_an_agent() {
     let recording = agent.finish();
     drop(later);
     let agent = AgentBuilder::default().resource_interval(None).start_local().unwrap();
-    assert_eq!(recording.records.runs.len(), 1);
-    assert_eq!(recording.records.count(), 1, "{:?}", recording.records);
+    assert_eq!(recording.telemetry.runs.len(), 1);
+    assert_eq!(recording.telemetry.count(), 1, "{:?}", recording.telemetry);
     let next = agent.finish();
-    assert!(next.records.is_empty(), "what ended in between is of neither: {:?}", next.records);
+    assert!(next.telemetry.is_empty(), "what ended in between is of neither: {:?}", next.telemetry);
     drop(turn);
 }
 
@@ -138,10 +138,10 @@ fn what_has_no_room_is_counted() {
     expect_tasks("load", 5);
     drop(mark_run("nightly"));
     let recording = agent.finish();
-    assert_eq!(recording.records.transfers.len() as u64 + recording.lost_telemetry, MANY);
+    assert_eq!(recording.telemetry.transfers.len() as u64 + recording.lost_telemetry, MANY);
     assert!(recording.lost_telemetry > 0, "the loop is no faster than the folder");
-    assert_eq!(recording.records.expected[0].total, 5);
-    assert!(recording.records.runs[0].stop.is_some());
+    assert_eq!(recording.telemetry.expected[0].total, 5);
+    assert!(recording.telemetry.runs[0].stop.is_some());
 }
 
 /// Reads and writes in these steps; an error once they are used up.
@@ -271,7 +271,7 @@ fn what_is_expected_adds_up_since_it_was_first_said() {
     expect_tasks("sort", u64::MAX);
     expect_tasks("sort", 1);
     let recording = agent.finish();
-    let mut expected = recording.records.expected;
+    let mut expected = recording.telemetry.expected;
     expected.sort_by(|a, b| a.name.cmp(&b.name));
     let totals: Vec<_> = expected.iter().map(|it| (&*it.name, it.total)).collect();
     assert_eq!(totals, [("load", 8), ("sort", u64::MAX)]);
@@ -288,7 +288,7 @@ fn runs_have_names_and_may_overlap_and_move() {
     thread::spawn(move || drop(runs)).join().unwrap();
     let recording = agent.finish();
     drop(open);
-    let runs = &recording.records.runs;
+    let runs = &recording.telemetry.runs;
     assert_eq!(runs.len(), 201);
     let ended =
         |name: &str| runs.iter().filter(|run| &*run.name == name && run.stop.is_some()).count();
@@ -304,7 +304,7 @@ fn resources_are_measured_by_themselves() {
     report_memory(1 << 20, 1 << 10);
     common::work(Duration::from_millis(1_200));
     let recording = agent.finish();
-    let samples = &recording.records.resources;
+    let samples = &recording.telemetry.resources;
     assert!(samples.len() >= 5, "{} samples", samples.len());
     assert!(samples.is_sorted_by_key(|sample| sample.at));
     // Each begins where the one before ended, so counts add up to the process's own.
@@ -325,6 +325,6 @@ fn an_interval_of_resources_that_cannot_be_is_refused() {
     for interval in [Duration::ZERO, Duration::from_millis(9), Duration::from_secs(3_601)] {
         let refused = AgentBuilder::default().resource_interval(interval).start_local();
         let text = refused.err().unwrap().to_string();
-        assert!(text.contains("must be from 10ms to 3600s, or none"), "{text}");
+        assert!(text.contains("expected 10ms to 3600s, or none"), "{text}");
     }
 }

@@ -1,0 +1,30 @@
+//! Starts the agent's threads.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread::JoinHandle;
+
+use crate::StartError;
+use crate::sys::signals::BlockedSignals;
+use crate::threads::AgentThread;
+
+/// Prefix of the names of all threads of the agent.
+const THREAD_PREFIX: &str = "emberline-";
+
+/// Starts a thread of the agent. It blocks the program's signals, and a panic in it is logged
+/// without ending the program.
+pub(crate) fn spawn(
+    name: &str,
+    body: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, StartError> {
+    let _blocked = BlockedSignals::new();
+    let name = format!("{THREAD_PREFIX}{name}");
+    std::thread::Builder::new()
+        .name(name.clone())
+        .spawn(move || {
+            let _of_agent = AgentThread::enter();
+            if catch_unwind(AssertUnwindSafe(body)).is_err() {
+                tracing::error!("{name} panicked; this process is no longer profiled");
+            }
+        })
+        .map_err(|source| StartError::Spawn { source })
+}

@@ -1,0 +1,52 @@
+//! Stands in for `sys` on platforms without a sampler: the standard library has all that guards and
+//! callbacks need.
+
+pub(crate) mod clock {
+    use std::sync::OnceLock;
+    use std::time::Instant;
+
+    /// Nanoseconds since the first call.
+    pub(crate) fn monotonic_ns() -> u64 {
+        static START: OnceLock<Instant> = OnceLock::new();
+        let since_start = START.get_or_init(Instant::now).elapsed();
+        u64::try_from(since_start.as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+pub(crate) mod fork {
+    /// Does nothing: without a sampler a forked child has nothing to reset.
+    pub(crate) fn call_in_forked_children(_handler: extern "C" fn()) {}
+}
+
+pub(crate) mod process {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    /// Returns a number that no other thread of this process has.
+    pub(crate) fn thread_id() -> u32 {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        thread_local! {
+            static OWN: u32 = NEXT.fetch_add(1, Ordering::Relaxed);
+        }
+        OWN.try_with(|id| *id).unwrap_or(0)
+    }
+
+    /// Returns the name of the calling thread; empty if it has none.
+    pub(crate) fn own_thread_name() -> String {
+        std::thread::current().name().unwrap_or_default().to_owned()
+    }
+
+    pub(crate) fn host_name() -> Option<String> {
+        None
+    }
+}
+
+pub(crate) mod signals {
+    /// Does nothing: without a sampler the agent has no thread of its own that signals could disturb.
+    pub(crate) struct BlockedSignals;
+
+    impl BlockedSignals {
+        pub(crate) fn new() -> Self {
+            BlockedSignals
+        }
+    }
+}
