@@ -74,7 +74,7 @@ impl Scratch {
             "[package]\nname = \"scratch\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n\
              [dependencies]\nemberline-agent = {{ path = {agent:?}, \
              features = [\"diagnostics\", \"tracing-layer\"] }}{DEPENDENCIES}\n\
-             [profile.dev]\ndebug = \"line-tables-only\"\n\n[workspace]\n"
+             [profile.dev]\ndebug = false\n\n[workspace]\n"
         );
         fs::write(directory.path().join("Cargo.toml"), manifest).unwrap();
         let workspace = agent.parent().unwrap();
