@@ -82,7 +82,7 @@ fn a_trace_has_tracks_tasks_phases_and_what_lies_beside() {
         {"ph":"M","name":"thread_sort_index","pid":1,"tid":5,"args":{"sort_index":1}},
         {"ph":"X","cat":"task","name":"load","pid":1,"tid":5,"ts":43200000002.000,"dur":0.500,"args":{"id":9,"key":"load-9","outcome":"ok","thread_id":12}},
         {"ph":"X","cat":"phase","name":"serialize","pid":1,"tid":2,"ts":43200000095.001,"dur":5.000,"args":{}}
-        ],"otherData":{"tool":"emberline 0.1.0","ts_from_unix_ns":1769817600000000000,"from":"2026-01-31T12:00:00Z","to":"2026-01-31T12:05:00Z","tasks":3,"omitted":0,"aggregated":0,"damaged":[]}}
+        ],"otherData":{"tool":"emberline 0.1.0","ts_from_unix_ns":1769817600000000000,"from":"2026-01-31T12:00:00Z","to":"2026-01-31T12:05:00Z","tasks":3,"omitted":0,"aggregated":0,"corrupt_files":[]}}
     "#]]
     .assert_eq(&trace_of(&[stranger, child, parent]));
 }

@@ -1,5 +1,5 @@
-//! The HTTP API's routes. Each question is parsed, answered on a thread that may block, and written
-//! in the form that was asked for.
+//! The HTTP API's routes. A query is parsed, computed on a thread that may block, and written in the
+//! requested format.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,9 +17,8 @@ use profiler_core::{TimeRange, Timestamp};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
-use super::answer;
 use super::error::ErrorAnswer;
-use super::{live, pulse, records};
+use super::{agents, answer, sse, telemetry};
 use crate::collector::Collector;
 use crate::limits::{CONTROL_REQUESTS_MAX, QUERIES_MAX, QUERIES_WAITING_MAX, QUERY_WAIT_MAX};
 use crate::query::{
@@ -27,7 +26,7 @@ use crate::query::{
     TimelineQuery, format_time, parse_workers,
 };
 
-/// What exists, for who asks for what does not.
+/// Known paths, listed in 404 answers.
 const PATHS: [&str; 16] = [
     "/livez",
     "/api/v1/profile",
@@ -47,20 +46,20 @@ const PATHS: [&str; 16] = [
     "/api/v1/events/recent",
 ];
 
-/// Lets a flame graph's own script run, and nothing else: nothing is loaded, nothing is sent.
+/// Allows a flame graph's own script, but no loading and no sending.
 const SVG_POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'",
 );
 
-/// Everything but a flame graph: nothing runs at all.
+/// For everything but flame graphs: no script at all.
 const PLAIN_POLICY: HeaderValue = HeaderValue::from_static("default-src 'none'");
 
 pub(super) type Pairs = Result<Parameters<Vec<(String, String)>>, QueryRejection>;
 
-/// Parses a question asked at a time, and answers it.
+/// Parses and answers a query.
 pub(super) type Answerer = fn(&Asking<'_>) -> Result<Response, ErrorAnswer>;
 
-/// A question as it came, by whom it is answered, and until when it is wanted.
+/// A query as it came, and what it needs to be answered.
 pub(super) struct Asking<'a> {
     pub(super) collector: &'a Collector,
     pub(super) pairs: &'a [(String, String)],
@@ -68,7 +67,7 @@ pub(super) struct Asking<'a> {
     pub(super) cancel: &'a Cancel,
 }
 
-/// Calls off the work for a reader that goes away: then the future that holds this is dropped.
+/// Cancels a query when its reader goes away: the future that holds this is dropped then.
 struct CancelOnDrop(Arc<Cancel>);
 
 impl Drop for CancelOnDrop {
@@ -81,39 +80,39 @@ impl Drop for CancelOnDrop {
 #[derive(Clone)]
 pub(super) struct Reader {
     pub(super) collector: Arc<Collector>,
-    /// One for each question that is answered.
-    pub(super) turns: Arc<Semaphore>,
-    /// One for each question that is answered or waits for its turn.
-    pub(super) places: Arc<Semaphore>,
-    /// One for each question to running agents.
-    pub(super) live: Arc<Semaphore>,
-    /// Held while a run is marked.
+    /// One permit for each query that runs.
+    pub(super) query_permits: Arc<Semaphore>,
+    /// One permit for each query that runs or waits.
+    pub(super) queue_slots: Arc<Semaphore>,
+    /// One permit for each query to running agents.
+    pub(super) agent_queries: Arc<Semaphore>,
+    /// Held while a run is started or stopped.
     pub(super) marking: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// The routes of the HTTP API.
 pub(super) fn router(reader: Reader, stopping: &watch::Receiver<bool>) -> Router {
-    let pulse = pulse::routes(reader.collector.clone(), stopping.clone());
-    routes_of(reader, pulse)
+    let updates = sse::update_route(reader.collector.clone(), stopping.clone());
+    routes_of(reader, updates)
 }
 
-fn routes_of(reader: Reader, pulse: Router<Reader>) -> Router {
-    pulse
+fn routes_of(reader: Reader, updates: Router<Reader>) -> Router {
+    updates
         .route("/livez", get(async || "ok"))
         .route("/api/v1/profile", get(profile))
         .route("/api/v1/timeline", get(timeline))
         .route("/api/v1/tasks", get(tasks))
-        .route("/api/v1/thread-time", get(budget))
+        .route("/api/v1/thread-time", get(thread_time))
         .route("/api/v1/workers", get(workers))
-        .merge(live::routes())
-        .merge(records::routes())
+        .merge(agents::routes())
+        .merge(telemetry::routes())
         .method_not_allowed_fallback(not_allowed)
         .fallback(not_found)
         .layer(map_response(harden))
         .with_state(reader)
 }
 
-/// Headers of every answer.
+/// Adds the headers of every answer.
 async fn harden(mut response: Response) -> Response {
     let headers = response.headers_mut();
     let nosniff = HeaderValue::from_static("nosniff");
@@ -125,15 +124,15 @@ async fn harden(mut response: Response) -> Response {
 
 async fn not_found(request: Request) -> ErrorAnswer {
     let path = bounded(request.uri().path(), 200).into_owned();
-    let error = format!("there is nothing at {path}");
+    let error = format!("no such path: {path}");
     ErrorAnswer::new(StatusCode::NOT_FOUND, error).with_allowed(&PATHS)
 }
 
 async fn not_allowed(request: Request) -> ErrorAnswer {
-    let error = format!("{} is not a method of this path", request.method());
+    let error = format!("method not allowed: {}", request.method());
     let allowed: &[&str] = match request.uri().path() {
-        live::SETTINGS_PATH => &["PUT"],
-        records::STOP_PATH => &["POST"],
+        agents::SETTINGS_PATH => &["PUT"],
+        telemetry::STOP_PATH => &["POST"],
         "/api/v1/runs" => &["GET", "HEAD", "POST"],
         _ => &["GET", "HEAD"],
     };
@@ -144,31 +143,30 @@ impl Reader {
     pub(super) fn new(collector: Arc<Collector>) -> Reader {
         Reader {
             collector,
-            turns: Arc::new(Semaphore::new(QUERIES_MAX)),
-            places: Arc::new(Semaphore::new(QUERIES_MAX + QUERIES_WAITING_MAX)),
-            live: Arc::new(Semaphore::new(CONTROL_REQUESTS_MAX)),
+            query_permits: Arc::new(Semaphore::new(QUERIES_MAX)),
+            queue_slots: Arc::new(Semaphore::new(QUERIES_MAX + QUERIES_WAITING_MAX)),
+            agent_queries: Arc::new(Semaphore::new(CONTROL_REQUESTS_MAX)),
             marking: Arc::default(),
         }
     }
 
-    /// Answers a question away from the threads that serve agents: at most [`QUERIES_MAX`] at once,
-    /// so that readers together can take neither all processors nor all memory.
+    /// Answers a query away from the threads that serve agents: at most [`QUERIES_MAX`] at once, so
+    /// that readers together can use neither all CPUs nor all memory.
     pub(super) async fn answer(
         &self,
         pairs: Pairs,
         answer: Answerer,
     ) -> Result<Response, ErrorAnswer> {
-        let Parameters(pairs) =
-            pairs.map_err(|error| ErrorAnswer::new(StatusCode::BAD_REQUEST, error.body_text()))?;
-        let _place = self.places.try_acquire().map_err(|_| ErrorAnswer::busy())?;
-        let turn = timeout(QUERY_WAIT_MAX, self.turns.clone().acquire_owned()).await;
-        let turn = turn.map_err(|_| ErrorAnswer::busy())?;
+        let pairs = pairs_of(pairs)?;
+        let _slot = self.queue_slots.try_acquire().map_err(|_| ErrorAnswer::busy())?;
+        let permit = timeout(QUERY_WAIT_MAX, self.query_permits.clone().acquire_owned()).await;
+        let permit = permit.map_err(|_| ErrorAnswer::busy())?;
         let collector = self.collector.clone();
         let cancel = Arc::new(Cancel::default());
         let _cancel_on_drop = CancelOnDrop(cancel.clone());
         let work = move || {
-            // Held to the end of the work, even if the reader goes away before.
-            let _turn = turn;
+            // Held until the work is done, even if the reader goes away before.
+            let _permit = permit;
             let now = collector.clock.now();
             answer(&Asking { collector: &collector, pairs: &pairs, now, cancel: &cancel })
         };
@@ -177,28 +175,33 @@ impl Reader {
     }
 }
 
+pub(super) fn pairs_of(pairs: Pairs) -> Result<Vec<(String, String)>, ErrorAnswer> {
+    let pairs = pairs.map(|Parameters(pairs)| pairs);
+    pairs.map_err(|error| ErrorAnswer::new(StatusCode::BAD_REQUEST, error.body_text()))
+}
+
 async fn profile(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
     let answer = reader.answer(pairs, |&Asking { collector, pairs, now, cancel }| {
         let query = ProfileQuery::parse(pairs, collector, now)?;
         let begin = Instant::now();
         let answer = collector.profile(&query, cancel)?;
-        let answered = begin.elapsed();
-        let mut response = written(&query, &answer)?;
-        note_sampling(response.headers_mut(), &answer);
-        note_timing(response.headers_mut(), answered, begin.elapsed() - answered);
+        let computed = begin.elapsed();
+        let mut response = profile_response(&query, &answer)?;
+        add_sampling_headers(response.headers_mut(), &answer);
+        add_timing_header(response.headers_mut(), computed, begin.elapsed() - computed);
         Ok(response)
     });
     answer.await
 }
 
-/// The profile in the form that was asked for.
-fn written(query: &ProfileQuery, answer: &ProfileAnswer) -> Result<Response, ErrorAnswer> {
+/// The profile in the requested format.
+fn profile_response(query: &ProfileQuery, answer: &ProfileAnswer) -> Result<Response, ErrorAnswer> {
     match query.format {
-        Format::Json => answer::ProfileBody::new(query, answer).with_profile(|text| {
+        Format::Json => answer::with_profile(&answer::profile(query, answer), |text| {
             ProfileJson(&answer.profile).write_to(text);
             Ok(())
         }),
-        Format::Columns => answer::ProfileBody::new(query, answer).with_profile(|text| {
+        Format::Columns => answer::with_profile(&answer::profile(query, answer), |text| {
             serde_json::to_writer(text, &ProfileColumns::new(&answer.profile))
         }),
         Format::Collapsed => {
@@ -216,36 +219,37 @@ fn written(query: &ProfileQuery, answer: &ProfileAnswer) -> Result<Response, Err
     }
 }
 
-/// Says in headers, for forms without room for it, the range, how much there is in it, how well it
-/// was sampled, and where there is data.
-fn note_sampling(headers: &mut HeaderMap, answer: &ProfileAnswer) {
-    let mut note = |name: &'static str, value: String| {
+/// Adds headers for formats that have no room for it in the body: the range, the time in it, how well
+/// it was sampled, and the span of all data.
+fn add_sampling_headers(headers: &mut HeaderMap, answer: &ProfileAnswer) {
+    let mut add = |name: &'static str, value: String| {
         let value = HeaderValue::try_from(value).expect("numbers and times are plain ASCII");
         headers.insert(HeaderName::from_static(name), value);
     };
     let Provenance { sampling, .. } = &answer.facts;
-    note("x-emberline-empty", answer.profile.is_empty().to_string());
-    note("x-emberline-workers", answer.facts.workers.len().to_string());
-    note("x-emberline-sampled-ns", sampling.sampled_ns.to_string());
-    note("x-emberline-ticks", sampling.ticks.made.to_string());
-    note("x-emberline-ticks-expected", sampling.ticks.expected.to_string());
-    note("x-emberline-ticks-throttled", sampling.ticks.throttled.to_string());
-    note("x-emberline-ticks-missed", sampling.ticks.missed().to_string());
+    add("x-emberline-empty", answer.profile.is_empty().to_string());
+    add("x-emberline-workers", answer.facts.workers.len().to_string());
+    add("x-emberline-sampled-ns", sampling.sampled_ns.to_string());
+    add("x-emberline-ticks", sampling.ticks.made.to_string());
+    add("x-emberline-ticks-expected", sampling.ticks.expected.to_string());
+    add("x-emberline-ticks-throttled", sampling.ticks.throttled.to_string());
+    add("x-emberline-ticks-missed", sampling.ticks.missed().to_string());
     if let Some(rate_hz) = sampling.rate_hz() {
-        note("x-emberline-rate-hz", format!("{rate_hz:.3}"));
+        add("x-emberline-rate-hz", format!("{rate_hz:.3}"));
     }
     let span =
         |range: TimeRange| format!("{}/{}", format_time(range.start()), format_time(range.stop()));
-    note("x-emberline-range", span(answer.facts.range));
-    note("x-emberline-total-ns", answer.profile.total().total_ns().to_string());
-    note("x-emberline-corrupt-files", answer.facts.damaged.len().to_string());
-    note("x-emberline-data", answer.facts.data.map(span).unwrap_or_default());
+    add("x-emberline-range", span(answer.facts.range));
+    add("x-emberline-total-ns", answer.profile.total().total_ns().to_string());
+    add("x-emberline-corrupt-files", answer.facts.damaged.len().to_string());
+    add("x-emberline-data", answer.facts.data.map(span).unwrap_or_default());
 }
 
-/// Says how long it took to make the profile, and to write it in its form.
-fn note_timing(headers: &mut HeaderMap, answer: Duration, write: Duration) {
-    let [answer, write] = [answer, write].map(|part| part.as_secs_f64() * 1e3);
-    let text = format!("answer;dur={answer:.3}, write;dur={write:.3}");
+/// Adds how long it took to compute the profile, and to write it in its format.
+fn add_timing_header(headers: &mut HeaderMap, answer: Duration, write: Duration) {
+    let milliseconds = |part: Duration| part.as_secs_f64() * 1e3;
+    let text =
+        format!("answer;dur={:.3}, write;dur={:.3}", milliseconds(answer), milliseconds(write));
     let value = HeaderValue::try_from(text).expect("numbers are plain ASCII");
     headers.insert(HeaderName::from_static("server-timing"), value);
 }
@@ -253,7 +257,7 @@ fn note_timing(headers: &mut HeaderMap, answer: Duration, write: Duration) {
 async fn timeline(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
     let answer = reader.answer(pairs, |&Asking { collector, pairs, now, cancel }| {
         let query = TimelineQuery::parse(pairs, collector, now)?;
-        answer::json(&answer::TimelineBody::new(&query, &collector.timeline(&query, cancel)?))
+        answer::json(&answer::timeline(&query, collector.timeline(&query, cancel)?))
     });
     answer.await
 }
@@ -265,18 +269,18 @@ async fn tasks(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, E
             let columns = collector.task_columns(&query, cancel, now)?;
             answer::json(&answer::TaskColumnsBody::new(&query, &columns))
         } else if query.summary {
-            answer::json(&answer::SummaryBody::new(&collector.task_summary(&query, cancel)?))
+            answer::json(&answer::task_summary(collector.task_summary(&query, cancel)?))
         } else {
-            answer::json(&answer::TasksBody::new(&query, &collector.tasks(&query, cancel)?, now))
+            answer::json(&answer::tasks(&query, collector.tasks(&query, cancel)?, now))
         }
     });
     answer.await
 }
 
-async fn budget(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
+async fn thread_time(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
     let answer = reader.answer(pairs, |&Asking { collector, pairs, now, cancel }| {
         let query = ThreadTimeQuery::parse(pairs, collector, now)?;
-        answer::json(&answer::BudgetBody::new(collector.budget(&query, cancel)?))
+        answer::json(&answer::thread_time(collector.budget(&query, cancel)?))
     });
     answer.await
 }
@@ -284,7 +288,7 @@ async fn budget(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, 
 async fn workers(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
     let answer = reader.answer(pairs, |&Asking { collector, pairs, now, .. }| {
         let kept = parse_workers(pairs, collector)?;
-        answer::json(&answer::WorkersBody::new(&collector.fleet(&kept), now))
+        answer::json(&answer::workers(&collector.fleet(&kept), now))
     });
     answer.await
 }

@@ -2,18 +2,18 @@
 //!
 //! What the HTTP API takes and answers is in `docs/API.md`.
 
+mod agents;
 mod answer;
 mod codec;
 mod error;
 mod http;
 mod ingest;
-mod live;
 mod page;
-mod pulse;
-mod records;
 #[allow(missing_docs, unreachable_pub, clippy::all)]
 #[rustfmt::skip]
 mod server;
+mod sse;
+mod telemetry;
 
 use std::future::Future;
 use std::io;

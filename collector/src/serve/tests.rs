@@ -1,12 +1,13 @@
 //! The real protocols over real sockets: a hand-made gRPC client and plain HTTP against a bound
 //! server on loopback, with a clock of our own.
 
+mod agents;
+mod bodies;
 mod client;
-mod live;
 mod pages;
 mod questions;
 mod readers;
-mod records;
+mod telemetry;
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Instant;
@@ -65,7 +66,9 @@ impl Running {
         let answer = get(self.address, path).await;
         assert_eq!(answer.status, 200, "{path}: {}", answer.body);
         assert_eq!(answer.header("content-type"), Some("application/json"));
-        serde_json::from_str(&answer.body).unwrap()
+        let body = serde_json::from_str(&answer.body).unwrap();
+        bodies::check(path, &body);
+        body
     }
 
     /// Asks until the answer is as expected; the collector learns of a closed connection when its

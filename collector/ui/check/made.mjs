@@ -34,6 +34,7 @@ const sampled = () => ({
   achieved_rate_hz: 100,
   achieved_share: 1,
   data: range(),
+  corrupt_files: [],
 });
 
 export function node(parent, name, kind, selfNs, file) {
@@ -449,6 +450,11 @@ export function manyTasks(count, limit = count) {
       duration_ns: duration,
       outcome: 'ok',
       cause: '',
+      attempt: null,
+      result_bytes: null,
+      type_name: '',
+      labels: {},
+      phases: [],
     }));
   return { range: range(), total: count, truncated: limit < count, aggregated: 0, tasks };
 }

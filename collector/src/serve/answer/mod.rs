@@ -1,33 +1,32 @@
-//! The bodies of answers, in the names and units of `docs/API.md`. Here are the parts that several
-//! share.
+//! Conversions to the bodies of the HTTP API ([`api`]).
 
-mod budget;
-mod fleet;
-mod live;
+mod events;
 mod profile;
-mod records;
 mod task_columns;
 mod tasks;
+mod telemetry;
+mod thread_dump;
+mod thread_time;
 mod timeline;
+mod workers;
 
+use api::Word;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use profiler_core::{Filter, State, StateSet, ThreadKind, TimeRange, Weight};
-use serde::ser::SerializeMap as _;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
-pub(crate) use self::budget::BudgetBody;
-pub(crate) use self::fleet::WorkersBody;
-pub(crate) use self::live::{SettingsBody, StacksBody};
-pub(crate) use self::profile::{ProfileBody, svg_options};
-pub(crate) use self::records::{
-    EventsBody, ProgressBody, ResourcesBody, RunBody, RunsBody, SubjectBody, TransferSummaryBody,
-    TransfersBody,
-};
+pub(crate) use self::events::{events, subject};
+pub(crate) use self::profile::{profile, svg_options, with_profile};
 pub(crate) use self::task_columns::TaskColumnsBody;
-pub(crate) use self::tasks::{SummaryBody, TasksBody};
-pub(crate) use self::timeline::TimelineBody;
+pub(crate) use self::tasks::{progress, task_summary, tasks};
+pub(crate) use self::telemetry::{resources, run, runs, transfer_summary, transfers};
+pub(crate) use self::thread_dump::thread_dump;
+pub(crate) use self::thread_time::thread_time;
+pub(crate) use self::timeline::timeline;
+pub(crate) use self::workers::{settings, workers};
 use super::error::ErrorAnswer;
+use crate::ledger::Spread;
 use crate::query::{Sampling, format_time};
 
 /// Answers with `body` as JSON.
@@ -42,104 +41,61 @@ fn json_text(text: Vec<u8>) -> Response {
     ([(header::CONTENT_TYPE, application_json)], text).into_response()
 }
 
-#[derive(Serialize)]
-struct RangeBody {
-    from: String,
-    to: String,
-    from_ns: i64,
-    to_ns: i64,
-}
-
-impl From<TimeRange> for RangeBody {
-    fn from(range: TimeRange) -> Self {
-        RangeBody {
-            from: format_time(range.start()),
-            to: format_time(range.stop()),
-            from_ns: range.start().unix_ns(),
-            to_ns: range.stop().unix_ns(),
-        }
+fn time_range(range: TimeRange) -> api::TimeRange {
+    api::TimeRange {
+        from: format_time(range.start()),
+        to: format_time(range.stop()),
+        from_ns: range.start().unix_ns(),
+        to_ns: range.stop().unix_ns(),
     }
 }
 
-#[derive(Serialize)]
-struct FilterBody {
-    tasks: Vec<String>,
-    workers: Vec<String>,
-    states: Vec<&'static str>,
-    threads: &'static str,
-}
-
-impl From<&Filter> for FilterBody {
-    fn from(filter: &Filter) -> Self {
-        FilterBody {
-            tasks: filter.tasks.clone(),
-            workers: filter.workers.clone(),
-            states: state_names(filter.states),
-            threads: match filter.threads {
-                ThreadKind::Program => "program",
-                ThreadKind::Agent => "agent",
-                ThreadKind::All => "all",
-            },
-        }
+fn filter(filter: &Filter) -> api::Filter {
+    let threads = match filter.threads {
+        ThreadKind::Program => "program",
+        ThreadKind::Agent => "agent",
+        ThreadKind::All => "all",
+    };
+    api::Filter {
+        tasks: filter.tasks.clone(),
+        workers: filter.workers.clone(),
+        states: state_names(filter.states),
+        threads: threads.into(),
     }
 }
 
-/// The names of a set of states.
-fn state_names(states: StateSet) -> Vec<&'static str> {
-    states.states().map(State::name).collect()
+fn state_names(states: StateSet) -> Vec<Word> {
+    states.states().map(|state| state.name().into()).collect()
 }
 
-/// Every state, the sum of the waits, and the sum of all.
-struct WeightBody(Weight);
-
-impl Serialize for WeightBody {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut body = serializer.serialize_map(None)?;
-        for state in State::ALL {
-            body.serialize_entry(key(state), &self.0.get(state))?;
-        }
-        body.serialize_entry("wait_ns", &self.0.wait_ns())?;
-        body.serialize_entry("total_ns", &self.0.total_ns())?;
-        body.end()
+fn totals(weight: Weight) -> api::Totals {
+    api::Totals {
+        cpu_ns: weight.get(State::Cpu),
+        runnable_ns: weight.get(State::Runnable),
+        lock_ns: weight.get(State::Lock),
+        sleep_ns: weight.get(State::Sleep),
+        network_ns: weight.get(State::Network),
+        disk_ns: weight.get(State::Disk),
+        other_ns: weight.get(State::Other),
+        wait_ns: weight.wait_ns(),
+        total_ns: weight.total_ns(),
     }
 }
 
-/// The name of a state's nanoseconds.
-const fn key(state: State) -> &'static str {
-    match state {
-        State::Cpu => "cpu_ns",
-        State::Runnable => "runnable_ns",
-        State::Lock => "lock_ns",
-        State::Sleep => "sleep_ns",
-        State::Network => "network_ns",
-        State::Disk => "disk_ns",
-        State::Other => "other_ns",
+fn sampling(sampling: &Sampling) -> api::Sampling {
+    api::Sampling {
+        worker_seconds: sampling.windows,
+        sampled_ns: sampling.sampled_ns,
+        ticks: sampling.ticks.made,
+        ticks_expected: sampling.ticks.expected,
+        ticks_throttled: sampling.ticks.throttled,
+        ticks_missed: sampling.ticks.missed(),
+        achieved_rate_hz: sampling.rate_hz(),
+        achieved_share: sampling.share(),
     }
 }
 
-#[derive(Serialize)]
-struct SamplingBody {
-    worker_seconds: u64,
-    sampled_ns: u64,
-    ticks: u64,
-    ticks_expected: u64,
-    ticks_throttled: u64,
-    ticks_missed: u64,
-    achieved_rate_hz: Option<f64>,
-    achieved_share: Option<f64>,
-}
-
-impl From<&Sampling> for SamplingBody {
-    fn from(sampling: &Sampling) -> Self {
-        SamplingBody {
-            worker_seconds: sampling.windows,
-            sampled_ns: sampling.sampled_ns,
-            ticks: sampling.ticks.made,
-            ticks_expected: sampling.ticks.expected,
-            ticks_throttled: sampling.ticks.throttled,
-            ticks_missed: sampling.ticks.missed(),
-            achieved_rate_hz: sampling.rate_hz(),
-            achieved_share: sampling.share(),
-        }
-    }
+fn durations(spread: Spread) -> api::Durations {
+    let Spread { count, min_ns, p50_ns, p90_ns, p99_ns, max_ns, mean_ns, total_ns } = spread;
+    api::Durations { count, min_ns, p50_ns, p90_ns, p99_ns, max_ns, mean_ns, total_ns }
 }

@@ -4,61 +4,41 @@ use axum::response::Response;
 use flamegraph::SvgOptions;
 use flamegraph::text::tick_rate;
 use profiler_core::{StateSet, WorkerId};
-use serde::Serialize;
 
-use super::{ErrorAnswer, FilterBody, RangeBody, SamplingBody, WeightBody, json_text};
+use super::{ErrorAnswer, filter, json_text, sampling, time_range, totals};
 use crate::query::{By, ProfileAnswer, ProfileQuery, format_time};
 
-/// Answer of `/api/v1/profile` in JSON, but for its last member, the profile itself.
-#[derive(Serialize)]
-pub(crate) struct ProfileBody<'a> {
-    range: RangeBody,
-    filter: FilterBody,
-    by: &'static str,
-    workers: Vec<String>,
-    #[serde(flatten)]
-    sampling: SamplingBody,
-    totals: WeightBody,
-    empty: bool,
-    data: Option<RangeBody>,
-    corrupt_files: &'a [String],
-}
-
-impl<'a> ProfileBody<'a> {
-    pub(crate) fn new(query: &ProfileQuery, answer: &'a ProfileAnswer) -> Self {
-        ProfileBody {
-            range: answer.facts.range.into(),
-            filter: (&query.filter).into(),
-            by: by_name(query.by),
-            workers: answer.facts.workers.iter().map(WorkerId::to_string).collect(),
-            sampling: (&answer.facts.sampling).into(),
-            totals: WeightBody(answer.profile.total()),
-            empty: answer.profile.is_empty(),
-            data: answer.facts.data.map(RangeBody::from),
-            corrupt_files: &answer.facts.damaged,
-        }
-    }
-
-    /// The whole answer; `write` adds the profile, as JSON.
-    pub(crate) fn with_profile(
-        &self,
-        write: impl FnOnce(&mut Vec<u8>) -> serde_json::Result<()>,
-    ) -> Result<Response, ErrorAnswer> {
-        let mut text = serde_json::to_vec(self).map_err(|error| ErrorAnswer::internal(&error))?;
-        // The object goes on.
-        text.pop();
-        text.extend_from_slice(b",\"profile\":");
-        write(&mut text).map_err(|error| ErrorAnswer::internal(&error))?;
-        text.push(b'}');
-        Ok(json_text(text))
-    }
-}
-
-fn by_name(by: By) -> &'static str {
-    match by {
+/// Answer of `/api/v1/profile` as JSON, without the profile itself.
+pub(crate) fn profile(query: &ProfileQuery, answer: &ProfileAnswer) -> api::ProfileAnswer {
+    let by = match query.by {
         By::Function => "function",
         By::Line => "line",
+    };
+    api::ProfileAnswer {
+        range: time_range(answer.facts.range),
+        filter: filter(&query.filter),
+        by: by.into(),
+        workers: answer.facts.workers.iter().map(WorkerId::to_string).collect(),
+        sampling: sampling(&answer.facts.sampling),
+        totals: totals(answer.profile.total()),
+        empty: answer.profile.is_empty(),
+        data: answer.facts.data.map(time_range),
+        corrupt_files: answer.facts.damaged.clone(),
     }
+}
+
+/// The whole answer: `write` appends the profile, as JSON, without a copy of it in between.
+pub(crate) fn with_profile(
+    head: &api::ProfileAnswer,
+    write: impl FnOnce(&mut Vec<u8>) -> serde_json::Result<()>,
+) -> Result<Response, ErrorAnswer> {
+    let mut text = serde_json::to_vec(head).map_err(|error| ErrorAnswer::internal(&error))?;
+    // Reopens the object to add a last member.
+    text.pop();
+    text.extend_from_slice(b",\"profile\":");
+    write(&mut text).map_err(|error| ErrorAnswer::internal(&error))?;
+    text.push(b'}');
+    Ok(json_text(text))
 }
 
 /// Title and second line of a flame graph.
@@ -72,11 +52,19 @@ pub(crate) fn svg_options(query: &ProfileQuery, answer: &ProfileAnswer) -> SvgOp
         states => format!("{tasks}: {}", states.names().join(", ")),
     };
     let range = answer.facts.range;
-    let (from, to) = (format_time(range.start()), format_time(range.stop()));
+    let from = format_time(range.start());
+    let to = format_time(range.stop());
     let workers = answer.facts.workers.len();
     let sampling = &answer.facts.sampling;
-    let rate = tick_rate(sampling.ticks, sampling.sampled_ns);
-    let rate = rate.map_or(String::new(), |rate| format!(", {rate}"));
-    let subtitle = Some(format!("{from} to {to}, {workers} workers{rate}"));
-    SvgOptions { title, subtitle, by_line: query.by == By::Line, ..SvgOptions::default() }
+    let mut subtitle = format!("{from} to {to}, {workers} workers");
+    if let Some(rate) = tick_rate(sampling.ticks, sampling.sampled_ns) {
+        subtitle.push_str(", ");
+        subtitle.push_str(&rate);
+    }
+    SvgOptions {
+        title,
+        subtitle: Some(subtitle),
+        by_line: query.by == By::Line,
+        ..SvgOptions::default()
+    }
 }

@@ -1,188 +1,117 @@
-//! Rows of the ledger, and their summary.
+//! Rows of the ledger, their summary, and progress.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use profiler_core::{Outcome, PhaseInterval, TaskRecord, Timestamp};
-use serde::Serialize;
 
-use super::RangeBody;
-use crate::ledger::{OutcomeCounts, PhaseTotal, Spread};
-use crate::query::{SummaryRow, TaskAnswer, TaskQuery, TaskSummary, format_time};
+use super::{durations, time_range};
+use crate::ledger::PhaseTotal;
+use crate::query::{
+    ProgressAnswer, ProgressRow, SummaryRow, TaskAnswer, TaskQuery, TaskSummary, format_time,
+};
 use crate::rows::TaskRow;
 
 /// Answer of `/api/v1/tasks`.
-#[derive(Serialize)]
-pub(crate) struct TasksBody {
-    range: RangeBody,
-    total: u64,
-    truncated: bool,
-    aggregated: u64,
-    corrupt_files: Vec<String>,
-    tasks: Vec<TaskBody>,
-}
-
-#[derive(Serialize)]
-pub(crate) struct TaskBody {
-    worker: String,
-    epoch: String,
-    id: u64,
-    name: String,
-    key: String,
-    thread_id: u32,
-    thread_name: String,
-    parent: Option<u64>,
-    start: String,
-    start_ns: i64,
-    stop: Option<String>,
-    stop_ns: Option<i64>,
-    duration_ns: u64,
-    outcome: &'static str,
-    cause: String,
-    attempt: Option<u32>,
-    result_bytes: Option<u64>,
-    type_name: String,
-    labels: BTreeMap<String, String>,
-    phases: Vec<PhaseBody>,
-}
-
-#[derive(Serialize)]
-struct PhaseBody {
-    name: String,
-    start_ns: i64,
-    duration_ns: u64,
-    count: u32,
-}
-
-impl PhaseBody {
-    fn new(phase: &PhaseInterval, record: &TaskRecord) -> PhaseBody {
-        PhaseBody {
-            name: phase.name.to_string(),
-            start_ns: record.start.shifted(phase.start_ns).unix_ns(),
-            duration_ns: phase.duration_ns,
-            count: phase.count,
-        }
+pub(crate) fn tasks(query: &TaskQuery, answer: TaskAnswer, now: Timestamp) -> api::TasksAnswer {
+    let selection = &answer.selection;
+    api::TasksAnswer {
+        range: time_range(query.range),
+        total: selection.total,
+        truncated: selection.total > selection.rows.len() as u64,
+        aggregated: answer.aggregated,
+        corrupt_files: answer.damaged,
+        tasks: selection.rows.iter().map(|row| task(row, now)).collect(),
     }
 }
 
-impl TaskBody {
-    pub(super) fn new(row: &TaskRow, now: Timestamp) -> TaskBody {
-        let record = &row.record;
-        let detail = record.detail.as_deref();
-        let labels = detail.into_iter().flat_map(|detail| &detail.labels);
-        let phases = detail.into_iter().flat_map(|detail| &detail.phases);
-        TaskBody {
-            worker: row.worker.to_string(),
-            epoch: row.epoch.to_string(),
-            id: record.id.0,
-            name: record.name.to_string(),
-            key: record.key.to_string(),
-            thread_id: record.thread_id,
-            thread_name: record.thread_name.to_string(),
-            parent: record.parent.map(|parent| parent.0),
-            start: format_time(record.start),
-            start_ns: record.start.unix_ns(),
-            stop: record.stop.map(format_time),
-            stop_ns: record.stop.map(Timestamp::unix_ns),
-            duration_ns: row.duration_ns().unwrap_or(now.since_ns(record.start)),
-            outcome: record.outcome.name(),
-            cause: record.cause.to_string(),
-            attempt: detail.map(|detail| detail.attempt).filter(|attempt| *attempt > 0),
-            result_bytes: detail.and_then(|detail| detail.result_bytes),
-            type_name: detail.map_or(String::new(), |detail| detail.type_name.to_string()),
-            labels: labels.map(|(key, value)| (key.to_string(), value.to_string())).collect(),
-            phases: phases.map(|phase| PhaseBody::new(phase, record)).collect(),
-        }
+/// A row; `now` is where a running task ends so far.
+pub(super) fn task(row: &TaskRow, now: Timestamp) -> api::Task {
+    let record = &row.record;
+    let detail = record.detail.as_deref();
+    let labels = detail.into_iter().flat_map(|detail| &detail.labels);
+    let phases = detail.into_iter().flat_map(|detail| &detail.phases);
+    api::Task {
+        worker: row.worker.to_string(),
+        epoch: row.epoch.to_string(),
+        id: record.id.0,
+        name: record.name.to_string(),
+        key: record.key.to_string(),
+        thread_id: record.thread_id,
+        thread_name: record.thread_name.to_string(),
+        parent: record.parent.map(|parent| parent.0),
+        start: format_time(record.start),
+        start_ns: record.start.unix_ns(),
+        stop: record.stop.map(format_time),
+        stop_ns: record.stop.map(Timestamp::unix_ns),
+        duration_ns: row.duration_ns().unwrap_or(now.since_ns(record.start)),
+        outcome: record.outcome.name().into(),
+        cause: record.cause.to_string(),
+        attempt: detail.map(|detail| detail.attempt).filter(|attempt| *attempt > 0),
+        result_bytes: detail.and_then(|detail| detail.result_bytes),
+        type_name: detail.map_or(String::new(), |detail| detail.type_name.to_string()),
+        labels: labels.map(|(key, value)| (key.to_string(), value.to_string())).collect(),
+        phases: phases.map(|interval| phase(interval, record)).collect(),
     }
 }
 
-impl TasksBody {
-    pub(crate) fn new(query: &TaskQuery, answer: &TaskAnswer, now: Timestamp) -> TasksBody {
-        let rows = &answer.selection.rows;
-        TasksBody {
-            range: query.range.into(),
-            total: answer.selection.total,
-            truncated: answer.selection.total > rows.len() as u64,
-            aggregated: answer.aggregated,
-            corrupt_files: answer.damaged.clone(),
-            tasks: rows.iter().map(|row| TaskBody::new(row, now)).collect(),
-        }
+fn phase(phase: &PhaseInterval, record: &TaskRecord) -> api::Phase {
+    api::Phase {
+        name: phase.name.to_string(),
+        start_ns: record.start.shifted(phase.start_ns).unix_ns(),
+        duration_ns: phase.duration_ns,
+        count: phase.count,
     }
 }
 
 /// Answer of `/api/v1/tasks?summary=true`.
-#[derive(Serialize)]
-pub(crate) struct SummaryBody {
-    range: Option<RangeBody>,
-    aggregated: u64,
-    corrupt_files: Vec<String>,
-    names: Vec<SummaryRowBody>,
-}
-
-#[derive(Serialize)]
-struct SummaryRowBody {
-    name: String,
-    running: u64,
-    outcomes: BTreeMap<&'static str, u64>,
-    durations: Option<SpreadBody>,
-    phases: Vec<PhaseSumBody>,
-}
-
-#[derive(Serialize)]
-struct PhaseSumBody {
-    name: String,
-    tasks: u64,
-    duration_ns: u64,
-}
-
-#[derive(Serialize)]
-pub(super) struct SpreadBody {
-    count: u64,
-    min_ns: u64,
-    p50_ns: u64,
-    p90_ns: u64,
-    p99_ns: u64,
-    max_ns: u64,
-    mean_ns: u64,
-    total_ns: u64,
-}
-
-impl From<Spread> for SpreadBody {
-    fn from(spread: Spread) -> Self {
-        let Spread { count, min_ns, p50_ns, p90_ns, p99_ns, max_ns, mean_ns, total_ns } = spread;
-        SpreadBody { count, min_ns, p50_ns, p90_ns, p99_ns, max_ns, mean_ns, total_ns }
+pub(crate) fn task_summary(answer: TaskSummary) -> api::TaskSummaryAnswer {
+    api::TaskSummaryAnswer {
+        range: answer.range.map(time_range),
+        aggregated: answer.aggregated,
+        corrupt_files: answer.damaged,
+        names: answer.rows.iter().map(task_name).collect(),
     }
 }
 
-impl From<&SummaryRow> for SummaryRowBody {
-    fn from(row: &SummaryRow) -> Self {
-        SummaryRowBody {
-            name: row.name.to_string(),
-            running: row.running,
-            outcomes: ended(&row.outcomes),
-            durations: row.spread.map(SpreadBody::from),
-            phases: row.phases.iter().map(phase_sum).collect(),
-        }
-    }
-}
-
-fn phase_sum((name, total): &(Arc<str>, PhaseTotal)) -> PhaseSumBody {
-    let PhaseTotal { count, duration_ns } = *total;
-    PhaseSumBody { name: name.to_string(), tasks: count, duration_ns }
-}
-
-fn ended(outcomes: &OutcomeCounts) -> BTreeMap<&'static str, u64> {
+fn task_name(row: &SummaryRow) -> api::TaskName {
     let ended = Outcome::ALL.into_iter().filter(|outcome| *outcome != Outcome::Running);
-    ended.map(|outcome| (outcome.name(), outcomes.get(outcome))).collect()
+    let outcomes = ended.map(|outcome| (outcome.name().into(), row.outcomes.get(outcome)));
+    api::TaskName {
+        name: row.name.to_string(),
+        running: row.running,
+        outcomes: outcomes.collect(),
+        durations: row.spread.map(durations),
+        phases: row.phases.iter().map(phase_sum).collect(),
+    }
 }
 
-impl SummaryBody {
-    pub(crate) fn new(answer: &TaskSummary) -> SummaryBody {
-        SummaryBody {
-            range: answer.range.map(RangeBody::from),
-            aggregated: answer.aggregated,
-            corrupt_files: answer.damaged.clone(),
-            names: answer.rows.iter().map(SummaryRowBody::from).collect(),
-        }
+fn phase_sum((name, total): &(Arc<str>, PhaseTotal)) -> api::PhaseSum {
+    api::PhaseSum { name: name.to_string(), tasks: total.count, duration_ns: total.duration_ns }
+}
+
+/// Answer of `/api/v1/progress`.
+pub(crate) fn progress(answer: ProgressAnswer) -> api::ProgressAnswer {
+    api::ProgressAnswer {
+        now: format_time(answer.now),
+        now_ns: answer.now.unix_ns(),
+        corrupt_files: answer.damaged,
+        names: answer.rows.iter().map(progress_of_name).collect(),
+    }
+}
+
+fn progress_of_name(row: &ProgressRow) -> api::Progress {
+    api::Progress {
+        name: row.name.to_string(),
+        expected: row.expected,
+        done: row.outcomes.get(Outcome::Ok),
+        running: row.running,
+        failed: row.failed(),
+        lost: row.outcomes.get(Outcome::Lost),
+        cancelled: row.outcomes.get(Outcome::Cancelled),
+        since: format_time(row.start),
+        since_ns: row.start.unix_ns(),
+        rate_per_s: row.rate_per_s(),
+        remaining_ns: row.remaining_ns(),
+        state: row.state().into(),
     }
 }

@@ -1,87 +1,50 @@
 //! Timelines.
 
 use profiler_core::{FrameKind, State, Weight};
-use serde::ser::SerializeMap as _;
-use serde::{Serialize, Serializer};
 
-use super::{FilterBody, RangeBody, SamplingBody, WeightBody, key};
+use super::{filter, sampling, time_range, totals};
 use crate::query::{Series, TimelineAnswer, TimelineQuery};
 
 /// Answer of `/api/v1/timeline`.
-#[derive(Serialize)]
-pub(crate) struct TimelineBody<'a> {
-    range: RangeBody,
-    filter: FilterBody,
-    first_ns: i64,
-    step_ns: u64,
-    steps: u64,
-    series: Vec<SeriesBody<'a>>,
-    others: usize,
-    #[serde(flatten)]
-    sampling: SamplingBody,
-    data: Option<RangeBody>,
-    corrupt_files: &'a [String],
-}
-
-#[derive(Serialize)]
-struct SeriesBody<'a> {
-    kind: &'static str,
-    name: &'a str,
-    totals: WeightBody,
-    #[serde(flatten)]
-    steps: StepsBody<'a>,
-}
-
-/// A list of nanoseconds by step for each state, and for the sum of the waits. The kinds of waiting
-/// that are 0 throughout are left out.
-struct StepsBody<'a>(&'a [Weight]);
-
-impl Serialize for StepsBody<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let list = |of: &dyn Fn(&Weight) -> u64| self.0.iter().map(of).collect::<Vec<u64>>();
-        let mut body = serializer.serialize_map(None)?;
-        for state in State::ALL {
-            let steps = list(&|weight| weight.get(state));
-            if !state.is_wait() || steps.iter().any(|step| *step > 0) {
-                body.serialize_entry(key(state), &steps)?;
-            }
-        }
-        body.serialize_entry("wait_ns", &list(&Weight::wait_ns))?;
-        body.end()
+pub(crate) fn timeline(query: &TimelineQuery, answer: TimelineAnswer) -> api::TimelineAnswer {
+    api::TimelineAnswer {
+        range: time_range(answer.facts.range),
+        filter: filter(&query.filter),
+        first_ns: answer.first.unix_ns(),
+        step_ns: answer.step_ns,
+        steps: answer.steps,
+        series: answer.series.iter().map(series).collect(),
+        others: answer.others,
+        sampling: sampling(&answer.facts.sampling),
+        data: answer.facts.data.map(time_range),
+        corrupt_files: answer.facts.damaged,
     }
 }
 
-impl<'a> From<&'a Series> for SeriesBody<'a> {
-    fn from(series: &'a Series) -> Self {
-        SeriesBody {
-            kind: match series.kind {
-                Some(FrameKind::Task) => "task",
-                Some(FrameKind::NoTask) => "no_task",
-                Some(FrameKind::Agent) => "agent",
-                // Agents put nothing else at the first level.
-                Some(_) => "overflow",
-                None => "other",
-            },
-            name: &series.name,
-            totals: WeightBody(series.weights.iter().copied().sum()),
-            steps: StepsBody(&series.weights),
-        }
-    }
-}
-
-impl<'a> TimelineBody<'a> {
-    pub(crate) fn new(query: &TimelineQuery, answer: &'a TimelineAnswer) -> TimelineBody<'a> {
-        TimelineBody {
-            range: answer.facts.range.into(),
-            filter: (&query.filter).into(),
-            first_ns: answer.first.unix_ns(),
-            step_ns: answer.step_ns,
-            steps: answer.steps,
-            series: answer.series.iter().map(SeriesBody::from).collect(),
-            others: answer.others,
-            sampling: (&answer.facts.sampling).into(),
-            data: answer.facts.data.map(RangeBody::from),
-            corrupt_files: &answer.facts.damaged,
-        }
+fn series(series: &Series) -> api::Series {
+    let kind = match series.kind {
+        Some(FrameKind::Task) => "task",
+        Some(FrameKind::NoTask) => "no_task",
+        Some(FrameKind::Agent) => "agent",
+        // Agents put nothing else at the first level.
+        Some(_) => "overflow",
+        None => "other",
+    };
+    let steps = |state| series.weights.iter().map(|weight| weight.get(state)).collect::<Vec<u64>>();
+    let sum: Weight = series.weights.iter().copied().sum();
+    // A kind of waiting that is 0 throughout is omitted.
+    let wait = |state| (sum.get(state) > 0).then(|| steps(state));
+    api::Series {
+        kind: kind.into(),
+        name: series.name.to_string(),
+        totals: totals(sum),
+        cpu_ns: steps(State::Cpu),
+        runnable_ns: steps(State::Runnable),
+        lock_ns: wait(State::Lock),
+        sleep_ns: wait(State::Sleep),
+        network_ns: wait(State::Network),
+        disk_ns: wait(State::Disk),
+        other_ns: wait(State::Other),
+        wait_ns: series.weights.iter().map(Weight::wait_ns).collect(),
     }
 }

@@ -55,25 +55,25 @@ async fn a_reader_that_goes_away_calls_its_question_off_and_gives_its_turn_back(
     *SAID.lock().unwrap() = Some(sender);
     let collector = Arc::new(Collector::new(Settings::default()));
     let reader = Reader::new(collector.clone());
-    let turns = reader.turns.clone();
+    let permits = reader.query_permits.clone();
     let routes = Router::new().route("/endless", get(ask)).with_state(reader.clone());
     let routes = routes.merge(routes_of(reader, Router::new()));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let served = tokio::spawn(async move { axum::serve(listener, routes).await });
-    // One after the other, more often than there are turns.
+    // One after the other, more often than there are permits.
     for _ in 0..=QUERIES_MAX {
         let mut stream = TcpStream::connect(address).await.unwrap();
         stream.write_all(b"GET /endless HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
         let word;
         (word, words) = hear(words).await;
-        assert_eq!((word, turns.available_permits()), ("begun", QUERIES_MAX - 1));
+        assert_eq!((word, permits.available_permits()), ("begun", QUERIES_MAX - 1));
         drop(stream);
         let word;
         (word, words) = hear(words).await;
         assert_eq!(word, "called off");
         // The turn is free once the work has ended, which is a moment after it said so.
-        drop(timeout(PATIENCE, turns.acquire_many(QUERIES_MAX as u32)).await.unwrap().unwrap());
+        drop(timeout(PATIENCE, permits.acquire_many(QUERIES_MAX as u32)).await.unwrap().unwrap());
     }
     // Others are answered as before.
     let mut stream = TcpStream::connect(address).await.unwrap();

@@ -116,7 +116,8 @@ async fn of_a_hundred_questions_of_fifty_pages_few_are_answered_at_once() {
     let collector = Arc::new(Collector::new(Settings::default()));
     let reader = Reader::new(collector);
     // Nobody gets a turn before all have asked.
-    let turns = reader.turns.clone().acquire_many_owned(QUERIES_MAX as u32).await.unwrap();
+    let permits =
+        reader.query_permits.clone().acquire_many_owned(QUERIES_MAX as u32).await.unwrap();
     let questions = (0..100).map(|_| {
         let reader = reader.clone();
         tokio::spawn(async move {
@@ -136,7 +137,7 @@ async fn of_a_hundred_questions_of_fifty_pages_few_are_answered_at_once() {
     while questions.iter().filter(|question| question.is_finished()).count() < 100 - places {
         tokio::task::yield_now().await;
     }
-    drop(turns);
+    drop(permits);
     let mut answered = 0;
     for question in questions {
         answered += usize::from(question.await.unwrap());
@@ -156,11 +157,12 @@ async fn fifty_pages_that_wait_for_their_turns_keep_no_agent_waiting() {
     let address = listener.local_addr().unwrap();
     let routes = router(reader.clone(), &stopping);
     let served = tokio::spawn(async move { axum::serve(listener, routes).await });
-    let turns = reader.turns.clone().acquire_many_owned(QUERIES_MAX as u32).await.unwrap();
+    let permits =
+        reader.query_permits.clone().acquire_many_owned(QUERIES_MAX as u32).await.unwrap();
     let ask = || tokio::spawn(get(address, "/api/v1/profile?from=1000000"));
     let pages: Vec<_> = (0..50).map(|_| ask()).collect();
     let free = QUERIES_MAX + QUERIES_WAITING_MAX - pages.len();
-    while reader.places.available_permits() > free {
+    while reader.queue_slots.available_permits() > free {
         tokio::task::yield_now().await;
     }
     let mut worker = TestWorker::new("w", 1);
@@ -173,9 +175,9 @@ async fn fifty_pages_that_wait_for_their_turns_keep_no_agent_waiting() {
         }
         assert_eq!(client.ask(Kind::Flush(flush)).await, format!("ack {seq}"));
     }
-    assert_eq!(reader.places.available_permits(), free);
+    assert_eq!(reader.queue_slots.available_permits(), free);
     assert!(pages.iter().all(|page| !page.is_finished()));
-    drop(turns);
+    drop(permits);
     for page in pages {
         let answer = page.await.unwrap();
         assert_eq!(answer.status, 200);

@@ -1,242 +1,931 @@
-// Bodies of the HTTP API's responses (docs/API.md).
+// Bodies of the collector's HTTP API, generated from the crate `emberline-api`. To regenerate:
+// UPDATE_EXPECT=1 cargo test -p emberline-api
 
 import type { State } from './states';
 
-export interface Span {
-  from_ns: number;
-  to_ns: number;
-}
+/** A half-open range of time. */
+export type TimeRange = {
+  /** Its start. */
+  from: string,
+  /** Its end, which is not part of it. */
+  to: string,
+  /** Its start, since the Unix epoch. */
+  from_ns: number,
+  /** Its end, since the Unix epoch. */
+  to_ns: number,
+};
 
-export interface Totals {
-  cpu_ns: number;
-  runnable_ns: number;
-  wait_ns: number;
-  total_ns: number;
-}
+/** The body of every answer that is no success. */
+export type Failure = {
+  /** What is wrong and what is allowed. */
+  error: string,
+  /** What is allowed, where that is a list. */
+  allowed?: Array<string>,
+  /** Known names that are most like an unknown one. */
+  nearest?: Array<string>,
+};
 
-export interface Sampled {
-  range: Span;
-  data: Span | null;
-  achieved_share: number | null;
-  achieved_rate_hz: number | null;
-  worker_seconds: number;
-}
+/** Answer of `/api/v1/profile` as JSON, without its last member `profile`: the profile itself is as
+ * documented at `flamegraph::ProfileJson` and `flamegraph::ProfileColumns`. */
+export type ProfileAnswer = {
+  /** The range of the answer: larger than requested where detail is no longer retained. */
+  range: TimeRange,
+  /** What was asked for. */
+  filter: Filter,
+  /** What a node is: `function` or `line`. */
+  by: string,
+  /** Workers with samples in the range. */
+  workers: Array<string>,
+  /** Thread time of the whole profile. */
+  totals: Totals,
+  /** Whether there is no time in it. */
+  empty: boolean,
+  /** The span of all retained samples. */
+  data: TimeRange | null,
+  /** Files of the store that could not be read. */
+  corrupt_files: Array<string>,
+  /** Cycles of workers, each of about a second. */
+  worker_seconds: number,
+  /** Their total length. */
+  sampled_ns: number,
+  /** Ticks taken; each probes all threads. */
+  ticks: number,
+  /** Ticks due by the interval. */
+  ticks_expected: number,
+  /** Ticks skipped by agents to stay within their CPU limit. */
+  ticks_throttled: number,
+  /** Ticks neither taken nor throttled. */
+  ticks_missed: number,
+  /** Ticks per second and worker; `null` if nothing was sampled. */
+  achieved_rate_hz: number | null,
+  /** Share of the expected ticks that was taken; `null` if none was expected. */
+  achieved_share: number | null,
+};
 
-export interface Series {
-  kind: string;
-  name: string;
-  totals: Totals;
-  cpu_ns: number[];
-  runnable_ns: number[];
-  wait_ns: number[];
-}
+/** What a query was restricted to; empty lists restrict nothing. */
+export type Filter = {
+  /** Names of tasks. */
+  tasks: Array<string>,
+  /** Ids of workers. */
+  workers: Array<string>,
+  /** States of threads. */
+  states: State[],
+  /** Whose threads: `program`, `agent` or `all`. */
+  threads: string,
+};
 
-export interface TimelineAnswer extends Sampled {
-  first_ns: number;
-  step_ns: number;
-  steps: number;
-  series: Series[];
-  others: number;
-}
+/** How well a range was sampled. */
+export type Sampling = {
+  /** Cycles of workers, each of about a second. */
+  worker_seconds: number,
+  /** Their total length. */
+  sampled_ns: number,
+  /** Ticks taken; each probes all threads. */
+  ticks: number,
+  /** Ticks due by the interval. */
+  ticks_expected: number,
+  /** Ticks skipped by agents to stay within their CPU limit. */
+  ticks_throttled: number,
+  /** Ticks neither taken nor throttled. */
+  ticks_missed: number,
+  /** Ticks per second and worker; `null` if nothing was sampled. */
+  achieved_rate_hz: number | null,
+  /** Share of the expected ticks that was taken; `null` if none was expected. */
+  achieved_share: number | null,
+};
 
-export interface Task {
-  worker: string;
-  epoch: string;
-  id: number;
-  name: string;
-  key: string;
-  thread_id: number;
-  thread_name: string;
-  start_ns: number;
-  stop_ns: number | null;
-  duration_ns: number;
-  outcome: string;
-  cause: string;
-  // Since agents tell of phases.
-  attempt?: number | null;
-  result_bytes?: number | null;
-  type_name?: string;
-  labels?: Record<string, string>;
-  phases?: { name: string; start_ns: number; duration_ns: number; count: number }[];
-}
+/** Thread time by state. */
+export type Totals = {
+  /** Running on a CPU. */
+  cpu_ns: number,
+  /** Ready, waiting for a CPU. */
+  runnable_ns: number,
+  /** Waiting for a lock or another thread. */
+  lock_ns: number,
+  /** Sleeping. */
+  sleep_ns: number,
+  /** Waiting for the network. */
+  network_ns: number,
+  /** Waiting for a file. */
+  disk_ns: number,
+  /** Waiting for anything else. */
+  other_ns: number,
+  /** Sum of `lock_ns` to `other_ns`. */
+  wait_ns: number,
+  /** Sum of all states. */
+  total_ns: number,
+};
 
-export interface TasksAnswer {
-  range: Span;
-  total: number;
-  truncated: boolean;
-  aggregated: number;
-  tasks: Task[];
-}
+/** Answer of `/api/v1/timeline`. */
+export type TimelineAnswer = {
+  /** The range of the answer. */
+  range: TimeRange,
+  /** What was asked for. */
+  filter: Filter,
+  /** Start of the first step, since the Unix epoch. */
+  first_ns: number,
+  /** Length of a step. */
+  step_ns: number,
+  /** Number of steps. */
+  steps: number,
+  /** The heaviest first. */
+  series: Array<Series>,
+  /** Number of series that are summed in the last one. */
+  others: number,
+  /** The span of all retained samples. */
+  data: TimeRange | null,
+  /** Files of the store that could not be read. */
+  corrupt_files: Array<string>,
+  /** Cycles of workers, each of about a second. */
+  worker_seconds: number,
+  /** Their total length. */
+  sampled_ns: number,
+  /** Ticks taken; each probes all threads. */
+  ticks: number,
+  /** Ticks due by the interval. */
+  ticks_expected: number,
+  /** Ticks skipped by agents to stay within their CPU limit. */
+  ticks_throttled: number,
+  /** Ticks neither taken nor throttled. */
+  ticks_missed: number,
+  /** Ticks per second and worker; `null` if nothing was sampled. */
+  achieved_rate_hz: number | null,
+  /** Share of the expected ticks that was taken; `null` if none was expected. */
+  achieved_share: number | null,
+};
 
-export interface Durations {
-  count: number;
-  p50_ns: number;
-  p90_ns: number;
-  p99_ns: number;
-  max_ns: number;
-  mean_ns: number;
-  total_ns: number;
-}
+/** Time of a task, step by step. A kind of waiting that is 0 throughout is absent. */
+export type Series = {
+  /** `task`, `no_task`, `agent`, `overflow`, or `other` for the sum of several. */
+  kind: string,
+  /** Name of the task. */
+  name: string,
+  /** Sums of all steps. */
+  totals: Totals,
+  /** Running on a CPU, by step. */
+  cpu_ns: Array<number>,
+  /** Ready, waiting for a CPU, by step. */
+  runnable_ns: Array<number>,
+  /** Waiting for a lock or another thread, by step. */
+  lock_ns?: Array<number>,
+  /** Sleeping, by step. */
+  sleep_ns?: Array<number>,
+  /** Waiting for the network, by step. */
+  network_ns?: Array<number>,
+  /** Waiting for a file, by step. */
+  disk_ns?: Array<number>,
+  /** Waiting for anything else, by step. */
+  other_ns?: Array<number>,
+  /** Waiting of all kinds, by step. */
+  wait_ns: Array<number>,
+};
 
-export interface TaskName {
-  name: string;
-  running: number;
-  outcomes: Record<'ok' | 'failed' | 'cancelled' | 'panicked' | 'lost', number>;
-  durations: Durations | null;
-  phases?: { name: string; tasks: number; duration_ns: number }[];
-}
+/** Answer of `/api/v1/thread-time`. */
+export type ThreadTimeAnswer = {
+  /** The range of the answer. */
+  range: TimeRange,
+  /** Files of the store that could not be read. */
+  corrupt_files: Array<string>,
+  /** How long the worker that was sampled longest was sampled: the most that a thread can have. */
+  elapsed_ns: number,
+  /** By worker, the longest first. */
+  threads: Array<ThreadTime>,
+};
 
-export interface SummaryAnswer {
-  names: TaskName[];
-}
+/** Time of a thread, or of all threads of a worker. */
+export type ThreadTime = {
+  /** Id of the worker. */
+  worker: string,
+  /** Name of the thread; `null` for a whole worker. */
+  thread: string | null,
+  /** The system's id of the thread; `null` where several threads are summed. */
+  thread_id: number | null,
+  /** Sum of the parts. */
+  total_ns: number,
+  /** Where it went. */
+  parts: Array<ThreadTimePart>,
+};
 
-export interface Epoch {
-  epoch: string;
-  labels: Record<string, string>;
-  host: string;
-  pid: number;
-  agent_version: string;
-  sampler_mode: string | null;
-  interval_ns: number;
-  enabled: boolean;
-  states: State[];
-  state: 'connected' | 'away' | 'gone';
-  last_seen: string;
-  clock: { offset_ns: number; error_ns: number } | null;
-  ticks: number;
-  ticks_expected: number;
-  ticks_throttled: number;
-  account: {
-    accepted_ns: number;
-    lost_refused_ns: number;
-    lost_by_collector_ns: number;
-    lost_queue_ns: number;
-    lost_tasks: number;
-    unaccounted_ns: number;
-    balanced: boolean;
-  };
-  refused: number;
-  last_refusal: string | null;
-  running_tasks: number;
-}
+/** Time in one state of one phase of a task. */
+export type ThreadTimePart = {
+  /** Name of the task; `null` outside any. */
+  task: string | null,
+  /** Phase of the task; `null` outside any task. */
+  phase: string | null,
+  /** State of the thread. */
+  state: State,
+  /** Thread time. */
+  time_ns: number,
+};
 
-export interface WorkersAnswer {
-  now_ns: number;
-  ingest: { open: boolean; reason: string | null };
-  workers: { worker: string; epochs: Epoch[] }[];
-}
+/** Answer of `/api/v1/tasks`. */
+export type TasksAnswer = {
+  /** The range that was asked for. */
+  range: TimeRange,
+  /** Number of tasks that match. */
+  total: number,
+  /** Whether that is more than are listed. */
+  truncated: boolean,
+  /** Tasks without a row, which are in sums only. */
+  aggregated: number,
+  /** Files of the store that could not be read. */
+  corrupt_files: Array<string>,
+  /** The newest first. */
+  tasks: Array<Task>,
+};
 
-export interface StackGroup {
-  kind: string;
-  task: string | null;
-  state: State;
-  stack: { name: string; file: string; line: number; inlined: boolean }[];
-  threads: { id: number; name: string; blocked_ns: number; age_ns: number }[];
-}
+/** One task. */
+export type Task = {
+  /** Id of the worker. */
+  worker: string,
+  /** The worker's life, in hexadecimal. */
+  epoch: string,
+  /** Number of the task, unique in the worker's life. */
+  id: number,
+  /** Its name, shared by all tasks of its kind. */
+  name: string,
+  /** Its own key. */
+  key: string,
+  /** The system's id of its thread. */
+  thread_id: number,
+  /** Name of its thread. */
+  thread_name: string,
+  /** Number of the task that started it. */
+  parent: number | null,
+  /** When it started. */
+  start: string,
+  /** When it started, since the Unix epoch. */
+  start_ns: number,
+  /** When it stopped; `null` while it runs. */
+  stop: string | null,
+  /** When it stopped, since the Unix epoch. */
+  stop_ns: number | null,
+  /** Its length, of a running task so far. */
+  duration_ns: number,
+  /** `running`, `ok`, `failed`, `cancelled`, `panicked` or `lost`. */
+  outcome: string,
+  /** Why it ended that way. */
+  cause: string,
+  /** Which attempt it is. */
+  attempt: number | null,
+  /** Size of its result. */
+  result_bytes: number | null,
+  /** Type of its result. */
+  type_name: string,
+  /** Labels of the program. */
+  labels: Record<string, string>,
+  /** Its phases other than `execute`, by start. */
+  phases: Array<Phase>,
+};
 
-export interface StacksAnswer {
-  workers: { worker: string; epoch: string; responded: boolean; reason: string | null; omitted: number; groups: StackGroup[] }[];
-}
+/** An interval of a task, or the sum of several. */
+export type Phase = {
+  /** Its name. */
+  name: string,
+  /** When it started, since the Unix epoch. */
+  start_ns: number,
+  /** Its length. */
+  duration_ns: number,
+  /** Number of intervals summed here; usually 1. */
+  count: number,
+};
 
-export interface LinkSums {
-  count: number;
-  failed: number;
-  bytes: number;
-  compressed_bytes: number | null;
-  duration_ns: number;
-  /** Bytes a second. */
-  bandwidth: { mean: number | null; p50: number | null; p90: number | null; p99: number | null } | null;
-}
+/** Answer of `/api/v1/tasks?format=columns`. */
+export type TaskColumnsAnswer = {
+  /** The range that was asked for. */
+  range: TimeRange,
+  /** Number of tasks that match. */
+  total: number,
+  /** Whether that is more than are listed. */
+  truncated: boolean,
+  /** Tasks without a row, which are in sums only. */
+  aggregated: number,
+  /** Files of the store that could not be read. */
+  corrupt_files: Array<string>,
+  /** Outcomes, by the index that the columns have. */
+  outcomes: Array<string>,
+  /** Names of tasks, by index. */
+  names: Array<string>,
+  /** Threads, by index. */
+  threads: Array<TaskThread>,
+  /** Start of the first listed task, since the Unix epoch. */
+  first_ns: number | null,
+  /** One number per task in each. */
+  columns: TaskVectors,
+};
 
-export interface Link extends LinkSums {
-  worker: string;
-  peer: string;
-  direction: 'incoming' | 'outgoing';
-}
+/** A thread that ran tasks. */
+export type TaskThread = {
+  /** Id of the worker. */
+  worker: string,
+  /** The worker's life, in hexadecimal. */
+  epoch: string,
+  /** The system's id of the thread. */
+  id: number,
+  /** Its name. */
+  name: string,
+};
 
-export interface TransferSums {
-  links: Link[];
-  types: ({ type_name: string } & LinkSums)[];
-}
+/** Tasks in columns, the newest first. */
+export type TaskVectors = {
+  /** Index of the name. */
+  name: Array<number>,
+  /** Index of the thread. */
+  thread: Array<number>,
+  /** Number of the task. */
+  id: Array<number>,
+  /** How much earlier than its predecessor in the list it started. */
+  earlier_us: Array<number>,
+  /** Its length. */
+  duration_us: Array<number>,
+  /** Index of the outcome. */
+  outcome: Array<number>,
+};
 
-export interface Transfer {
-  worker: string;
-  epoch: string;
-  id: number;
-  direction: 'incoming' | 'outgoing';
-  peer: string;
-  keys: string[];
-  more_keys: number;
-  type_name: string;
-  bytes: number;
-  compressed_bytes: number | null;
-  start_ns: number;
-  duration_ns: number;
-  bandwidth: number | null;
-  outcome: string;
-  cause: string;
-}
+/** Answer of `/api/v1/tasks?summary=true`. */
+export type TaskSummaryAnswer = {
+  /** The range that was summed; `null` for all retained data. */
+  range: TimeRange | null,
+  /** Tasks without a row, which are in sums only. */
+  aggregated: number,
+  /** Files of the store that could not be read. */
+  corrupt_files: Array<string>,
+  /** By name. */
+  names: Array<TaskName>,
+};
 
-export interface TransfersAnswer {
-  total: number;
-  truncated: boolean;
-  transfers: Transfer[];
-}
+/** The tasks of one name. */
+export type TaskName = {
+  /** The name. */
+  name: string,
+  /** Tasks that run. */
+  running: number,
+  /** Tasks that ended, by outcome. */
+  outcomes: Record<'ok' | 'failed' | 'cancelled' | 'panicked' | 'lost', number>,
+  /** Of the tasks whose end was reported. */
+  durations: Durations | null,
+  /** The longest first. */
+  phases: Array<PhaseSum>,
+};
 
-export interface ResourceSeries {
-  worker: string;
-  host: string;
-  run: string | null;
-  measure: string;
-  unit: string;
-  /** Time, mean, most and least; nanoseconds since 1970, or since the start of the run. */
-  points: [number, number, number, number][];
-  peak: number | null;
-}
+/** All intervals of one phase. */
+export type PhaseSum = {
+  /** Name of the phase. */
+  name: string,
+  /** How often tasks were in it. */
+  tasks: number,
+  /** Time of all of them. */
+  duration_ns: number,
+};
 
-export interface ResourcesAnswer {
-  step_ns: number;
-  series: ResourceSeries[];
-}
+/** A distribution of durations. */
+export type Durations = {
+  /** Number of durations. */
+  count: number,
+  /** The shortest. */
+  min_ns: number,
+  /** The median. */
+  p50_ns: number,
+  /** The 90th percentile. */
+  p90_ns: number,
+  /** The 99th percentile. */
+  p99_ns: number,
+  /** The longest. */
+  max_ns: number,
+  /** The mean, exact. */
+  mean_ns: number,
+  /** The sum, exact. */
+  total_ns: number,
+};
 
-export interface FleetEvent {
-  id: number;
-  kind: string;
-  at_ns: number;
-  data: Record<string, unknown>;
-}
+/** Answer of `/api/v1/progress`. */
+export type ProgressAnswer = {
+  /** By the collector's clock. */
+  now: string,
+  /** By the collector's clock, since the Unix epoch. */
+  now_ns: number,
+  /** Files of the store that could not be read. */
+  corrupt_files: Array<string>,
+  /** By name. */
+  names: Array<Progress>,
+};
 
-export interface EventsAnswer {
-  events: FleetEvent[];
-}
+/** Progress of the tasks of one name. */
+export type Progress = {
+  /** The name. */
+  name: string,
+  /** Number of tasks that workers expect. */
+  expected: number | null,
+  /** Tasks that ended well. */
+  done: number,
+  /** Tasks that run. */
+  running: number,
+  /** Tasks that failed or panicked. */
+  failed: number,
+  /** Tasks whose worker is gone. */
+  lost: number,
+  /** Tasks that were cancelled. */
+  cancelled: number,
+  /** Since when they are counted. */
+  since: string,
+  /** Since when they are counted, since the Unix epoch. */
+  since_ns: number,
+  /** Tasks that end per second. */
+  rate_per_s: number | null,
+  /** Time until all expected tasks have ended, at that rate. */
+  remaining_ns: number | null,
+  /** `running`, `done` or `failed`. */
+  state: 'running' | 'done' | 'failed',
+};
 
-export interface Progress {
-  name: string;
-  expected: number | null;
-  done: number;
-  running: number;
-  failed: number;
-  lost: number;
-  cancelled: number;
-  remaining_ns: number | null;
-  state: 'running' | 'done' | 'failed';
-}
+/** Answer of `/api/v1/workers`. */
+export type WorkersAnswer = {
+  /** By the collector's clock. */
+  now: string,
+  /** By the collector's clock, since the Unix epoch. */
+  now_ns: number,
+  /** Whether flushes are accepted. */
+  ingest: IngestStatus,
+  /** By id. */
+  workers: Array<WorkerEpochs>,
+  /** Data that the collector retains. */
+  retained: Retained,
+};
 
-export interface ProgressAnswer {
-  names: Progress[];
-}
+/** Whether flushes are accepted; all but `open` is `null` if they are. */
+export type IngestStatus = {
+  /** Whether flushes are accepted. */
+  open: boolean,
+  /** `disk_full`, `behind` or `log_failed`. */
+  cause: string | null,
+  /** The cause in words. */
+  reason: string | null,
+  /** Since when. */
+  since: string | null,
+  /** Since when, since the Unix epoch. */
+  since_ns: number | null,
+  /** Folder of the full disk. */
+  folder: string | null,
+  /** Free room of that disk. */
+  free_bytes: number | null,
+  /** Size of that disk. */
+  disk_bytes: number | null,
+  /** Free room below which nothing is accepted. */
+  needed_bytes: number | null,
+};
 
-export interface Run {
-  id: string;
-  name: string;
-  worker: string | null;
-  start_ns: number;
-  stop_ns: number | null;
-  duration_ns: number;
-  open: boolean;
-  lost: boolean;
-}
+/** A worker that has reported. */
+export type WorkerEpochs = {
+  /** Its id. */
+  worker: string,
+  /** Lives of its agent. */
+  epochs: Array<Epoch>,
+};
 
-export interface RunsAnswer {
-  runs: Run[];
-}
+/** One life of a worker's agent. */
+export type Epoch = {
+  /** Its number, in hexadecimal. */
+  epoch: string,
+  /** Labels of the worker. */
+  labels: Record<string, string>,
+  /** Name of the machine. */
+  host: string,
+  /** Process id. */
+  pid: number,
+  /** Version of the agent. */
+  agent_version: string,
+  /** How the sampler works there, and why it is degraded; `null` if not yet reported. */
+  sampler_mode: string | null,
+  /** Time between two samples. */
+  interval_ns: number,
+  /** Whether threads are sampled. */
+  enabled: boolean,
+  /** States whose time is recorded. */
+  states: State[],
+  /** Whether the agent has yet to apply the desired settings. */
+  settings_pending: boolean,
+  /** When the agent started, by its own clock. */
+  started_at: string,
+  /** `connected`, `away` or `gone`. */
+  state: 'connected' | 'away' | 'gone',
+  /** Whether it is connected. */
+  connected: boolean,
+  /** When it connected first. */
+  first_seen: string,
+  /** When it was last heard of. */
+  last_seen: string,
+  /** Its clock compared with the collector's; `null` before its first flush. */
+  clock: Clock | null,
+  /** Ticks taken. */
+  ticks: number,
+  /** Ticks due by the interval. */
+  ticks_expected: number,
+  /** Ticks skipped to stay within the CPU limit. */
+  ticks_throttled: number,
+  /** Number of the last acknowledged flush. */
+  acked_seq: number,
+  /** What was sampled, against what was stored and what was lost. */
+  account: LossAccount,
+  /** Messages that were refused. */
+  refused: number,
+  /** Why the last one was. */
+  last_refusal: string | null,
+  /** Tasks that run. */
+  running_tasks: number,
+};
+
+/** A worker's clock compared with the collector's. */
+export type Clock = {
+  /** How far it is off. */
+  offset_ns: number,
+  /** How far the offset may be wrong. */
+  error_ns: number,
+};
+
+/** What an agent sampled, against what the collector stored and what either counted as lost. */
+export type LossAccount = {
+  /** Thread time that the agent sampled. */
+  accepted_ns: number,
+  /** Thread time that the collector stored. */
+  stored_ns: number,
+  /** Thread time of refused flushes. */
+  lost_refused_ns: number,
+  /** Thread time of flushes that the collector acknowledged in a life whose data it no longer has. */
+  lost_by_collector_ns: number,
+  /** Thread time that the agent's queue had no room for. */
+  lost_queue_ns: number,
+  /** Records of tasks that were lost. */
+  lost_tasks: number,
+  /** Transfers and resource samples that were lost. */
+  lost_telemetry: number,
+  /** Tasks that came as sums, without rows. */
+  aggregated_tasks: number,
+  /** `accepted_ns` − `stored_ns` − what was lost. */
+  unaccounted_ns: number,
+  /** Whether that is 0. */
+  balanced: boolean,
+};
+
+/** Data that the collector retains. */
+export type Retained = {
+  /** The span of all samples. */
+  data: TimeRange | null,
+  /** Windows in memory that are in no table yet. */
+  unsealed_windows: number,
+  /** Their size. */
+  unsealed_bytes: number,
+  /** Files of tables. */
+  files: number,
+  /** Their size. */
+  file_bytes: number,
+  /** Nodes of the tree of stacks. */
+  nodes: number,
+  /** Tasks in memory. */
+  task_rows: number,
+  /** Tasks that are in sums only. */
+  task_rows_aggregated: number,
+};
+
+/** Body of `PUT /api/v1/workers/settings`: `null` changes nothing. */
+export type SettingsChange = {
+  /** Time between two samples, 1 to 1000. */
+  interval_ms: number | null,
+  /** Whether threads are sampled. */
+  enabled: boolean | null,
+  /** States whose time is recorded. */
+  states: Array<string> | null,
+};
+
+/** Answer of `PUT /api/v1/workers/settings`. */
+export type SettingsAnswer = {
+  /** The workers that were to change. */
+  workers: Array<WorkerSettings>,
+};
+
+/** Settings of a worker. */
+export type WorkerSettings = {
+  /** Id of the worker. */
+  worker: string,
+  /** Its life, in hexadecimal; `null` if it is not connected. */
+  epoch: string | null,
+  /** Whether it is connected. */
+  connected: boolean,
+  /** Whether its agent confirmed the settings. */
+  applied: boolean,
+  /** Time between two samples. */
+  interval_ns: number | null,
+  /** Whether threads are sampled. */
+  enabled: boolean | null,
+  /** States whose time is recorded. */
+  states: State[] | null,
+};
+
+/** Answer of `/api/v1/thread-dump`. */
+export type ThreadDumpAnswer = {
+  /** By the collector's clock. */
+  now: string,
+  /** By the collector's clock, since the Unix epoch. */
+  now_ns: number,
+  /** The workers that were asked. */
+  workers: Array<WorkerThreads>,
+};
+
+/** The threads of one worker. */
+export type WorkerThreads = {
+  /** Id of the worker. */
+  worker: string,
+  /** Its life, in hexadecimal; `null` if it is not connected. */
+  epoch: string | null,
+  /** Whether its agent responded. */
+  responded: boolean,
+  /** Why not. */
+  reason: string | null,
+  /** Threads that are not listed, because there are too many. */
+  omitted: number,
+  /** Running threads first, then the largest groups. */
+  groups: Array<ThreadGroup>,
+};
+
+/** Threads with the same stack in the same state. */
+export type ThreadGroup = {
+  /** `task`, `no_task`, `agent`, `overflow`, or `not_seen` for threads that are too young. */
+  kind: string,
+  /** Name of the task that they run. */
+  task: string | null,
+  /** Their state; `null` if not seen yet. */
+  state: State | null,
+  /** The innermost function first. */
+  stack: Array<StackFrame>,
+  /** The threads. */
+  threads: Array<ThreadSnapshot>,
+};
+
+/** A call on a stack. */
+export type StackFrame = {
+  /** Name of the function. */
+  name: string,
+  /** Path of its source file; empty if unknown. */
+  file: string,
+  /** Line in that file; 0 if unknown. */
+  line: number,
+  /** Whether the compiler put it into its caller. */
+  inlined: boolean,
+};
+
+/** A thread as last observed. */
+export type ThreadSnapshot = {
+  /** The system's id. */
+  id: number,
+  /** Its name; empty if it has ended. */
+  name: string,
+  /** For how long it has been observed blocked there; 0 if it runs. */
+  blocked_ns: number,
+  /** Age of the observation. */
+  age_ns: number,
+};
+
+/** Answer of `/api/v1/transfers`. */
+export type TransfersAnswer = {
+  /** The range that was asked for. */
+  range: TimeRange,
+  /** Number of transfers that match. */
+  total: number,
+  /** Whether that is more than are listed. */
+  truncated: boolean,
+  /** Files of the store that could not be read. */
+  corrupt_files: Array<string>,
+  /** The last to end first. */
+  transfers: Array<Transfer>,
+};
+
+/** A transfer as one end of it reported it. */
+export type Transfer = {
+  /** Id of the worker that reported it. */
+  worker: string,
+  /** The worker's life, in hexadecimal. */
+  epoch: string,
+  /** Number of the transfer, unique in the worker's life. */
+  id: number,
+  /** `incoming` or `outgoing`, as the worker sees it. */
+  direction: 'incoming' | 'outgoing',
+  /** The other end. */
+  peer: string,
+  /** Keys of what was moved. */
+  keys: Array<string>,
+  /** Number of keys that are not listed. */
+  more_keys: number,
+  /** Type of what was moved. */
+  type_name: string,
+  /** Its size in memory. */
+  bytes: number,
+  /** Its size on the wire. */
+  compressed_bytes: number | null,
+  /** When it started. */
+  start: string,
+  /** When it started, since the Unix epoch. */
+  start_ns: number,
+  /** When it stopped. */
+  stop: string,
+  /** When it stopped, since the Unix epoch. */
+  stop_ns: number,
+  /** Its length. */
+  duration_ns: number,
+  /** Bytes on the wire per second. */
+  bandwidth: number | null,
+  /** Number of the task that did it. */
+  task_id: number | null,
+  /** The system's id of the thread that did it. */
+  thread_id: number,
+  /** `ok`, `failed` or `cancelled`. */
+  outcome: string,
+  /** Why it ended that way. */
+  cause: string,
+};
+
+/** Answer of `/api/v1/transfers?summary=true`. */
+export type TransferSummaryAnswer = {
+  /** The range that was summed. */
+  range: TimeRange,
+  /** Files of the store that could not be read. */
+  corrupt_files: Array<string>,
+  /** By worker, other end and direction. */
+  links: Array<Link>,
+  /** By type. */
+  types: Array<TransferType>,
+};
+
+/** Transfers between two workers in one direction. */
+export type Link = {
+  /** Id of the worker that reported them. */
+  worker: string,
+  /** The other end. */
+  peer: string,
+  /** `incoming` or `outgoing`, as the worker sees it. */
+  direction: 'incoming' | 'outgoing',
+  /** Number of transfers. */
+  count: number,
+  /** Those that failed. */
+  failed: number,
+  /** Their size in memory. */
+  bytes: number,
+  /** Their size on the wire. */
+  compressed_bytes: number,
+  /** Sum of their lengths. */
+  duration_ns: number,
+  /** Distribution of their speed. */
+  bandwidth: Bandwidth | null,
+  /** Distribution of their lengths. */
+  durations: Durations | null,
+};
+
+/** Transfers of one type. */
+export type TransferType = {
+  /** The type. */
+  type_name: string,
+  /** Number of transfers. */
+  count: number,
+  /** Those that failed. */
+  failed: number,
+  /** Their size in memory. */
+  bytes: number,
+  /** Their size on the wire. */
+  compressed_bytes: number,
+  /** Sum of their lengths. */
+  duration_ns: number,
+  /** Distribution of their speed. */
+  bandwidth: Bandwidth | null,
+  /** Distribution of their lengths. */
+  durations: Durations | null,
+};
+
+/** Sums of transfers. */
+export type LinkSums = {
+  /** Number of transfers. */
+  count: number,
+  /** Those that failed. */
+  failed: number,
+  /** Their size in memory. */
+  bytes: number,
+  /** Their size on the wire. */
+  compressed_bytes: number,
+  /** Sum of their lengths. */
+  duration_ns: number,
+  /** Distribution of their speed. */
+  bandwidth: Bandwidth | null,
+  /** Distribution of their lengths. */
+  durations: Durations | null,
+};
+
+/** A distribution of speeds, in bytes per second. */
+export type Bandwidth = {
+  /** All bytes by all time. */
+  mean: number,
+  /** The median. */
+  p50: number,
+  /** The 90th percentile. */
+  p90: number,
+  /** The 99th percentile. */
+  p99: number,
+};
+
+/** Answer of `/api/v1/resources`. */
+export type ResourcesAnswer = {
+  /** The range that was asked for. */
+  range: TimeRange,
+  /** Files of the store that could not be read. */
+  corrupt_files: Array<string>,
+  /** Time between two points. */
+  step_ns: number,
+  /** Whether times count from the start of each run. */
+  align: boolean,
+  /** By worker, run and measure. */
+  series: Array<ResourceSeries>,
+};
+
+/** One measure of one worker. */
+export type ResourceSeries = {
+  /** Id of the worker. */
+  worker: string,
+  /** Name of its machine. */
+  host: string,
+  /** The run that it is of. */
+  run: string | null,
+  /** Name of the measure. */
+  measure: string,
+  /** Unit of its values. */
+  unit: string,
+  /** Whether the system counts it up, so that values are its growth. */
+  cumulative: boolean,
+  /** Time, mean, maximum and minimum; nanoseconds since the Unix epoch, or since the run's start. */
+  points: Array<[number, number, number, number]>,
+  /** The largest value. */
+  peak: number,
+};
+
+/** Body of `POST /api/v1/runs` and `POST /api/v1/runs/stop`. */
+export type RunName = {
+  /** Name of the run. */
+  name: string,
+};
+
+/** Answer of `/api/v1/runs`. */
+export type RunsAnswer = {
+  /** The newest first. */
+  runs: Array<Run>,
+};
+
+/** A named range of time. */
+export type Run = {
+  /** Tells apart runs of one name. */
+  id: string,
+  /** Its name. */
+  name: string,
+  /** Id of the worker that marked it; `null` if it was started through the API. */
+  worker: string | null,
+  /** When it started. */
+  start: string,
+  /** When it started, since the Unix epoch. */
+  start_ns: number,
+  /** When it stopped; `null` while it is open. */
+  stop: string | null,
+  /** When it stopped, since the Unix epoch. */
+  stop_ns: number | null,
+  /** Its length, of an open run so far. */
+  duration_ns: number,
+  /** Whether it is open. */
+  open: boolean,
+  /** Whether it stopped because its worker is gone. */
+  lost: boolean,
+};
+
+/** Answer of `/api/v1/events/recent`. */
+export type EventsAnswer = {
+  /** The newest first. */
+  events: Array<FleetEvent>,
+};
+
+/** Something that happened. */
+export type FleetEvent = {
+  /** Its number, from 1 in each life of the collector. */
+  id: number,
+  /** Such as `task_ended` or `worker_gone`. */
+  kind: string,
+  /** When the collector learned of it. */
+  at: string,
+  /** When the collector learned of it, since the Unix epoch. */
+  at_ns: number,
+  /** What it is about. */
+  data: Record<string, unknown>,
+};
+
+/** Payload of the event `update` of `/api/v1/updates`. */
+export type Update = {
+  /** By the collector's clock, since the Unix epoch. */
+  now_ns: number,
+  /** End of the samples, since the Unix epoch. */
+  data_to_ns: number | null,
+  /** Flushes accepted since the collector started: changes with any new data. */
+  flushes: number,
+  /** Why ingestion stopped; `null` if it has not. */
+  ingest_stopped: string | null,
+};

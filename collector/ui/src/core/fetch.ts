@@ -1,5 +1,7 @@
 // Requests to the collector's HTTP API.
 
+import type { Failure } from './api';
+
 /** Why a request failed: no connection, a busy collector, or an invalid request. */
 export class ApiError extends Error {
   constructor(
@@ -28,7 +30,7 @@ export async function fetchOk(url: string, signal?: AbortSignal): Promise<Respon
     throw new ApiError('connection', 'The collector cannot be reached.');
   }
   if (response.ok) return response;
-  const body = (await response.json().catch(() => ({}))) as { error?: string; nearest?: string[] };
+  const body = (await response.json().catch(() => ({}))) as Partial<Failure>;
   const message = body.error ?? `The collector responded with ${response.status} ${response.statusText}.`;
   throw new ApiError(kindOf(response.status), message, body.nearest);
 }

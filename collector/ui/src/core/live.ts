@@ -2,6 +2,7 @@
 
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { apiUrl } from './address';
+import type { Update } from './api';
 import type { ApiError } from './fetch';
 import { isLive, pinned, type Range, timeMs } from './time';
 
@@ -73,11 +74,7 @@ function listen(): void {
     const opened = new EventSource(apiUrl('updates'));
     source = opened;
     opened.addEventListener('update', ({ data }: MessageEvent<string>) => {
-      const { now_ns, flushes, ingest_stopped } = JSON.parse(data) as {
-        now_ns: number;
-        flushes: number;
-        ingest_stopped: string | null;
-      };
+      const { now_ns, flushes, ingest_stopped } = JSON.parse(data) as Update;
       stopped.set(ingest_stopped);
       noteNow(now_ns);
       news.set(flushes);

@@ -1,12 +1,13 @@
 // Two profiles in one tree: how wide each function was before and is after, both made comparable.
 
+import type { ProfileAnswer } from '../core/api';
 import { AFTER, BEFORE, type Functions, type Layout, STATE_COUNT, TreeBuilder } from './layout';
 import { FunctionTable, type Outside, type ProfileBody, readNodes } from './load';
 
 /** What makes two profiles comparable: each is a whole, or each is time by how long was sampled. */
 export type Scale = 'share' | 'time';
 
-export type About = Omit<ProfileBody, 'profile'>;
+export type About = ProfileAnswer;
 
 export interface Compared {
   /** Widths are of both together; `states` holds, at `BEFORE` and `AFTER`, what each side has of it. */

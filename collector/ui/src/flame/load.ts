@@ -1,5 +1,6 @@
 // A profile of the API to columns. Runs in a worker, so that a large answer never stops the page.
 
+import type { ProfileAnswer } from '../core/api';
 import { crateOf } from '../core/names';
 import { STATES, type State } from '../core/states';
 import { type Functions, type Layout, layOut, NO_FUNCTION, type Nodes, STATE_COUNT } from './layout';
@@ -14,19 +15,7 @@ export interface ApiColumns {
   self: Partial<Record<State, { nodes: number[]; ns: number[] }>>;
 }
 
-export interface ProfileBody {
-  range: { from_ns: number; to_ns: number };
-  data: { from_ns: number; to_ns: number } | null;
-  achieved_share: number | null;
-  achieved_rate_hz: number | null;
-  workers: string[];
-  worker_seconds: number;
-  empty: boolean;
-  /** Files of the store that could not be read; a collector without a store names none. */
-  corrupt_files?: string[];
-  totals: Record<string, number>;
-  /** How long was sampled, of all workers together. */
-  sampled_ns: number;
+export interface ProfileBody extends ProfileAnswer {
   profile: ApiColumns;
 }
 
@@ -39,7 +28,7 @@ export interface Loaded {
   fnTotal: Float64Array;
   /** Time outside all tasks that was left out, in nanoseconds. */
   outsideNs: number;
-  about: Omit<ProfileBody, 'profile'>;
+  about: ProfileAnswer;
   /** Nodes too narrow to be sent one by one. */
   pruned: number;
 }

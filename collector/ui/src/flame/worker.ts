@@ -1,7 +1,8 @@
 // Fetches and lays out profiles, and tasks by the million, away from the page's own thread.
 
+import type { TaskColumnsAnswer } from '../core/api';
 import { ApiError, fetchOk } from '../core/fetch';
-import { type ColumnsAnswer, type Stream, streamOfColumns } from '../stream/rows';
+import { type Stream, streamOfColumns } from '../stream/rows';
 import { type Compared, compare, type Scale } from './compare';
 import { type Loaded, load, type Outside, type ProfileBody } from './load';
 import { type Parcel, packed } from './parcel';
@@ -47,7 +48,7 @@ scope.onmessage = async ({ data }) => {
   running.set(id, stop);
   try {
     if ('tasks' in data) {
-      const stream = streamOfColumns(await bodyOf<ColumnsAnswer>(data.tasks, stop.signal));
+      const stream = streamOfColumns(await bodyOf<TaskColumnsAnswer>(data.tasks, stop.signal));
       scope.postMessage({ id, stream }, buffersOf([stream.rows, ...stream.lanes]));
       return;
     }

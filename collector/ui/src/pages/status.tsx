@@ -1,7 +1,7 @@
 // The fleet at a glance: who is there, how busy, which tasks are slow, and whether anything is lost.
 
 import { along, apiUrl, change, go, href, rangeOf, useAddress } from '../core/address';
-import type { ProgressAnswer, SummaryAnswer, TasksAnswer, TimelineAnswer, WorkersAnswer } from '../core/api';
+import type { ProgressAnswer, TaskSummaryAnswer, TasksAnswer, TimelineAnswer, WorkersAnswer } from '../core/api';
 import { fetchJson } from '../core/fetch';
 import { asked, noteNow, nowMs, paused, useAnswer } from '../core/live';
 import { count, digits, isLive, pinned, rangeWords, timeMs } from '../core/time';
@@ -40,7 +40,7 @@ export function StatusPage() {
     },
     live,
   );
-  const summary = useAnswer<SummaryAnswer>(
+  const summary = useAnswer<TaskSummaryAnswer>(
     key,
     (signal) => {
       const { from, to } = asked(range);

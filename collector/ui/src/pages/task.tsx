@@ -2,7 +2,7 @@
 
 import { useMemo, useState } from 'preact/hooks';
 import { along, apiUrl, change, href, rangeOf, useAddress } from '../core/address';
-import type { SummaryAnswer, TasksAnswer } from '../core/api';
+import type { TaskSummaryAnswer, TasksAnswer } from '../core/api';
 import { taskColour } from '../core/colours';
 import { fetchJson } from '../core/fetch';
 import { asked, nowMs, paused, useAnswer } from '../core/live';
@@ -32,7 +32,7 @@ export function TaskPage({ name }: { name: string }) {
     const { from, to } = asked(range);
     return new URLSearchParams([['from', from], ['to', to], ...fixed, ...workers, ...more]);
   };
-  const summary = useAnswer<SummaryAnswer>(
+  const summary = useAnswer<TaskSummaryAnswer>(
     key,
     (signal) => fetchJson(apiUrl('tasks', question([['summary', 'true']])), signal),
     live,

@@ -2,7 +2,7 @@
 
 import { useMemo } from 'preact/hooks';
 import { apiUrl, change, rangeOf, useAddress } from '../core/address';
-import type { SummaryAnswer, Task, TasksAnswer, TimelineAnswer } from '../core/api';
+import type { Task, TaskSummaryAnswer, TasksAnswer, TimelineAnswer } from '../core/api';
 import { fetchJson } from '../core/fetch';
 import { heaviest } from '../core/heaviest';
 import { asked, noteNow, nowMs, paused, useAnswer } from '../core/live';
@@ -97,7 +97,7 @@ export function TasksPage() {
     live && isMany,
     3000,
   );
-  const summary = useAnswer<SummaryAnswer>(
+  const summary = useAnswer<TaskSummaryAnswer>(
     key,
     (signal) => fetchJson(apiUrl('tasks', question([['summary', 'true']])), signal),
     live,

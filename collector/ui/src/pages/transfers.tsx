@@ -1,7 +1,7 @@
 // What went from worker to worker: how much, how fast, of which types.
 
 import { along, apiUrl, change, itemHref, rangeOf, useAddress } from '../core/address';
-import type { Link, LinkSums, TransferSums, TransfersAnswer } from '../core/api';
+import type { Link, LinkSums, TransferSummaryAnswer, TransfersAnswer } from '../core/api';
 import { fetchJson } from '../core/fetch';
 import { asked, nowMs, paused, useAnswer } from '../core/live';
 import { shown } from '../core/names';
@@ -34,7 +34,11 @@ export function TransfersPage() {
     const { from, to } = asked(range);
     return apiUrl('transfers', new URLSearchParams([['from', from], ['to', to], ...filters, ...more]));
   };
-  const sums = useAnswer<TransferSums>(key, (signal) => fetchJson(question([['summary', 'true']]), signal), live);
+  const sums = useAnswer<TransferSummaryAnswer>(
+    key,
+    (signal) => fetchJson(question([['summary', 'true']]), signal),
+    live,
+  );
   const rows = useAnswer<TransfersAnswer>(
     key,
     (signal) => fetchJson(question([['limit', String(ROWS)]]), signal),
@@ -178,7 +182,7 @@ function ratio(all: number, compressed: number | null): string {
 const perSecond = (value: number | null | undefined) =>
   value === null || value === undefined ? '–' : `${bytes(value)}/s`;
 
-function Types({ types }: { types: TransferSums['types'] }) {
+function Types({ types }: { types: TransferSummaryAnswer['types'] }) {
   const sorted = [...types].sort((a, b) => b.bytes - a.bytes).slice(0, TYPES);
   return (
     <section>

@@ -1,7 +1,7 @@
 // One worker: its facts, its lanes, what its threads do now, and where its time goes.
 
 import { along, apiUrl, href, rangeOf, useAddress } from '../core/address';
-import type { Epoch, StackGroup, StacksAnswer, TasksAnswer, WorkersAnswer } from '../core/api';
+import type { Epoch, TasksAnswer, ThreadDumpAnswer, ThreadGroup, WorkersAnswer } from '../core/api';
 import { stateColour, taskColour } from '../core/colours';
 import { fetchJson } from '../core/fetch';
 import { asked, nowMs, paused, useAnswer } from '../core/live';
@@ -43,7 +43,7 @@ export function WorkerPage({ id }: { id: string }) {
     live,
     3000,
   );
-  const stacks = useAnswer<StacksAnswer>(
+  const stacks = useAnswer<ThreadDumpAnswer>(
     `stacks ${pausedAt}`,
     (signal) => fetchJson(apiUrl('thread-dump', new URLSearchParams(fixed)), signal),
     pausedAt === null,
@@ -156,7 +156,7 @@ function Facts({ epochs, nowNs }: { epochs: Epoch[]; nowNs: number }) {
   );
 }
 
-function ThreadDump({ answer, problem }: { answer: StacksAnswer | undefined; problem: string | undefined }) {
+function ThreadDump({ answer, problem }: { answer: ThreadDumpAnswer | undefined; problem: string | undefined }) {
   if (!answer) return <p class="soft">{problem ? shown(problem) : 'Asking the agent…'}</p>;
   const groups = answer.workers.flatMap((worker) => worker.groups);
   const silent = answer.workers.find((worker) => !worker.responded);
@@ -175,7 +175,7 @@ function ThreadDump({ answer, problem }: { answer: StacksAnswer | undefined; pro
   );
 }
 
-function Group({ group }: { group: StackGroup }) {
+function Group({ group }: { group: ThreadGroup }) {
   const { task, state, stack, threads } = group;
   const top = stack[0];
   const longest = Math.max(0, ...threads.map((thread) => thread.blocked_ns));
@@ -183,8 +183,8 @@ function Group({ group }: { group: StackGroup }) {
     <details class="stack">
       <summary>
         <span>
-          <i class="dot" style={{ background: stateColour(state) }} />
-          {state}
+          <i class="dot" style={{ background: state ? stateColour(state) : undefined }} />
+          {state ?? 'not seen yet'}
         </span>
         <span class="soft">
           {threads.length === 1 ? (

@@ -2,7 +2,7 @@
 // which there is nothing to choose are left out.
 
 import { apiUrl, change } from '../core/address';
-import type { Run, RunsAnswer, SummaryAnswer, WorkersAnswer } from '../core/api';
+import type { Run, RunsAnswer, TaskSummaryAnswer, WorkersAnswer } from '../core/api';
 import { phaseColour, taskColour } from '../core/colours';
 import { fetchJson } from '../core/fetch';
 import { useAnswer } from '../core/live';
@@ -17,7 +17,7 @@ const EXECUTE = 'execute';
 
 /** What can be chosen, as far as it has been heard of. */
 export interface Fleet {
-  names: SummaryAnswer | undefined;
+  names: TaskSummaryAnswer | undefined;
   workers: WorkersAnswer | undefined;
   runs: RunsAnswer | undefined;
 }

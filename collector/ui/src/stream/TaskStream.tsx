@@ -306,6 +306,14 @@ export function outlineOf({ rows }: Stream, task: number): Task {
     name: rows.names[rows.name[task]],
     key: UNKNOWN_KEY,
     cause: '',
+    parent: null,
+    attempt: null,
+    result_bytes: null,
+    type_name: '',
+    labels: {},
+    phases: [],
+    start: '',
+    stop: null,
     start_ns,
     stop_ns: outcome === 'running' ? null : end_ns,
     duration_ns: end_ns - start_ns,
@@ -315,18 +323,17 @@ export function outlineOf({ rows }: Stream, task: number): Task {
 /** What is known of a task beside its name, where its agent told. */
 function moreOf({ attempt, result_bytes, type_name, labels, phases }: Task): [string, string][] {
   const told: [string, string][] = [];
-  const split = (phases ?? [])
+  const split = phases
     .slice(0, 8)
     .map(
       (phase) =>
         `${phase.name} ${duration(phase.duration_ns)}${phase.count > 1 ? ` (${count(phase.count)} times)` : ''}`,
     );
   if (split.length > 0) told.push(['phases', split.join(', ')]);
-  if (result_bytes !== null && result_bytes !== undefined)
-    told.push(['result', `${bytes(result_bytes)} ${type_name ?? ''}`]);
+  if (result_bytes !== null) told.push(['result', `${bytes(result_bytes)} ${type_name}`]);
   else if (type_name) told.push(['result', type_name]);
   if (attempt && attempt > 1) told.push(['attempt', count(attempt)]);
-  const pairs = Object.entries(labels ?? {}).slice(0, 8);
+  const pairs = Object.entries(labels).slice(0, 8);
   if (pairs.length > 0) told.push(['labels', pairs.map(([name, value]) => `${name}=${value}`).join(' ')]);
   return told;
 }

@@ -1,20 +1,13 @@
 // Tasks as lanes need them: in columns, so that a million of them fit.
 
-import type { Span, Task, TasksAnswer } from '../core/api';
+import type { Task, TaskColumnsAnswer, TasksAnswer, TaskThread } from '../core/api';
 import { type Lane, lanesOf } from './lanes';
-
-export interface Thread {
-  worker: string;
-  epoch: string;
-  id: number;
-  name: string;
-}
 
 /** Tasks, those that started last first. */
 export interface Rows {
   count: number;
   names: string[];
-  threads: Thread[];
+  threads: TaskThread[];
   outcomes: readonly string[];
   /** Which of the names, threads and outcomes each has. */
   name: Uint32Array;
@@ -42,19 +35,8 @@ export interface Stream {
 
 export const OUTCOMES = ['running', 'ok', 'failed', 'cancelled', 'panicked', 'lost'] as const;
 
-/** Tasks in columns, as the API answers (docs/API.md). */
-export interface ColumnsAnswer {
-  range: Span;
-  total: number;
-  outcomes: string[];
-  names: string[];
-  threads: Thread[];
-  first_ns: number | null;
-  columns: Record<'name' | 'thread' | 'id' | 'earlier_us' | 'duration_us' | 'outcome', number[]>;
-}
-
 export function streamOf({ tasks, range, total }: TasksAnswer): Stream {
-  const [names, threads] = [new Numbers<string>(), new Numbers<Thread>()];
+  const [names, threads] = [new Numbers<string>(), new Numbers<TaskThread>()];
   const baseMs = tasks.reduce((least, task) => Math.min(least, task.start_ns / 1e6), range.to_ns / 1e6);
   const rows: Rows = {
     count: tasks.length,
@@ -77,7 +59,15 @@ export function streamOf({ tasks, range, total }: TasksAnswer): Stream {
   return { rows, ...lanesOf(rows), total, records: tasks };
 }
 
-export function streamOfColumns({ range, total, outcomes, names, threads, first_ns, columns }: ColumnsAnswer): Stream {
+export function streamOfColumns({
+  range,
+  total,
+  outcomes,
+  names,
+  threads,
+  first_ns,
+  columns,
+}: TaskColumnsAnswer): Stream {
   const count = columns.id.length;
   const firstMs = (first_ns ?? range.to_ns) / 1e6;
   const earlierUs = columns.earlier_us.reduce((sum, us) => sum + us, 0);

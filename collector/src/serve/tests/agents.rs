@@ -225,7 +225,7 @@ async fn an_agent_that_cannot_answer_is_named_with_the_reason() {
     let answer = running.get("/api/v1/thread-dump");
     question(&mut client).await;
     drop(client);
-    check(answer, "its stream ended before it answered").await;
+    check(answer, "its stream ended before it responded").await;
     running.until("/api/v1/workers", "/workers/0/epochs/0/connected", json!(false)).await;
     assert_eq!(json_of(running.get("/api/v1/thread-dump")).await["workers"], json!([]));
     let named = running.get("/api/v1/thread-dump?worker=w");

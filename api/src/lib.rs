@@ -1,0 +1,79 @@
+//! The bodies of the collector's HTTP API: what the collector writes and its clients read.
+//!
+//! `docs/API.md` explains each answer. Names end in their unit; a time is a pair: RFC 3339 in UTC,
+//! and nanoseconds since the Unix epoch (`…_ns`). A test writes the same types as TypeScript to
+//! `collector/ui/src/core/api.ts`.
+//!
+//! - [`ProfileAnswer`], [`TimelineAnswer`], [`ThreadTimeAnswer`]: where time went
+//! - [`TasksAnswer`], [`TaskColumnsAnswer`], [`TaskSummaryAnswer`], [`ProgressAnswer`]: the ledger
+//! - [`WorkersAnswer`], [`SettingsChange`], [`SettingsAnswer`], [`ThreadDumpAnswer`]: workers and their agents
+//! - [`TransfersAnswer`], [`TransferSummaryAnswer`], [`ResourcesAnswer`], [`RunsAnswer`]: telemetry
+//! - [`EventsAnswer`], [`Update`]: events
+//! - [`Failure`]: any answer that is no success
+
+mod events;
+mod profile;
+mod tasks;
+mod telemetry;
+#[cfg(test)]
+mod typescript;
+mod workers;
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+#[cfg(test)]
+use ts_rs::TS;
+
+pub use events::{CorruptFile, EventsAnswer, FleetEvent, Subject, Update, WorkerIdentity};
+pub use profile::{
+    Filter, ProfileAnswer, Sampling, Series, ThreadTime, ThreadTimeAnswer, ThreadTimePart,
+    TimelineAnswer, Totals,
+};
+pub use tasks::{
+    Durations, Phase, PhaseSum, Progress, ProgressAnswer, Task, TaskColumnsAnswer, TaskName,
+    TaskSummaryAnswer, TaskThread, TaskVectors, TasksAnswer,
+};
+pub use telemetry::{
+    Bandwidth, Link, LinkSums, ResourceSeries, ResourcesAnswer, Run, RunName, RunsAnswer, Transfer,
+    TransferSummaryAnswer, TransferType, TransfersAnswer,
+};
+pub use workers::{
+    Clock, Epoch, IngestStatus, LossAccount, Retained, SettingsAnswer, SettingsChange, StackFrame,
+    ThreadDumpAnswer, ThreadGroup, ThreadSnapshot, WorkerEpochs, WorkerSettings, WorkerThreads,
+    WorkersAnswer,
+};
+
+/// One of a fixed set of words. A reader accepts others too, so that it can talk to a newer
+/// collector.
+pub type Word = Cow<'static, str>;
+
+/// A half-open range of time.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct TimeRange {
+    /// Its start.
+    pub from: String,
+    /// Its end, which is not part of it.
+    pub to: String,
+    /// Its start, since the Unix epoch.
+    pub from_ns: i64,
+    /// Its end, since the Unix epoch.
+    pub to_ns: i64,
+}
+
+/// The body of every answer that is no success.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct Failure {
+    /// What is wrong and what is allowed.
+    pub error: String,
+    /// What is allowed, where that is a list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, ts(optional))]
+    pub allowed: Option<Vec<String>>,
+    /// Known names that are most like an unknown one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, ts(optional))]
+    pub nearest: Option<Vec<String>>,
+}

@@ -1,0 +1,204 @@
+//! Where time went: profiles, timelines, time by thread.
+
+use serde::{Deserialize, Serialize};
+#[cfg(test)]
+use ts_rs::TS;
+
+use crate::{TimeRange, Word};
+
+/// Answer of `/api/v1/profile` as JSON, without its last member `profile`: the profile itself is as
+/// documented at `flamegraph::ProfileJson` and `flamegraph::ProfileColumns`.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct ProfileAnswer {
+    /// The range of the answer: larger than requested where detail is no longer retained.
+    pub range: TimeRange,
+    /// What was asked for.
+    pub filter: Filter,
+    /// What a node is: `function` or `line`.
+    pub by: Word,
+    /// Workers with samples in the range.
+    pub workers: Vec<String>,
+    /// How well the range was sampled.
+    #[serde(flatten)]
+    pub sampling: Sampling,
+    /// Thread time of the whole profile.
+    pub totals: Totals,
+    /// Whether there is no time in it.
+    pub empty: bool,
+    /// The span of all retained samples.
+    pub data: Option<TimeRange>,
+    /// Files of the store that could not be read.
+    pub corrupt_files: Vec<String>,
+}
+
+/// What a query was restricted to; empty lists restrict nothing.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct Filter {
+    /// Names of tasks.
+    pub tasks: Vec<String>,
+    /// Ids of workers.
+    pub workers: Vec<String>,
+    /// States of threads.
+    #[cfg_attr(test, ts(type = "State[]"))]
+    pub states: Vec<Word>,
+    /// Whose threads: `program`, `agent` or `all`.
+    pub threads: Word,
+}
+
+/// How well a range was sampled.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct Sampling {
+    /// Cycles of workers, each of about a second.
+    pub worker_seconds: u64,
+    /// Their total length.
+    pub sampled_ns: u64,
+    /// Ticks taken; each probes all threads.
+    pub ticks: u64,
+    /// Ticks due by the interval.
+    pub ticks_expected: u64,
+    /// Ticks skipped by agents to stay within their CPU limit.
+    pub ticks_throttled: u64,
+    /// Ticks neither taken nor throttled.
+    pub ticks_missed: u64,
+    /// Ticks per second and worker; `None` if nothing was sampled.
+    pub achieved_rate_hz: Option<f64>,
+    /// Share of the expected ticks that was taken; `None` if none was expected.
+    pub achieved_share: Option<f64>,
+}
+
+/// Thread time by state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct Totals {
+    /// Running on a CPU.
+    pub cpu_ns: u64,
+    /// Ready, waiting for a CPU.
+    pub runnable_ns: u64,
+    /// Waiting for a lock or another thread.
+    pub lock_ns: u64,
+    /// Sleeping.
+    pub sleep_ns: u64,
+    /// Waiting for the network.
+    pub network_ns: u64,
+    /// Waiting for a file.
+    pub disk_ns: u64,
+    /// Waiting for anything else.
+    pub other_ns: u64,
+    /// Sum of `lock_ns` to `other_ns`.
+    pub wait_ns: u64,
+    /// Sum of all states.
+    pub total_ns: u64,
+}
+
+/// Answer of `/api/v1/timeline`.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct TimelineAnswer {
+    /// The range of the answer.
+    pub range: TimeRange,
+    /// What was asked for.
+    pub filter: Filter,
+    /// Start of the first step, since the Unix epoch.
+    pub first_ns: i64,
+    /// Length of a step.
+    pub step_ns: u64,
+    /// Number of steps.
+    pub steps: u64,
+    /// The heaviest first.
+    pub series: Vec<Series>,
+    /// Number of series that are summed in the last one.
+    pub others: usize,
+    /// How well the range was sampled.
+    #[serde(flatten)]
+    pub sampling: Sampling,
+    /// The span of all retained samples.
+    pub data: Option<TimeRange>,
+    /// Files of the store that could not be read.
+    pub corrupt_files: Vec<String>,
+}
+
+/// Time of a task, step by step. A kind of waiting that is 0 throughout is absent.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct Series {
+    /// `task`, `no_task`, `agent`, `overflow`, or `other` for the sum of several.
+    pub kind: Word,
+    /// Name of the task.
+    pub name: String,
+    /// Sums of all steps.
+    pub totals: Totals,
+    /// Running on a CPU, by step.
+    pub cpu_ns: Vec<u64>,
+    /// Ready, waiting for a CPU, by step.
+    pub runnable_ns: Vec<u64>,
+    /// Waiting for a lock or another thread, by step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, ts(optional))]
+    pub lock_ns: Option<Vec<u64>>,
+    /// Sleeping, by step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, ts(optional))]
+    pub sleep_ns: Option<Vec<u64>>,
+    /// Waiting for the network, by step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, ts(optional))]
+    pub network_ns: Option<Vec<u64>>,
+    /// Waiting for a file, by step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, ts(optional))]
+    pub disk_ns: Option<Vec<u64>>,
+    /// Waiting for anything else, by step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, ts(optional))]
+    pub other_ns: Option<Vec<u64>>,
+    /// Waiting of all kinds, by step.
+    pub wait_ns: Vec<u64>,
+}
+
+/// Answer of `/api/v1/thread-time`.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct ThreadTimeAnswer {
+    /// The range of the answer.
+    pub range: TimeRange,
+    /// Files of the store that could not be read.
+    pub corrupt_files: Vec<String>,
+    /// How long the worker that was sampled longest was sampled: the most that a thread can have.
+    pub elapsed_ns: u64,
+    /// By worker, the longest first.
+    pub threads: Vec<ThreadTime>,
+}
+
+/// Time of a thread, or of all threads of a worker.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct ThreadTime {
+    /// Id of the worker.
+    pub worker: String,
+    /// Name of the thread; `None` for a whole worker.
+    pub thread: Option<String>,
+    /// The system's id of the thread; `None` where several threads are summed.
+    pub thread_id: Option<u32>,
+    /// Sum of the parts.
+    pub total_ns: u64,
+    /// Where it went.
+    pub parts: Vec<ThreadTimePart>,
+}
+
+/// Time in one state of one phase of a task.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct ThreadTimePart {
+    /// Name of the task; `None` outside any.
+    pub task: Option<String>,
+    /// Phase of the task; `None` outside any task.
+    pub phase: Option<String>,
+    /// State of the thread.
+    #[cfg_attr(test, ts(type = "State"))]
+    pub state: Word,
+    /// Thread time.
+    pub time_ns: u64,
+}

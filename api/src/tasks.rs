@@ -1,0 +1,259 @@
+//! The ledger: tasks one by one, in columns, by name; and their progress.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+#[cfg(test)]
+use ts_rs::TS;
+
+use crate::{TimeRange, Word};
+
+/// Answer of `/api/v1/tasks`.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct TasksAnswer {
+    /// The range that was asked for.
+    pub range: TimeRange,
+    /// Number of tasks that match.
+    pub total: u64,
+    /// Whether that is more than are listed.
+    pub truncated: bool,
+    /// Tasks without a row, which are in sums only.
+    pub aggregated: u64,
+    /// Files of the store that could not be read.
+    pub corrupt_files: Vec<String>,
+    /// The newest first.
+    pub tasks: Vec<Task>,
+}
+
+/// One task.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct Task {
+    /// Id of the worker.
+    pub worker: String,
+    /// The worker's life, in hexadecimal.
+    pub epoch: String,
+    /// Number of the task, unique in the worker's life.
+    pub id: u64,
+    /// Its name, shared by all tasks of its kind.
+    pub name: String,
+    /// Its own key.
+    pub key: String,
+    /// The system's id of its thread.
+    pub thread_id: u32,
+    /// Name of its thread.
+    pub thread_name: String,
+    /// Number of the task that started it.
+    pub parent: Option<u64>,
+    /// When it started.
+    pub start: String,
+    /// When it started, since the Unix epoch.
+    pub start_ns: i64,
+    /// When it stopped; `None` while it runs.
+    pub stop: Option<String>,
+    /// When it stopped, since the Unix epoch.
+    pub stop_ns: Option<i64>,
+    /// Its length, of a running task so far.
+    pub duration_ns: u64,
+    /// `running`, `ok`, `failed`, `cancelled`, `panicked` or `lost`.
+    pub outcome: Word,
+    /// Why it ended that way.
+    pub cause: String,
+    /// Which attempt it is.
+    pub attempt: Option<u32>,
+    /// Size of its result.
+    pub result_bytes: Option<u64>,
+    /// Type of its result.
+    pub type_name: String,
+    /// Labels of the program.
+    #[cfg_attr(test, ts(type = "Record<string, string>"))]
+    pub labels: BTreeMap<String, String>,
+    /// Its phases other than `execute`, by start.
+    pub phases: Vec<Phase>,
+}
+
+/// An interval of a task, or the sum of several.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct Phase {
+    /// Its name.
+    pub name: String,
+    /// When it started, since the Unix epoch.
+    pub start_ns: i64,
+    /// Its length.
+    pub duration_ns: u64,
+    /// Number of intervals summed here; usually 1.
+    pub count: u32,
+}
+
+/// Answer of `/api/v1/tasks?format=columns`.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct TaskColumnsAnswer {
+    /// The range that was asked for.
+    pub range: TimeRange,
+    /// Number of tasks that match.
+    pub total: u64,
+    /// Whether that is more than are listed.
+    pub truncated: bool,
+    /// Tasks without a row, which are in sums only.
+    pub aggregated: u64,
+    /// Files of the store that could not be read.
+    pub corrupt_files: Vec<String>,
+    /// Outcomes, by the index that the columns have.
+    pub outcomes: Vec<Word>,
+    /// Names of tasks, by index.
+    pub names: Vec<String>,
+    /// Threads, by index.
+    pub threads: Vec<TaskThread>,
+    /// Start of the first listed task, since the Unix epoch.
+    pub first_ns: Option<i64>,
+    /// One number per task in each.
+    pub columns: TaskVectors,
+}
+
+/// A thread that ran tasks.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct TaskThread {
+    /// Id of the worker.
+    pub worker: String,
+    /// The worker's life, in hexadecimal.
+    pub epoch: String,
+    /// The system's id of the thread.
+    pub id: u32,
+    /// Its name.
+    pub name: String,
+}
+
+/// Tasks in columns, the newest first.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct TaskVectors {
+    /// Index of the name.
+    pub name: Vec<u32>,
+    /// Index of the thread.
+    pub thread: Vec<u32>,
+    /// Number of the task.
+    pub id: Vec<u64>,
+    /// How much earlier than its predecessor in the list it started.
+    pub earlier_us: Vec<u64>,
+    /// Its length.
+    pub duration_us: Vec<u64>,
+    /// Index of the outcome.
+    pub outcome: Vec<u8>,
+}
+
+/// Answer of `/api/v1/tasks?summary=true`.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct TaskSummaryAnswer {
+    /// The range that was summed; `None` for all retained data.
+    pub range: Option<TimeRange>,
+    /// Tasks without a row, which are in sums only.
+    pub aggregated: u64,
+    /// Files of the store that could not be read.
+    pub corrupt_files: Vec<String>,
+    /// By name.
+    pub names: Vec<TaskName>,
+}
+
+/// The tasks of one name.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct TaskName {
+    /// The name.
+    pub name: String,
+    /// Tasks that run.
+    pub running: u64,
+    /// Tasks that ended, by outcome.
+    #[cfg_attr(
+        test,
+        ts(type = "Record<'ok' | 'failed' | 'cancelled' | 'panicked' | 'lost', number>")
+    )]
+    pub outcomes: BTreeMap<Word, u64>,
+    /// Of the tasks whose end was reported.
+    pub durations: Option<Durations>,
+    /// The longest first.
+    pub phases: Vec<PhaseSum>,
+}
+
+/// All intervals of one phase.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct PhaseSum {
+    /// Name of the phase.
+    pub name: String,
+    /// How often tasks were in it.
+    pub tasks: u64,
+    /// Time of all of them.
+    pub duration_ns: u64,
+}
+
+/// A distribution of durations.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct Durations {
+    /// Number of durations.
+    pub count: u64,
+    /// The shortest.
+    pub min_ns: u64,
+    /// The median.
+    pub p50_ns: u64,
+    /// The 90th percentile.
+    pub p90_ns: u64,
+    /// The 99th percentile.
+    pub p99_ns: u64,
+    /// The longest.
+    pub max_ns: u64,
+    /// The mean, exact.
+    pub mean_ns: u64,
+    /// The sum, exact.
+    pub total_ns: u64,
+}
+
+/// Answer of `/api/v1/progress`.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct ProgressAnswer {
+    /// By the collector's clock.
+    pub now: String,
+    /// By the collector's clock, since the Unix epoch.
+    pub now_ns: i64,
+    /// Files of the store that could not be read.
+    pub corrupt_files: Vec<String>,
+    /// By name.
+    pub names: Vec<Progress>,
+}
+
+/// Progress of the tasks of one name.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct Progress {
+    /// The name.
+    pub name: String,
+    /// Number of tasks that workers expect.
+    pub expected: Option<u64>,
+    /// Tasks that ended well.
+    pub done: u64,
+    /// Tasks that run.
+    pub running: u64,
+    /// Tasks that failed or panicked.
+    pub failed: u64,
+    /// Tasks whose worker is gone.
+    pub lost: u64,
+    /// Tasks that were cancelled.
+    pub cancelled: u64,
+    /// Since when they are counted.
+    pub since: String,
+    /// Since when they are counted, since the Unix epoch.
+    pub since_ns: i64,
+    /// Tasks that end per second.
+    pub rate_per_s: Option<f64>,
+    /// Time until all expected tasks have ended, at that rate.
+    pub remaining_ns: Option<u64>,
+    /// `running`, `done` or `failed`.
+    #[cfg_attr(test, ts(type = "'running' | 'done' | 'failed'"))]
+    pub state: Word,
+}

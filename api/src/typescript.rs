@@ -1,0 +1,55 @@
+//! Writes the bodies as TypeScript for the page. The test fails if the committed file differs; to
+//! regenerate it: `UPDATE_EXPECT=1 cargo test -p emberline-api`.
+
+use expect_test::expect_file;
+use ts_rs::{Config, TS};
+
+use crate::*;
+
+const HEAD: &str = "\
+// Bodies of the collector's HTTP API, generated from the crate `emberline-api`. To regenerate:
+// UPDATE_EXPECT=1 cargo test -p emberline-api
+
+import type { State } from './states';
+";
+
+/// The declaration of a type with its documentation, a field a line.
+fn declaration<T: TS>(config: &Config) -> String {
+    let compact = |text: String| {
+        text.replace("/**\n * ", "/** ").replace("\n */", " */").replace("`None`", "`null`")
+    };
+    let docs = compact(T::docs().unwrap_or_default());
+    let mut text = format!("\n{docs}export ");
+    let type_declaration = compact(T::decl(config)).replace(", };", ",\n};");
+    for (number, line) in type_declaration.lines().enumerate() {
+        let is_field = number > 0 && !line.starts_with('}');
+        text.push_str(if is_field { "  " } else { "" });
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[test]
+fn the_committed_typescript_is_up_to_date() {
+    let config = Config::new().with_large_int("number");
+    macro_rules! declarations {
+        ($($body:ty),* $(,)?) => { [$(declaration::<$body>(&config)),*].concat() };
+    }
+    #[rustfmt::skip]
+    let declarations = declarations![
+        TimeRange, Failure,
+        ProfileAnswer, Filter, Sampling, Totals, TimelineAnswer, Series,
+        ThreadTimeAnswer, ThreadTime, ThreadTimePart,
+        TasksAnswer, Task, Phase, TaskColumnsAnswer, TaskThread, TaskVectors,
+        TaskSummaryAnswer, TaskName, PhaseSum, Durations, ProgressAnswer, Progress,
+        WorkersAnswer, IngestStatus, WorkerEpochs, Epoch, Clock, LossAccount, Retained,
+        SettingsChange, SettingsAnswer, WorkerSettings,
+        ThreadDumpAnswer, WorkerThreads, ThreadGroup, StackFrame, ThreadSnapshot,
+        TransfersAnswer, Transfer, TransferSummaryAnswer, Link, TransferType, LinkSums, Bandwidth,
+        ResourcesAnswer, ResourceSeries, RunName, RunsAnswer, Run,
+        EventsAnswer, FleetEvent, Update,
+    ];
+    let expected = expect_file!["../../collector/ui/src/core/api.ts"];
+    expected.assert_eq(&(HEAD.to_owned() + &declarations));
+}

@@ -1,0 +1,294 @@
+//! Workers, their settings, and what their threads do now.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+#[cfg(test)]
+use ts_rs::TS;
+
+use crate::{TimeRange, Word};
+
+/// Answer of `/api/v1/workers`.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct WorkersAnswer {
+    /// By the collector's clock.
+    pub now: String,
+    /// By the collector's clock, since the Unix epoch.
+    pub now_ns: i64,
+    /// Whether flushes are accepted.
+    pub ingest: IngestStatus,
+    /// By id.
+    pub workers: Vec<WorkerEpochs>,
+    /// Data that the collector retains.
+    pub retained: Retained,
+}
+
+/// Whether flushes are accepted; all but `open` is `None` if they are.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct IngestStatus {
+    /// Whether flushes are accepted.
+    pub open: bool,
+    /// `disk_full`, `behind` or `log_failed`.
+    pub cause: Option<Word>,
+    /// The cause in words.
+    pub reason: Option<String>,
+    /// Since when.
+    pub since: Option<String>,
+    /// Since when, since the Unix epoch.
+    pub since_ns: Option<i64>,
+    /// Folder of the full disk.
+    pub folder: Option<String>,
+    /// Free room of that disk.
+    pub free_bytes: Option<u64>,
+    /// Size of that disk.
+    pub disk_bytes: Option<u64>,
+    /// Free room below which nothing is accepted.
+    pub needed_bytes: Option<u64>,
+}
+
+/// A worker that has reported.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct WorkerEpochs {
+    /// Its id.
+    pub worker: String,
+    /// Lives of its agent.
+    pub epochs: Vec<Epoch>,
+}
+
+/// One life of a worker's agent.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct Epoch {
+    /// Its number, in hexadecimal.
+    pub epoch: String,
+    /// Labels of the worker.
+    #[cfg_attr(test, ts(type = "Record<string, string>"))]
+    pub labels: BTreeMap<String, String>,
+    /// Name of the machine.
+    pub host: String,
+    /// Process id.
+    pub pid: u32,
+    /// Version of the agent.
+    pub agent_version: String,
+    /// How the sampler works there, and why it is degraded; `None` if not yet reported.
+    pub sampler_mode: Option<String>,
+    /// Time between two samples.
+    pub interval_ns: u64,
+    /// Whether threads are sampled.
+    pub enabled: bool,
+    /// States whose time is recorded.
+    #[cfg_attr(test, ts(type = "State[]"))]
+    pub states: Vec<Word>,
+    /// Whether the agent has yet to apply the desired settings.
+    pub settings_pending: bool,
+    /// When the agent started, by its own clock.
+    pub started_at: String,
+    /// `connected`, `away` or `gone`.
+    #[cfg_attr(test, ts(type = "'connected' | 'away' | 'gone'"))]
+    pub state: Word,
+    /// Whether it is connected.
+    pub connected: bool,
+    /// When it connected first.
+    pub first_seen: String,
+    /// When it was last heard of.
+    pub last_seen: String,
+    /// Its clock compared with the collector's; `None` before its first flush.
+    pub clock: Option<Clock>,
+    /// Ticks taken.
+    pub ticks: u64,
+    /// Ticks due by the interval.
+    pub ticks_expected: u64,
+    /// Ticks skipped to stay within the CPU limit.
+    pub ticks_throttled: u64,
+    /// Number of the last acknowledged flush.
+    pub acked_seq: u64,
+    /// What was sampled, against what was stored and what was lost.
+    pub account: LossAccount,
+    /// Messages that were refused.
+    pub refused: u64,
+    /// Why the last one was.
+    pub last_refusal: Option<String>,
+    /// Tasks that run.
+    pub running_tasks: usize,
+}
+
+/// A worker's clock compared with the collector's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct Clock {
+    /// How far it is off.
+    pub offset_ns: i64,
+    /// How far the offset may be wrong.
+    pub error_ns: u64,
+}
+
+/// What an agent sampled, against what the collector stored and what either counted as lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct LossAccount {
+    /// Thread time that the agent sampled.
+    pub accepted_ns: u64,
+    /// Thread time that the collector stored.
+    pub stored_ns: u64,
+    /// Thread time of refused flushes.
+    pub lost_refused_ns: u64,
+    /// Thread time of flushes that the collector acknowledged in a life whose data it no longer has.
+    pub lost_by_collector_ns: u64,
+    /// Thread time that the agent's queue had no room for.
+    pub lost_queue_ns: u64,
+    /// Records of tasks that were lost.
+    pub lost_tasks: u64,
+    /// Transfers and resource samples that were lost.
+    pub lost_telemetry: u64,
+    /// Tasks that came as sums, without rows.
+    pub aggregated_tasks: u64,
+    /// `accepted_ns` − `stored_ns` − what was lost.
+    pub unaccounted_ns: i128,
+    /// Whether that is 0.
+    pub balanced: bool,
+}
+
+/// Data that the collector retains.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct Retained {
+    /// The span of all samples.
+    pub data: Option<TimeRange>,
+    /// Windows in memory that are in no table yet.
+    pub unsealed_windows: usize,
+    /// Their size.
+    pub unsealed_bytes: usize,
+    /// Files of tables.
+    pub files: usize,
+    /// Their size.
+    pub file_bytes: u64,
+    /// Nodes of the tree of stacks.
+    pub nodes: u32,
+    /// Tasks in memory.
+    pub task_rows: usize,
+    /// Tasks that are in sums only.
+    pub task_rows_aggregated: u64,
+}
+
+/// Body of `PUT /api/v1/workers/settings`: `None` changes nothing.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(TS))]
+pub struct SettingsChange {
+    /// Time between two samples, 1 to 1000.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interval_ms: Option<f64>,
+    /// Whether threads are sampled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub enabled: Option<bool>,
+    /// States whose time is recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub states: Option<Vec<String>>,
+}
+
+/// Answer of `PUT /api/v1/workers/settings`.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct SettingsAnswer {
+    /// The workers that were to change.
+    pub workers: Vec<WorkerSettings>,
+}
+
+/// Settings of a worker.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct WorkerSettings {
+    /// Id of the worker.
+    pub worker: String,
+    /// Its life, in hexadecimal; `None` if it is not connected.
+    pub epoch: Option<String>,
+    /// Whether it is connected.
+    pub connected: bool,
+    /// Whether its agent confirmed the settings.
+    pub applied: bool,
+    /// Time between two samples.
+    pub interval_ns: Option<u64>,
+    /// Whether threads are sampled.
+    pub enabled: Option<bool>,
+    /// States whose time is recorded.
+    #[cfg_attr(test, ts(type = "State[] | null"))]
+    pub states: Option<Vec<Word>>,
+}
+
+/// Answer of `/api/v1/thread-dump`.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct ThreadDumpAnswer {
+    /// By the collector's clock.
+    pub now: String,
+    /// By the collector's clock, since the Unix epoch.
+    pub now_ns: i64,
+    /// The workers that were asked.
+    pub workers: Vec<WorkerThreads>,
+}
+
+/// The threads of one worker.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct WorkerThreads {
+    /// Id of the worker.
+    pub worker: String,
+    /// Its life, in hexadecimal; `None` if it is not connected.
+    pub epoch: Option<String>,
+    /// Whether its agent responded.
+    pub responded: bool,
+    /// Why not.
+    pub reason: Option<String>,
+    /// Threads that are not listed, because there are too many.
+    pub omitted: u64,
+    /// Running threads first, then the largest groups.
+    pub groups: Vec<ThreadGroup>,
+}
+
+/// Threads with the same stack in the same state.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct ThreadGroup {
+    /// `task`, `no_task`, `agent`, `overflow`, or `not_seen` for threads that are too young.
+    pub kind: Word,
+    /// Name of the task that they run.
+    pub task: Option<String>,
+    /// Their state; `None` if not seen yet.
+    #[cfg_attr(test, ts(type = "State | null"))]
+    pub state: Option<Word>,
+    /// The innermost function first.
+    pub stack: Vec<StackFrame>,
+    /// The threads.
+    pub threads: Vec<ThreadSnapshot>,
+}
+
+/// A call on a stack.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct StackFrame {
+    /// Name of the function.
+    pub name: String,
+    /// Path of its source file; empty if unknown.
+    pub file: String,
+    /// Line in that file; 0 if unknown.
+    pub line: u32,
+    /// Whether the compiler put it into its caller.
+    pub inlined: bool,
+}
+
+/// A thread as last observed.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct ThreadSnapshot {
+    /// The system's id.
+    pub id: u32,
+    /// Its name; empty if it has ended.
+    pub name: String,
+    /// For how long it has been observed blocked there; 0 if it runs.
+    pub blocked_ns: u64,
+    /// Age of the observation.
+    pub age_ns: u64,
+}

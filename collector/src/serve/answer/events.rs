@@ -1,0 +1,48 @@
+//! Events.
+
+use std::sync::Arc;
+
+use super::tasks::task;
+use super::telemetry::run;
+use super::workers::ingest_status;
+use crate::events::{Event, EventKind, Subject, WorkerIdentity};
+use crate::query::format_time;
+
+/// Answer of `/api/v1/events/recent`.
+pub(crate) fn events(events: &[Arc<Event>]) -> api::EventsAnswer {
+    let event = |event: &Arc<Event>| api::FleetEvent {
+        id: event.id,
+        kind: event.kind.name().into(),
+        at: format_time(event.at),
+        at_ns: event.at.unix_ns(),
+        data: subject(event),
+    };
+    api::EventsAnswer { events: events.iter().map(event).collect() }
+}
+
+/// What an event is about.
+pub(crate) fn subject(event: &Event) -> api::Subject {
+    match &event.subject {
+        Subject::Task(row) => api::Subject::Task(Box::new(task(row, event.at))),
+        Subject::Worker(facts) => {
+            let WorkerIdentity { worker, epoch, host, pid, labels } = &**facts;
+            api::Subject::Worker(api::WorkerIdentity {
+                worker: worker.to_string(),
+                epoch: epoch.to_string(),
+                host: host.clone(),
+                pid: *pid,
+                labels: labels.clone(),
+            })
+        }
+        Subject::Run(row) => api::Subject::Run(Box::new(run(row, event.at))),
+        Subject::Damage { name, reason } => api::Subject::CorruptFile(api::CorruptFile {
+            name: name.clone(),
+            reason: reason.clone(),
+        }),
+        Subject::IngestStatus(blocked) => {
+            let mut status = ingest_status(Some(blocked));
+            status.open = event.kind == EventKind::IngestResumed;
+            api::Subject::IngestStatus(Box::new(status))
+        }
+    }
+}

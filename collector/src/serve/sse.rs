@@ -1,0 +1,156 @@
+//! Server-sent events: notices of new data for open pages, and what happens in the fleet.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use api::Update;
+use axum::Router;
+use axum::extract::State;
+use axum::response::sse::{Event as Message, KeepAlive};
+use axum::response::{IntoResponse, Response, Sse};
+use axum::routing::get;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::answer;
+use super::error::ErrorAnswer;
+use super::http::{Pairs, Reader, pairs_of};
+use crate::collector::Collector;
+use crate::events::{Event, Subscription};
+use crate::limits::{EVENTS_KEEP_ALIVE, KEEP_ALIVE_EVERY, PAGES_MAX, PULSE_EVERY};
+use crate::query::EventFilter;
+use crate::sync::read;
+
+/// Events that wait for a subscriber's connection; later ones wait in its queue.
+const MESSAGES_WAITING_MAX: usize = 16;
+
+type Sent = Result<Message, Infallible>;
+
+/// State of the handler of `/api/v1/updates`.
+#[derive(Clone)]
+struct Updates {
+    newest: watch::Receiver<Update>,
+    /// One permit for each page that listens.
+    pages: Arc<Semaphore>,
+}
+
+/// The route of `/api/v1/updates`, which works until the server stops.
+pub(super) fn update_route<S: Clone + Send + Sync + 'static>(
+    collector: Arc<Collector>,
+    stopping: watch::Receiver<bool>,
+) -> Router<S> {
+    let (sender, newest) = watch::channel(update(&collector));
+    tokio::spawn(publish_updates(collector, sender, stopping));
+    let updates = Updates { newest, pages: Arc::new(Semaphore::new(PAGES_MAX)) };
+    Router::new().route("/api/v1/updates", get(send_updates)).with_state(updates)
+}
+
+fn update(collector: &Collector) -> Update {
+    Update {
+        now_ns: collector.clock.now().unix_ns(),
+        data_to_ns: read(&collector.hot).data().map(|data| data.stop().unix_ns()),
+        flushes: collector.flushes.load(Ordering::Relaxed),
+        ingest_stopped: collector.ingest_blocked_reason(),
+    }
+}
+
+/// Publishes at most one update per [`PULSE_EVERY`]. At the stop the sender is dropped, which ends
+/// every page's stream.
+async fn publish_updates(
+    collector: Arc<Collector>,
+    sender: watch::Sender<Update>,
+    mut stopping: watch::Receiver<bool>,
+) {
+    let mut ticks = interval(PULSE_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            _ = stopping.wait_for(|stop| *stop) => return,
+        }
+        let is_newest = {
+            let newest = sender.borrow();
+            newest.flushes == collector.flushes.load(Ordering::Relaxed)
+                && newest.ingest_stopped == collector.ingest_blocked_reason()
+        };
+        if !is_newest {
+            sender.send_replace(update(&collector));
+        }
+    }
+}
+
+/// Sends one update at once and then each newest one. A slow page skips those in between: the newest
+/// is looked up only when the channel to the page has room for it.
+async fn send_updates(State(updates): State<Updates>) -> Result<impl IntoResponse, ErrorAnswer> {
+    let permit = updates.pages.try_acquire_owned().map_err(|_| ErrorAnswer::busy())?;
+    let mut newest = updates.newest;
+    newest.mark_changed();
+    let (sender, receiver) = mpsc::channel::<Sent>(1);
+    tokio::spawn(async move {
+        // Released when the page is gone, which a keep-alive finds out.
+        let _permit = permit;
+        while let Ok(slot) = sender.reserve().await {
+            let changed = tokio::select! {
+                changed = newest.changed() => changed,
+                () = sender.closed() => return,
+            };
+            if changed.is_err() {
+                return;
+            }
+            let data = serde_json::to_string(&*newest.borrow_and_update());
+            let data = data.expect("numbers and text can be written");
+            slot.send(Ok(Message::default().event("update").data(data)));
+        }
+    });
+    let keep_alive = KeepAlive::new().interval(KEEP_ALIVE_EVERY);
+    // Some proxies buffer a whole response unless told not to.
+    let unbuffered = [("x-accel-buffering", "no")];
+    Ok((unbuffered, Sse::new(ReceiverStream::new(receiver)).keep_alive(keep_alive)))
+}
+
+/// `/api/v1/events`: sends events until the reader goes away or the server stops.
+pub(super) async fn events(
+    State(reader): State<Reader>,
+    pairs: Pairs,
+) -> Result<Response, ErrorAnswer> {
+    let filter = EventFilter::parse(&pairs_of(pairs)?)?;
+    let subscription = reader.collector.events.subscribe().ok_or_else(ErrorAnswer::busy)?;
+    let (sender, receiver) = mpsc::channel(MESSAGES_WAITING_MAX);
+    tokio::spawn(send_events(subscription, filter, reader.collector, sender));
+    let keep_alive = KeepAlive::new().interval(EVENTS_KEEP_ALIVE).text("keep-alive");
+    Ok(Sse::new(ReceiverStream::new(receiver)).keep_alive(keep_alive).into_response())
+}
+
+async fn send_events(
+    mut subscription: Subscription,
+    filter: EventFilter,
+    collector: Arc<Collector>,
+    sender: mpsc::Sender<Sent>,
+) {
+    loop {
+        let event = tokio::select! {
+            event = subscription.receiver.recv() => event,
+            () = sender.closed() => return,
+        };
+        let message = match event {
+            Ok(event) if !filter.keeps(&event, &collector) => continue,
+            Ok(event) => event_message(&event),
+            Err(RecvError::Lagged(count)) => {
+                Message::default().event("missed").data(format!("{{\"count\":{count}}}"))
+            }
+            Err(RecvError::Closed) => return,
+        };
+        if sender.send(Ok(message)).await.is_err() {
+            return;
+        }
+    }
+}
+
+fn event_message(event: &Arc<Event>) -> Message {
+    let data = serde_json::to_string(&answer::subject(event));
+    let data = data.expect("numbers and text can be written");
+    Message::default().event(event.kind.name()).data(data).id(event.id.to_string())
+}
