@@ -1,7 +1,9 @@
 import { defineConfig, type Plugin } from 'vite';
 
-/** uPlot makes the language's formatters as it is loaded, which takes 20 ms. It is given texts of our own, so
- * it needs none. */
+/**
+ * uPlot creates locale formatters when it is loaded, which takes 20 ms. The page formats all texts
+ * itself, so they are replaced.
+ */
 const UNUSED: [string, string][] = [
   ["new Intl.NumberFormat(domEnv ? nav.language : 'en-US')", '{ format: String }'],
   ['new Intl.DateTimeFormat().resolvedOptions().timeZone', "''"],
@@ -17,14 +19,18 @@ const withoutFormatters: Plugin = {
   },
 };
 
-/** Most of a script runs as soon as its page is shown. Told so, Chromium compiles it whole, away from the page's
- * own thread, as it arrives, and not each function again when it is first called; to others it is a comment. */
+/**
+ * Most of a script runs as soon as its page is shown. With this comment Chromium compiles it eagerly
+ * while it arrives, off the main thread, instead of lazily per function. Other browsers ignore it.
+ */
 const COMPILED_WHOLE = '//# allFunctionsCalledOnLoad';
 
-/** What most views need is one script, and what all with a flame graph need is another: each further one costs
- * a request, and nobody looks at one view only. */
+/**
+ * One chunk for what most views need, and one for all views with a flame graph: each further chunk
+ * costs a request, and users visit more than one view.
+ */
 const COMMON =
-  /\/node_modules\/preact\/|\/src\/(core|flame\/(ask|parcel))|\/src\/parts\/(Select|Menus|Timeline|timeline-draw|Lazy|Notes|TaskNames|Tile)/;
+  /\/node_modules\/preact\/|\/src\/(core|flame\/(client|transferable))|\/src\/components\/(MultiSelect|FilterMenus|Timeline|timeline-draw|Lazy|Messages|TaskSummary|Tile)/;
 const GRAPH = /\/src\/(flame|pages\/profile)/;
 
 export default defineConfig({
@@ -33,11 +39,11 @@ export default defineConfig({
   plugins: [withoutFormatters],
   build: {
     target: 'es2022',
-    // The strict policy of the page forbids `data:` scripts and styles; images are our own.
+    // The page's content security policy forbids `data:` scripts and styles.
     assetsInlineLimit: 0,
-    // The browsers of the target know it, and the polyfill would cost 1 kB.
+    // The target browsers support it natively; the polyfill would cost 1 kB.
     modulePreload: { polyfill: false },
-    // A part that only one view needs is told by its name; a test counts what any one view loads.
+    // Names of chunks for one view. A test sums what each view loads.
     rollupOptions: {
       output: {
         chunkFileNames: 'assets/page-[name]-[hash].js',

@@ -39,7 +39,7 @@ const VIEWS: [&str; 9] = [
     "/tasks",
     "/workers",
     "/transfers",
-    "/memory",
+    "/resources",
     "/events",
     "/licenses",
 ];

@@ -2,11 +2,11 @@
 //
 // Times are those of the page's main thread on a processor, as the kernel counts them, so that a
 // busy machine does not change them. Answers are made beforehand and come by plain HTTP. While it is
-// measured, nothing is injected into the page but a look at whether it is ready, each quarter second.
+// measured, emptyAnswers is injected into the page but a look at whether it is ready, each quarter second.
 
 import fs from 'node:fs';
+import { answersNamed, emptyAnswers, made, manyNodes, manyOutlines, manyTasks, nodesOf } from './fixtures.mjs';
 import { Checks, open, proxy, start } from './harness.mjs';
-import { hostile, made, manyNodes, manyOutlines, manyTasks, nodesOf, nothing } from './made.mjs';
 import { servePeers } from './peers.mjs';
 
 const [, , target] = process.argv;
@@ -62,7 +62,7 @@ async function measured(work) {
   return { main: after.main - before.main, workers: Math.max(0, after.workers - before.workers) };
 }
 
-/** Waits until nothing is being drawn any more: who draws in slices is measured to the end. */
+/** Waits until emptyAnswers is being drawn any more: who draws in slices is measured to the end. */
 async function quiet() {
   const begun = Date.now();
   for (let calm = 0; calm < 2 && Date.now() - begun < SETTLE_MS_MAX; ) {
@@ -199,15 +199,15 @@ async function search(view) {
 
 const domNodes = (page) => page.evaluate(() => document.querySelectorAll('*').length);
 
-await (await loads('a page of one word, for comparison', nothing(), 'livez', 'body')).close();
-await (await loads('a page without samples', nothing(), 'profile', '.empty h2')).close();
+await (await loads('a page of one word, for comparison', emptyAnswers(), 'livez', 'body')).close();
+await (await loads('a page without samples', emptyAnswers(), 'profile', '.empty h2')).close();
 const NODES = [1000, 100_000, 1_000_000];
 const ours = new Map();
 for (const count of NODES) {
   const words = `${count} nodes`;
   const { page, view, main, close } = await loads(
     words,
-    { ...hostile(['load']), profile: manyNodes(count) },
+    { ...answersNamed(['load']), profile: manyNodes(count) },
     'profile',
     '.flame canvas[data-rects]',
   );
@@ -226,7 +226,7 @@ for (const count of NODES) {
 }
 for (const count of [5000, 100_000, 1_000_000]) {
   const answers = {
-    ...hostile(['load']),
+    ...answersNamed(['load']),
     tasks: manyTasks(count, 5000),
     ...(count > 5000 && { taskColumns: manyOutlines(count) }),
   };
@@ -237,7 +237,7 @@ for (const count of [5000, 100_000, 1_000_000]) {
     `${words}: ${await page.getAttribute('.stream canvas', 'data-rects')} rectangles, ${await domNodes(page)} DOM nodes`,
   );
   say(`${words}: a frame of zooming`, await each(page, 60, '.stream', 'wheel'));
-  await page.click('text=one line a worker');
+  await page.click('text=one row per worker');
   await quiet();
   say(`${words}: a frame of zooming, one line a worker`, await each(page, 60, '.stream', 'wheel'));
   await close();

@@ -1,9 +1,9 @@
 // Checks of lanes, of menus of what the fleet has, and of progress.
 
-import { answerWith, hostile, manyTasks, phasedTasks } from './made.mjs';
+import { answersNamed, manyTasks, mockApi, phasedTasks } from './fixtures.mjs';
 
 export function fleetChecks({ browser, checks, open, at, parameter, graph, fleetMsMax }) {
-  /** Colours of pixels of the lanes, at shares of the time that they show, and the line from above. */
+  /** Colors of pixels of the lanes, at shares of the time that they show, and the line from above. */
   const inks = (page, places) =>
     page.evaluate((wanted) => {
       const canvas = document.querySelector('.stream canvas');
@@ -19,7 +19,7 @@ export function fleetChecks({ browser, checks, open, at, parameter, graph, fleet
   async function phasesOnBars() {
     const page = await open(browser, checks);
     const made = phasedTasks();
-    await answerWith(page, made.answers);
+    await mockApi(page, made.answers);
     await page.goto(at(`tasks?from=${made.from}&to=${made.to}`));
     await page.waitForSelector('.stream canvas[data-tasks="2"]');
     const legend = await page.$$eval('.stream-box .legend span', (all) =>
@@ -39,7 +39,7 @@ export function fleetChecks({ browser, checks, open, at, parameter, graph, fleet
     ]);
     const near = (one, other) => one.every((part, i) => Math.abs(part - other[i]) <= 2);
     ['serialize', 'transfer', 'disk-read'].forEach((name, i) =>
-      checks.expect(near(found[i], legend[name]), `${name} has its colour`, `${found[i]} ${legend[name]}`),
+      checks.expect(near(found[i], legend[name]), `${name} has its color`, `${found[i]} ${legend[name]}`),
     );
     const [gray, red, orange, own, failed] = found;
     checks.expect(Math.max(...gray) - Math.min(...gray) < 16, 'serialize is gray', String(gray));
@@ -47,15 +47,15 @@ export function fleetChecks({ browser, checks, open, at, parameter, graph, fleet
     checks.expect(orange[0] > orange[1] && orange[1] > orange[2] + 30, 'disk is orange', String(orange));
     checks.expect(Math.max(...failed) < 60, 'what failed is black', String(failed));
     const name = await page.$eval('table.names tbody .dot', (dot) => dot.style.background.match(/\d+/g).map(Number));
-    checks.expect(near(own, name), 'executing has the colour of the name', `${own} ${name}`);
+    checks.expect(near(own, name), 'executing has the color of the name', `${own} ${name}`);
     await page.context().close();
   }
 
   /** The tip tells what a click would open, also where the pointer does not move and the tasks do. */
-  async function aPointerThatRests() {
+  async function restingPointer() {
     const page = await open(browser, checks);
     const seconds = Math.floor(Date.now() / 1000);
-    const answers = hostile(['load']);
+    const answers = answersNamed(['load']);
     const [model] = answers.tasks.tasks;
     const shows = (...all) => ({
       ...answers.tasks,
@@ -71,7 +71,7 @@ export function fleetChecks({ browser, checks, open, at, parameter, graph, fleet
       })),
     });
     let shown = shows(['under', 60, 250], ['first', 0, 20]);
-    await answerWith(page, { ...answers, tasks: () => shown });
+    await mockApi(page, { ...answers, tasks: () => shown });
     await page.goto(at('tasks?from=-5m'));
     await page.waitForSelector('.stream canvas[data-tasks="2"]');
     const box = await page.locator('.stream').boundingBox();
@@ -80,7 +80,7 @@ export function fleetChecks({ browser, checks, open, at, parameter, graph, fleet
     shown = shows(['after', 280, 290], ['between', 270, 275], ['first', 0, 20]);
     await page.keyboard.press(' ');
     await page.waitForSelector('.stream canvas[data-tasks="3"]');
-    checks.equal(await page.locator('.tip.floating').count(), 0, 'nothing is told of what is gone');
+    checks.equal(await page.locator('.tip.floating').count(), 0, 'emptyAnswers is told of what is gone');
     shown = shows(['after', 280, 290], ['new', 60, 250]);
     await page.keyboard.press(' ');
     await page.waitForSelector('.tip.floating >> text=new');
@@ -90,18 +90,18 @@ export function fleetChecks({ browser, checks, open, at, parameter, graph, fleet
     await page.context().close();
   }
 
-  async function closedLanes() {
+  async function collapsedWorkers() {
     const page = await open(browser, checks);
-    await answerWith(page, { ...hostile(['load']), tasks: manyTasks(900) });
+    await mockApi(page, { ...answersNamed(['load']), tasks: manyTasks(900) });
     await page.goto(at('tasks'));
     await page.waitForSelector('.stream canvas[data-lines="100"]');
-    await page.click('text=one line a worker');
+    await page.click('text=one row per worker');
     await page.waitForSelector('.stream canvas[data-lines="10"]');
-    checks.equal(parameter(page, 'closed'), '*', 'closed lanes are in the address');
+    checks.equal(parameter(page, 'collapsed'), '*', 'collapsed workers are in the address');
     const box = await page.locator('.stream').boundingBox();
     await page.mouse.click(box.x + 20, box.y + 30);
     await page.waitForSelector('.stream canvas[data-lines="19"]');
-    checks.equal(new URL(page.url()).searchParams.getAll('closed').length, 9, 'a click on a worker opens it');
+    checks.equal(new URL(page.url()).searchParams.getAll('collapsed').length, 9, 'a click on a worker opens it');
     await page.goBack();
     await page.waitForSelector('.stream canvas[data-lines="10"]');
     await page.reload();
@@ -124,7 +124,7 @@ export function fleetChecks({ browser, checks, open, at, parameter, graph, fleet
     return url.searchParams.getAll(text.parameter);
   }
 
-  async function menusOfTheFleet() {
+  async function filterMenus() {
     const page = await open(browser, checks);
     const start = Date.parse('2026-01-31T11:00:00Z') * 1e6;
     const run = {
@@ -136,7 +136,7 @@ export function fleetChecks({ browser, checks, open, at, parameter, graph, fleet
       duration_ns: 60e9,
       open: false,
     };
-    await answerWith(page, { ...hostile(['load', 'other']), runs: { runs: [run] } });
+    await mockApi(page, { ...answersNamed(['load', 'other']), runs: { runs: [run] } });
     await page.goto(at('profile'));
     await page.waitForSelector(graph);
     checks.equal(
@@ -200,5 +200,5 @@ export function fleetChecks({ browser, checks, open, at, parameter, graph, fleet
     await page.context().close();
   }
 
-  return [menusOfTheFleet, phasesOnBars, aPointerThatRests, closedLanes, progressReachesItsTotal];
+  return [filterMenus, phasesOnBars, restingPointer, collapsedWorkers, progressReachesItsTotal];
 }

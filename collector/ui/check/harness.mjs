@@ -58,7 +58,7 @@ export async function open(browser, checks, { size = 'wide', theme = 'light', ex
 }
 
 /** What a check that failed has left open, and what it shows. */
-export async function closeWhatIsOpen(browser) {
+export async function closeAllPages(browser) {
   for (const context of browser.contexts()) {
     for (const page of context.pages()) {
       const shown = await page.evaluate(() => document.querySelector('main')?.innerText).catch(String);
@@ -69,17 +69,17 @@ export async function closeWhatIsOpen(browser) {
 }
 
 /** What holds for every page, whatever it shows. */
-export async function checkForm(page, checks, what) {
+export async function checkLayout(page, checks, what) {
   const { nodes, wide, width } = await page.evaluate(() => ({
     nodes: document.querySelectorAll('*').length,
     wide: document.documentElement.scrollWidth,
     width: innerWidth,
   }));
   checks.expect(nodes <= DOM_NODES_MAX, `${what}: few nodes`, String(nodes));
-  checks.expect(wide <= width, `${what}: nothing is wider than the window`, `${wide} > ${width}`);
+  checks.expect(wide <= width, `${what}: emptyAnswers is wider than the window`, `${wide} > ${width}`);
 }
 
-/** What was asked for is there, and drawn: nothing is being waited for any more. */
+/** What was asked for is there, and drawn: emptyAnswers is being waited for any more. */
 export async function settled(page) {
   try {
     await page.waitForSelector('main table, main canvas, main pre, main .empty:not([role="status"])');
@@ -92,7 +92,7 @@ export async function settled(page) {
 }
 
 /** No serious finding of axe-core. It is evaluated, for the policy lets no other script in. */
-export async function checkAccess(page, checks, what) {
+export async function checkAccessibility(page, checks, what) {
   await page.evaluate(AXE);
   const { violations } = await page.evaluate(() => axe.run(document, { resultTypes: ['violations'] }));
   const serious = violations.filter(({ impact }) => impact === 'serious' || impact === 'critical');
@@ -107,7 +107,7 @@ export async function checkAccess(page, checks, what) {
 }
 
 /** What a screen reader is told, by role and name. */
-export async function readAloud(page) {
+export async function accessibilityNodes(page) {
   const session = await page.context().newCDPSession(page);
   const { nodes } = await session.send('Accessibility.getFullAXTree');
   return nodes.filter(({ ignored }) => !ignored).map(({ role, name }) => `${role?.value}: ${name?.value ?? ''}`);

@@ -1,36 +1,36 @@
 // Checks the page in a real browser against a collector with a live fleet:
 //   node run.mjs http://127.0.0.1:4747 [folder for screenshots]
 
-import { fleetChecks } from './fleet.mjs';
 import {
-  Checks,
-  checkAccess,
-  checkForm,
-  closeWhatIsOpen,
-  open as openPage,
-  proxy,
-  readAloud,
-  settled,
-  start,
-} from './harness.mjs';
-import {
-  ATTACKS,
-  answerWith,
-  hostile,
+  answersNamed,
+  emptyAnswers,
+  HOSTILE_NAMES,
   manyNodes,
   manyOutlines,
   manyTasks,
+  mockApi,
   node,
-  nothing,
   profile,
   twoProfiles,
-} from './made.mjs';
+} from './fixtures.mjs';
+import { fleetChecks } from './fleet.mjs';
+import {
+  accessibilityNodes,
+  Checks,
+  checkAccessibility,
+  checkLayout,
+  closeAllPages,
+  open as openPage,
+  proxy,
+  settled,
+  start,
+} from './harness.mjs';
 
 const [, , target, pictures] = process.argv;
 const PAGES = [
   '',
   'profile',
-  'profile?colour=state&view=flame',
+  'profile?color=state&view=flame',
   'profile?view=table',
   'profile?view=tree',
   'profile?view=sandwich',
@@ -39,12 +39,12 @@ const PAGES = [
   'tasks/qr',
   'workers',
   'transfers',
-  'memory',
+  'resources',
   'events',
   'licenses',
 ];
 /** Pages of one thing, by a name that a path cannot hold. */
-const ITEMS = ['tasks', 'workers'].map((page) => `${page}/~?name=${encodeURIComponent(ATTACKS[0])}`);
+const ITEMS = ['tasks', 'workers'].map((page) => `${page}/~?name=${encodeURIComponent(HOSTILE_NAMES[0])}`);
 /** Ends what hangs: the checks are to be waited for. */
 const ALL_MS_MAX = 480_000;
 const watchdog = setTimeout(() => {
@@ -60,7 +60,7 @@ const parameter = (page, name) => new URL(page.url()).searchParams.get(name);
 const graph = '.flame canvas[data-rects]';
 
 /** `load` runs `walk`, which runs itself, and that `leaf`; and something other. */
-function hostileTree() {
+function recursiveTree() {
   const NS = 1e9;
   const nodes = [
     node(0, 'load', 'task', 0, ''),
@@ -69,14 +69,14 @@ function hostileTree() {
     node(3, 'leaf', 'function', 6 * NS, FILE),
     node(1, 'other', 'function', NS, FILE),
   ];
-  return { ...hostile(['load']), profile: profile(nodes) };
+  return { ...answersNamed(['load']), profile: profile(nodes) };
 }
 const FILE = '/home/made/src/lib.rs';
 
 /** How long a fleet may take until each kind of its tasks was seen. */
 const FLEET_MS_MAX = 120_000;
 
-async function fleetIsThere() {
+async function waitForFleet() {
   const begun = Date.now();
   for (;;) {
     const answer = await fetch(new URL('api/v1/tasks?summary=true', below.url)).then((response) => response.json());
@@ -105,7 +105,7 @@ if (unknown.length > 0) console.log(`this collector does not know ${unknown.join
 /** A page for which the answers that the collector cannot give are made. */
 async function open(...options) {
   const page = await openPage(...options);
-  const made = hostile(['alpha', 'beta']);
+  const made = answersNamed(['alpha', 'beta']);
   for (const path of unknown) {
     const name = NEW_QUESTIONS[path];
     await page.context().route(`**/api/v1/${path}*`, (route) => {
@@ -119,7 +119,7 @@ async function open(...options) {
   return page;
 }
 
-/** At each size and in each theme; a phone's theme changes colours only, which are those of a wide one. */
+/** At each size and in each theme; a phone's theme changes colors only, which are those of a wide one. */
 async function everyPage() {
   const { workers } = await fetch(`${below.url}api/v1/workers`).then((response) => response.json());
   const paths = [...PAGES, `workers/${workers[0].worker}`];
@@ -131,8 +131,8 @@ async function everyPage() {
       const what = `${path || 'status'} ${size} ${theme}`;
       await page.goto(at(path));
       await settled(page);
-      await checkForm(page, checks, what);
-      await checkAccess(page, checks, what);
+      await checkLayout(page, checks, what);
+      await checkAccessibility(page, checks, what);
       if (pictures) await page.screenshot({ path: `${pictures}/${what.replace(/\W+/g, '-')}.png` });
     }
     await page.context().close();
@@ -151,7 +151,7 @@ async function everyPage() {
 }
 
 /** The script of a view may come after the page is drawn and before what it waits by has begun. */
-async function aViewThatComesBetween() {
+async function lateViewScript() {
   const page = await open(browser, checks);
   await page.addInitScript(() => {
     const later = setTimeout;
@@ -169,15 +169,15 @@ async function aViewThatComesBetween() {
   await page.context().close();
 }
 
-async function fromStatusToTheCostliestFunction() {
+async function statusToHottestFunction() {
   const page = await open(browser, checks);
   await page.goto(at(''));
   await page.click('table.names tbody tr:first-child a');
-  await page.waitForSelector('.costliest li:first-child button');
+  await page.waitForSelector('.hottest li:first-child button');
   checks.expect(parameter(page, 'task') !== null, 'the slowest task is asked for', page.url());
-  const text = await page.textContent('.costliest li:first-child');
-  checks.expect(/costs most.*\d %/.test(text), 'the costliest function is named', text);
-  await page.click('.costliest li:first-child button');
+  const text = await page.textContent('.hottest li:first-child');
+  checks.expect(/Hottest.*\d%/.test(text), 'the hottest function is named', text);
+  await page.click('.hottest li:first-child button');
   await page.waitForSelector('.sandwich h2');
   checks.expect(parameter(page, 'fn') !== null, 'its callers are shown', page.url());
   await page.goBack();
@@ -196,7 +196,7 @@ async function flameGraph() {
   const box = await page.locator('.flame').boundingBox();
   await page.mouse.move(box.x + 40, box.y + 48);
   const tip = await page.textContent('.tip.floating');
-  checks.expect(/total.*of all.*of the view.*self/s.test(tip), 'hovering tells of a function', tip);
+  checks.expect(/total.*of total.*of the view.*self/s.test(tip), 'hovering tells of a function', tip);
   await page.mouse.click(box.x + 40, box.y + 48);
   await page.waitForFunction(() => new URL(location.href).searchParams.has('zoom'));
   const deep = await page.locator('.crumbs button').count();
@@ -229,13 +229,13 @@ async function flameGraph() {
 
 const share = (page) => page.getAttribute('.flame canvas', 'data-share').then(Number);
 
-async function seeingThrough() {
+async function treeTransforms() {
   const page = await open(browser, checks);
-  await answerWith(page, hostileTree());
+  await mockApi(page, recursiveTree());
   await page.goto(at('profile'));
   await page.waitForSelector(graph);
   const tables = () =>
-    page.$$eval('.unseen tbody tr', (rows) =>
+    page.$$eval('.visually-hidden tbody tr', (rows) =>
       Object.fromEntries(
         rows.map((row) => [
           row.children[2].textContent,
@@ -253,23 +253,23 @@ async function seeingThrough() {
     JSON.stringify({ leaf: '6.00s', walk: '3.00s', other: '1.00s', load: '0s' }),
     'self times of all',
   );
-  checks.expect((await readAloud(page)).includes('cell: leaf'), 'what the graph shows is read aloud');
+  checks.expect((await accessibilityNodes(page)).includes('cell: leaf'), 'what the graph shows is read aloud');
   // load › walk › walk › leaf
   await pick(2);
   await page.keyboard.press('d');
-  await until('drop');
+  await until('hide');
   checks.equal(
     JSON.stringify(await tables()),
     JSON.stringify({ other: '1.00s', load: '0s', walk: '0s', leaf: '0s' }),
     'd leaves a function out',
   );
   checks.expect(
-    /9\.00 s left out/.test(await page.textContent('.changes')),
+    /9\.00 s hidden/.test(await page.textContent('.transforms')),
     'and tells how much',
-    await page.textContent('.changes'),
+    await page.textContent('.transforms'),
   );
-  await page.click('.changes .chip');
-  await page.waitForFunction(() => !document.querySelector('.changes'));
+  await page.click('.transforms .chip');
+  await page.waitForFunction(() => !document.querySelector('.transforms'));
   // What was picked is picked again.
   await pick(0);
   await page.keyboard.press('f');
@@ -281,7 +281,7 @@ async function seeingThrough() {
   );
   await page.keyboard.press('Escape');
   await page.goBack();
-  await page.waitForFunction(() => !document.querySelector('.changes'));
+  await page.waitForFunction(() => !document.querySelector('.transforms'));
   await page.keyboard.press('c');
   await until('recursion');
   await pick(1);
@@ -302,12 +302,12 @@ async function seeingThrough() {
     JSON.stringify({ walk: '9.00s', other: '1.00s', load: '0s', leaf: '0s' }),
     "m gives a function's time to its callers",
   );
-  await page.click('text=undo all');
-  await page.waitForFunction(() => !document.querySelector('.changes'));
+  await page.click('text=remove all');
+  await page.waitForFunction(() => !document.querySelector('.transforms'));
   const box = await page.locator('.flame').boundingBox();
   await page.mouse.click(box.x + 40, box.y + 48, { button: 'right' });
   await page.waitForSelector('.node-menu');
-  await checkAccess(page, checks, 'the menu of a function');
+  await checkAccessibility(page, checks, 'the menu of a function');
   await page.keyboard.press('Escape');
   await page.waitForSelector('.node-menu', { state: 'detached' });
   // Two fingers that part.
@@ -335,7 +335,7 @@ async function seeingThrough() {
 
 async function callTree() {
   const page = await open(browser, checks);
-  await answerWith(page, hostileTree());
+  await mockApi(page, recursiveTree());
   await page.goto(at('profile?view=tree'));
   await page.waitForSelector('.tree tbody tr');
   const rows = () =>
@@ -357,7 +357,7 @@ async function callTree() {
 
 async function comparing() {
   const page = await open(browser, checks);
-  await answerWith(page, twoProfiles());
+  await mockApi(page, twoProfiles());
   await page.goto(at('compare'));
   await page.waitForSelector(graph);
   const table = (caption) =>
@@ -370,11 +370,11 @@ async function comparing() {
       caption,
     );
   checks.equal(
-    (await table('Grew')).join('; '),
-    '+20.0 20.0 % 40.0 % more; +5.00 0 % 5.00 % fresh',
+    (await table('Increased')).join('; '),
+    '+20.0 20.0% 40.0% more; +5.00 0% 5.00% fresh',
     'what grew, by share',
   );
-  checks.equal((await table('Shrank')).join('; '), '−15.0 30.0 % 15.0 % less; −10.0 10.0 % 0 % gone', 'what shrank');
+  checks.equal((await table('Decreased')).join('; '), '−15.0 30.0% 15.0% less; −10.0 10.0% 0% gone', 'what shrank');
   const box = await page.locator('.flame').boundingBox();
   await page.mouse.move(box.x + 20, box.y + 48);
   checks.expect(/before.*after.*change/s.test(await page.textContent('.tip.floating')), 'hovering tells of both sides');
@@ -393,7 +393,7 @@ async function comparing() {
 async function oneTaskAndOneWorker() {
   const page = await open(browser, checks);
   await page.goto(at('tasks?from=-2m'));
-  await page.click('table.names tbody tr:first-child a.go');
+  await page.click('table.names tbody tr:first-child a.action');
   await page.waitForSelector('.bars button:not(:disabled)');
   await page.waitForSelector(graph);
   const before = await page.locator('main table >> nth=0').textContent();
@@ -413,24 +413,24 @@ async function oneTaskAndOneWorker() {
 
 async function splitByPhase() {
   const page = await open(browser, checks);
-  await answerWith(page, hostile(['load']));
+  await mockApi(page, answersNamed(['load']));
   await page.goto(at('profile'));
   await page.waitForSelector(graph);
   const asked = page.waitForRequest(/profile\?.*phases=true/);
   await page.check('text=split by phase');
   await asked;
-  await page.waitForSelector('.legend >> text=phases of tasks');
+  await page.waitForSelector('.legend >> text=task phases');
   await page.context().close();
 }
 
-async function transfersMemoryAndEvents() {
+async function transfersResourcesAndEvents() {
   const page = await open(browser, checks);
-  await answerWith(page, hostile(['alpha', 'beta', 'gamma']));
+  await mockApi(page, answersNamed(['alpha', 'beta', 'gamma']));
   await page.goto(at(''));
   await page.waitForSelector('.progress');
   checks.equal(await page.locator('.progress').count(), 2, 'there is a bar for whatever has an expected count');
   checks.expect(
-    /10 of 40 done, 2 running, about 30.0 s more/.test(await page.textContent('.progress')),
+    /10 of 40 done, 2 running, about 30.0 s left/.test(await page.textContent('.progress')),
     'it tells how far and for how long',
     await page.textContent('.progress'),
   );
@@ -446,7 +446,7 @@ async function transfersMemoryAndEvents() {
   );
   await page.selectOption('main select', 'bandwidth');
   await page.waitForFunction(() => /MB\/s/.test(document.querySelector('table.matrix').textContent));
-  await page.goto(at('memory'));
+  await page.goto(at('resources'));
   await page.waitForSelector('.timeline canvas');
   checks.expect(
     /800 MB|600 MB/.test(await page.textContent('.legend-table')),
@@ -469,7 +469,7 @@ async function searching() {
   await page.keyboard.type('alloc|write');
   await page.waitForSelector('.search output');
   checks.expect(
-    /[\d.]+ % of all.*\d places/.test(await page.textContent('.search output')),
+    /[\d.]+% of total.*\d nodes?/.test(await page.textContent('.search output')),
     'a search tells its share',
   );
   await page.waitForFunction(() => new URL(location.href).searchParams.get('q') === 'alloc|write');
@@ -498,7 +498,7 @@ async function filtering() {
   await page.click('.chip >> text=cpu');
   await page.waitForFunction(() => new URL(location.href).searchParams.get('state') === 'cpu');
   await page.goto(at('profile?task=no-such-task'));
-  await page.waitForSelector('text=This cannot be shown');
+  await page.waitForSelector('text=Invalid request');
   await page.context().close();
 }
 
@@ -540,18 +540,18 @@ async function liveAndPaused() {
   checks.equal((await told).headers()['content-type'], 'text/event-stream', 'the page is told of what is new');
   await settled(page);
   const before = asked;
-  await page.waitForFunction(() => /\+[3-9] s waiting/.test(document.querySelector('.live').textContent));
+  await page.waitForFunction(() => /Paused \([3-9] s of new data\)/.test(document.querySelector('.live').textContent));
   checks.equal(asked, before, 'a paused page does not ask');
   await page.keyboard.press(' ');
   await page.waitForRequest(/timeline/);
   await page.evaluate(() => scrollTo(0, document.documentElement.scrollHeight));
   await page.context().route('**/api/v1/**', (route) => route.abort());
-  await page.waitForSelector('.lost');
-  const { y } = await page.locator('.lost').boundingBox();
+  await page.waitForSelector('.disconnected');
+  const { y } = await page.locator('.disconnected').boundingBox();
   checks.expect(y >= 0 && y < 100, 'who has scrolled sees too that the connection is lost', String(y));
   checks.expect(await page.isVisible(graph), 'what was seen stays when the connection is lost');
   await page.context().unroute('**/api/v1/**');
-  await page.waitForSelector('.lost', { state: 'detached', timeout: 30_000 });
+  await page.waitForSelector('.disconnected', { state: 'detached', timeout: 30_000 });
   await page.context().close();
 }
 
@@ -593,14 +593,14 @@ async function taskStream() {
 
 async function hostileNames() {
   const page = await open(browser, checks);
-  await answerWith(page, { ...hostile(ATTACKS), stopped: ATTACKS[0] });
+  await mockApi(page, { ...answersNamed(HOSTILE_NAMES), stopped: HOSTILE_NAMES[0] });
   await page.goto(at('profile'));
-  await page.waitForSelector(`.lost >> text=Nothing new is taken in: ${ATTACKS[0]}. Agents keep`);
+  await page.waitForSelector(`.disconnected >> text=Ingestion is stopped: ${HOSTILE_NAMES[0]}. Agents buffer`);
   for (const path of [
     ...PAGES,
     ...ITEMS,
     'profile?view=sandwich&fn=%3Cscript%3Ealert(1)%3C%2Fscript%3E',
-    `profile?focus=${encodeURIComponent(ATTACKS[0])}`,
+    `profile?focus=${encodeURIComponent(HOSTILE_NAMES[0])}`,
     'events?kind=corruption',
   ]) {
     await page.goto(at(path));
@@ -610,41 +610,41 @@ async function hostileNames() {
       raw: /[\u202e\u2066\u200b]/.test(document.body.textContent),
     }));
     checks.equal(foreign, 0, `${path}: names make no elements`);
-    checks.equal(raw, false, `${path}: nothing reorders or hides text`);
-    await checkForm(page, checks, `hostile ${path}`);
+    checks.equal(raw, false, `${path}: emptyAnswers reorders or hides text`);
+    await checkLayout(page, checks, `answersNamed ${path}`);
   }
   await page.context().close();
   const phone = await open(browser, checks, { size: 'phone' });
-  await answerWith(phone, hostile(ATTACKS));
+  await mockApi(phone, answersNamed(HOSTILE_NAMES));
   for (const path of [
     '',
     'tasks',
-    'memory',
+    'resources',
     'events',
-    `profile?view=sandwich&fn=${ATTACKS.find((name) => name.length > 4000)}`,
+    `profile?view=sandwich&fn=${HOSTILE_NAMES.find((name) => name.length > 4000)}`,
   ]) {
     await phone.goto(at(path));
     await settled(phone);
-    await checkForm(phone, checks, `hostile ${path.slice(0, 40)} on a phone`);
+    await checkLayout(phone, checks, `answersNamed ${path.slice(0, 40)} on a phone`);
     const seen = await phone.$eval('nav [aria-current]', (link) => link.getBoundingClientRect().right <= innerWidth);
     checks.expect(seen, `the page's link is seen on a phone: ${path.slice(0, 40)}`);
   }
   await phone.context().close();
 }
 
-async function nobodyThere() {
+async function noWorkers() {
   const page = await open(browser, checks);
-  await answerWith(page, nothing());
+  await mockApi(page, emptyAnswers());
   for (const path of ['', 'profile', 'workers']) {
     await page.goto(at(path));
     await page.waitForSelector('text=No worker has reported yet');
   }
   for (const [path, words] of [
-    ['tasks', 'No task in this range'],
+    ['tasks', 'No tasks in this range'],
     ['compare', 'No worker has reported yet'],
-    ['transfers', 'Nothing was transferred'],
-    ['memory', 'Nothing was measured'],
-    ['events', 'Nothing has happened yet'],
+    ['transfers', 'No transfers in this range'],
+    ['resources', 'No measurements in this range'],
+    ['events', 'No events yet'],
   ]) {
     await page.goto(at(path));
     await page.waitForSelector(`text=${words}`);
@@ -654,13 +654,13 @@ async function nobodyThere() {
 
 async function manyNodesStaySmall() {
   const page = await open(browser, checks);
-  await answerWith(page, { ...hostile(['load']), profile: manyNodes(100_000) });
+  await mockApi(page, { ...answersNamed(['load']), profile: manyNodes(100_000) });
   await page.goto(at('profile'));
   await page.waitForSelector(graph);
   const rects = Number(await page.getAttribute('.flame canvas', 'data-rects'));
   // At most one rectangle a pixel and row; far fewer than there are nodes.
   checks.expect(rects > 100 && rects < 22 * 1280, '100,000 nodes are drawn with few rectangles', String(rects));
-  await checkForm(page, checks, '100,000 nodes');
+  await checkLayout(page, checks, '100,000 nodes');
   await page.fill('.search input', 'function_1');
   await page.waitForSelector('.search output');
   await page.context().close();
@@ -668,8 +668,8 @@ async function manyNodesStaySmall() {
 
 async function manyTasksStaySmall() {
   const page = await open(browser, checks);
-  await answerWith(page, {
-    ...hostile(['load']),
+  await mockApi(page, {
+    ...answersNamed(['load']),
     tasks: manyTasks(40_000, 5000),
     taskColumns: { ...manyOutlines(40_000), truncated: true, total: 1_000_000 },
   });
@@ -679,35 +679,35 @@ async function manyTasksStaySmall() {
   // At most so many are drawn one by one; how busy the lanes were is one picture.
   checks.expect(rects > 0 && rects <= 3001, '40,000 tasks are drawn with few rectangles', String(rects));
   await page.waitForSelector('text=more tasks than are drawn');
-  await page.waitForSelector('text=zoom in to see those of others');
+  await page.waitForSelector('text=zoom in to see others');
   await page.waitForSelector('.timeline canvas');
-  await checkForm(page, checks, '40,000 tasks');
+  await checkLayout(page, checks, '40,000 tasks');
   await page.context().close();
 }
 
 const all = [
   everyPage,
-  aViewThatComesBetween,
-  fromStatusToTheCostliestFunction,
+  lateViewScript,
+  statusToHottestFunction,
   flameGraph,
-  seeingThrough,
+  treeTransforms,
   callTree,
   comparing,
   splitByPhase,
   oneTaskAndOneWorker,
-  transfersMemoryAndEvents,
+  transfersResourcesAndEvents,
   searching,
   filtering,
   ranges,
   liveAndPaused,
   taskStream,
   hostileNames,
-  nobodyThere,
+  noWorkers,
   manyNodesStaySmall,
   manyTasksStaySmall,
   ...fleetChecks({ browser, checks, open, at, parameter, graph, fleetMsMax: FLEET_MS_MAX }),
 ];
-await fleetIsThere();
+await waitForFleet();
 const only = process.env.EMBERLINE_CHECK;
 for (const check of all.filter(({ name }) => !only || only.split(',').includes(name))) {
   const begun = Date.now();
@@ -715,7 +715,7 @@ for (const check of all.filter(({ name }) => !only || only.split(',').includes(n
     await check();
   } catch (error) {
     checks.expect(false, check.name, error.stack);
-    await closeWhatIsOpen(browser);
+    await closeAllPages(browser);
   }
   console.log(
     `${check.name}: ${checks.made} checks so far, ${checks.failed} failed, ${((Date.now() - begun) / 1000).toFixed(1)} s`,

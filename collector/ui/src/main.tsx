@@ -1,19 +1,19 @@
-// Emberline's page: the frame around every view, and which view an address means.
+// The frame around every view, and the choice of the view by address.
 
 import './style.css';
 import { render } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
-import { along, change, current, go, href, rangeOf, useAddress } from './core/address';
-import { prepareColours } from './core/colours';
+import { Help } from './components/Help';
+import { lazy } from './components/Lazy';
+import { EmptyState } from './components/Messages';
+import { RangePicker } from './components/RangePicker';
+import { currentAddress, href, navigate, rangeOf, setParams, sharedParams, useAddress } from './core/address';
+import { prepareColors } from './core/colors';
 import { useKeys } from './core/keys';
-import { lost, paused, stopped, togglePause, useBehindSeconds } from './core/live';
-import { shown } from './core/names';
-import { askNames } from './core/task-names';
+import { safeText } from './core/names';
+import { disconnectedAt, ingestStopped, pauseTime, togglePause, usePausedSeconds } from './core/query';
+import { fetchTaskNames } from './core/task-names';
 import { isLive } from './core/time';
-import { Help } from './parts/Help';
-import { lazy } from './parts/Lazy';
-import { Empty } from './parts/Notes';
-import { RangePicker } from './parts/RangePicker';
 
 const StatusPage = lazy(async () => (await import('./pages/status')).StatusPage);
 const ProfilePage = lazy(async () => (await import('./pages/profile')).ProfilePage);
@@ -23,14 +23,14 @@ const ComparePage = lazy(async () => (await import('./pages/compare')).ComparePa
 const TaskPage = lazy(async () => (await import('./pages/task')).TaskPage);
 const WorkerPage = lazy(async () => (await import('./pages/worker')).WorkerPage);
 const TransfersPage = lazy(async () => (await import('./pages/transfers')).TransfersPage);
-const MemoryPage = lazy(async () => (await import('./pages/memory')).MemoryPage);
+const ResourcesPage = lazy(async () => (await import('./pages/resources')).ResourcesPage);
 const EventsPage = lazy(async () => (await import('./pages/events')).EventsPage);
 const LicensesPage = lazy(async () => (await import('./pages/licenses')).LicensesPage);
 
-/** How much of the link before the current page's is seen. */
+/** How much of the preceding link stays visible. */
 const SEEN_BEFORE_PX = 90;
 
-/** Views by their pages' names. */
+/** Views by page name. */
 const VIEWS: Record<string, { begin(): Promise<void> } | undefined> = {
   '': StatusPage,
   profile: ProfilePage,
@@ -40,7 +40,7 @@ const VIEWS: Record<string, { begin(): Promise<void> } | undefined> = {
   'tasks/~': TaskPage,
   'workers/~': WorkerPage,
   transfers: TransfersPage,
-  memory: MemoryPage,
+  resources: ResourcesPage,
   events: EventsPage,
   licenses: LicensesPage,
 };
@@ -52,20 +52,21 @@ const LINKS: [string, string][] = [
   ['tasks', 'Tasks'],
   ['workers', 'Workers'],
   ['transfers', 'Transfers'],
-  ['memory', 'Memory'],
+  ['resources', 'Resources'],
   ['events', 'Events'],
 ];
 
-// The icon's address is relative to the document, and views one level deeper are shown without loading another.
+// The icon's address is relative to the document. Views one level deeper open without loading another
+// document.
 for (const icon of document.querySelectorAll<HTMLLinkElement>('link[rel="icon"]')) icon.setAttribute('href', icon.href);
 
 function App() {
   const { page, item, params } = useAddress();
   const [help, setHelp] = useState(false);
   useEffect(() => {
-    const words = item === null ? (LINKS.find(([to]) => to === page)?.[1] ?? page) : shown(item, 60);
+    const words = item === null ? (LINKS.find(([to]) => to === page)?.[1] ?? page) : safeText(item, 60);
     document.title = page === '' ? 'Emberline' : `${words} · Emberline`;
-    // On a phone there is not room for all of them.
+    // The links do not all fit on a phone.
     const shownLink = document.querySelector('nav [aria-current]');
     shownLink?.parentElement?.scrollTo({ left: (shownLink as HTMLElement).offsetLeft - SEEN_BEFORE_PX });
   }, [page, item]);
@@ -73,7 +74,7 @@ function App() {
     const at = ['1', '2', '3', '4', '5', '6', '7', '8'].indexOf(key);
     if (key === '?') setHelp(true);
     else if (key === ' ' && target.tagName !== 'BUTTON' && target.tagName !== 'A') togglePause();
-    else if (at >= 0) go(LINKS[at][0], along());
+    else if (at >= 0) navigate(LINKS[at][0], sharedParams());
     else return false;
     return true;
   });
@@ -81,14 +82,14 @@ function App() {
     <div onClick={follow}>
       <div class="top">
         <header>
-          <a class="brand" href={href('', along())}>
+          <a class="brand" href={href('', sharedParams())}>
             Emberline
           </a>
           <nav aria-label="Pages">
             {LINKS.map(([to, words]) => (
               <a
                 key={to}
-                href={href(to, along())}
+                href={href(to, sharedParams())}
                 aria-current={page === to ? 'page' : page === `${to}/~` ? 'true' : undefined}
               >
                 {words}
@@ -102,11 +103,11 @@ function App() {
             ?
           </button>
         </header>
-        <Lost />
+        <ConnectionBanner />
       </div>
       <main>{view(page, item)}</main>
       <footer>
-        <a href={href('licenses')}>Licences</a>
+        <a href={href('licenses')}>Licenses</a>
       </footer>
       {help && <Help onClose={() => setHelp(false)} />}
     </div>
@@ -131,22 +132,22 @@ function view(page: string, item: string | null) {
       return <WorkerPage key={item} id={item ?? ''} />;
     case 'transfers':
       return <TransfersPage />;
-    case 'memory':
-      return <MemoryPage />;
+    case 'resources':
+      return <ResourcesPage />;
     case 'events':
       return <EventsPage />;
     case 'licenses':
       return <LicensesPage />;
     default:
       return (
-        <Empty title="There is no such page">
-          <a href={href('')}>To the status of the fleet</a>
-        </Empty>
+        <EmptyState title="Page not found">
+          <a href={href('')}>Go to the status page</a>
+        </EmptyState>
       );
   }
 }
 
-/** Links within the page change the address without loading anything. */
+/** Links within the page change the address without loading a document. */
 function follow(event: MouseEvent) {
   const link = (event.target as Element).closest?.('a');
   if (!link || event.defaultPrevented || event.button !== 0 || event.ctrlKey || event.metaKey || event.shiftKey) return;
@@ -154,34 +155,34 @@ function follow(event: MouseEvent) {
     return;
   event.preventDefault();
   const url = new URL(link.href);
-  go(url.pathname.slice(new URL(href('')).pathname.length), url.searchParams);
+  navigate(url.pathname.slice(new URL(href('')).pathname.length), url.searchParams);
   scrollTo(0, 0);
 }
 
 function Live({ pinned }: { pinned: boolean }) {
-  const behind = useBehindSeconds();
-  const isPaused = paused.use() !== null;
-  const isLost = lost.use() !== null;
+  const behind = usePausedSeconds();
+  const isPaused = pauseTime.use() !== null;
+  const isLost = disconnectedAt.use() !== null;
   if (pinned)
     return (
       <button
         class="live pinned"
-        title="This range stands still; follow the newest data again"
-        onClick={() => change({ from: null, to: null, zoom: null })}
+        title="This range is fixed; show the newest data again"
+        onClick={() => setParams({ from: null, to: null, zoom: null })}
       >
-        Pinned · go live
+        Fixed range · go live
       </button>
     );
   if (isPaused)
     return (
-      <button class="live paused" title="Go on (space)" onClick={togglePause}>
-        Paused · +{behind} s waiting
+      <button class="live paused" title="Resume (space)" onClick={togglePause}>
+        Paused ({behind} s of new data)
       </button>
     );
   if (isLost)
     return (
       <button class="live paused" title="Pause (space)" onClick={togglePause}>
-        No answer
+        No response
       </button>
     );
   return (
@@ -192,9 +193,9 @@ function Live({ pinned }: { pinned: boolean }) {
   );
 }
 
-function Lost() {
-  const since = lost.use();
-  const reason = stopped.use();
+function ConnectionBanner() {
+  const since = disconnectedAt.use();
+  const reason = ingestStopped.use();
   const [, tick] = useState(0);
   useEffect(() => {
     if (since === null) return;
@@ -204,27 +205,30 @@ function Lost() {
   if (since === null)
     return (
       reason && (
-        <div class="lost" role="alert">
-          Nothing new is taken in: <bdi>{shown(reason, 300)}</bdi>. Agents keep what they sample and try again.
+        <div class="disconnected" role="alert">
+          Ingestion is stopped: <bdi>{safeText(reason, 300)}</bdi>. Agents buffer their samples and retry.
         </div>
       )
     );
   const seconds = Math.round((Date.now() - since) / 1000);
   return (
-    <div class="lost" role="alert">
-      The collector has not answered for {seconds} s. What you see is what it said before; asking again…
+    <div class="disconnected" role="alert">
+      No response from the collector for {seconds} s. Showing earlier data; retrying…
     </div>
   );
 }
 
-/** How long the first picture may wait for the names that decide its colours, and for the script of its view. */
+/**
+ * How long the first render may wait for the task names, which decide the colors, and for the view's
+ * script.
+ */
 const FIRST_WAIT_MS = 1000;
 
 const first = Promise.allSettled([
-  askNames().then((answer) => prepareColours(answer.names.map((task) => task.name))),
-  VIEWS[current().page]?.begin(),
+  fetchTaskNames().then((answer) => prepareColors(answer.names.map((task) => task.name))),
+  VIEWS[currentAddress().page]?.begin(),
 ]);
-// What is wrong, and what is late, the page itself says.
+// Errors and late answers are shown by the page itself.
 void Promise.race([first, new Promise((done) => setTimeout(done, FIRST_WAIT_MS))]).then(() =>
   render(<App />, document.getElementById('page')!),
 );

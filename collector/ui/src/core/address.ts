@@ -1,28 +1,30 @@
-// The whole view is in the page's address: what is shown, of which range, filtered and zoomed how.
+// The address holds the whole state of a view: page, range, filters and zoom.
 
 import { useEffect, useState } from 'preact/hooks';
 import { RANGE_DEFAULT, type Range } from './time';
 
-/** Where the page's files are; also works below a proxy's path. Scripts stand one folder deeper. */
+/** The URL of the page's files, also below a proxy's path. Scripts are one directory deeper. */
 const BASE = import.meta.env.DEV ? new URL('/', location.href) : new URL(/* @vite-ignore */ '..', import.meta.url);
 
-/** An address: the page and its parameters, in the order in which they were given. */
+/** A page and its parameters, in the order in which they were given. */
 export interface Address {
   /** `tasks`, or `tasks/~` for one of them. */
   page: string;
-  /** What the page is of, if it is of one thing: a task's name, a worker's id. */
+  /** A task's name or a worker's id, on a page about one of them. */
   item: string | null;
   params: URLSearchParams;
 }
 
-/** Names that a path cannot hold, or that a proxy might read otherwise, stand in the parameter `name`
- * of this item. */
-const UNSPEAKABLE = '~';
+/**
+ * Stands for a name that a path cannot hold or that a proxy might rewrite; the name is in the
+ * parameter `name` then.
+ */
+const NAME_IN_QUERY = '~';
 
-/** Parameters that go along from page to page. */
+/** Parameters that links carry to other pages. */
 const SHARED = ['from', 'to', 'worker'];
 
-export function current(): Address {
+export function currentAddress(): Address {
   const path = location.pathname.startsWith(BASE.pathname)
     ? location.pathname.slice(BASE.pathname.length)
     : location.pathname.slice(1);
@@ -31,7 +33,7 @@ export function current(): Address {
   if (item === undefined) return { page, item: null, params };
   return {
     page: rest.length > 0 ? path : `${page}/~`,
-    item: item === UNSPEAKABLE ? params.get('name') : decoded(item),
+    item: item === NAME_IN_QUERY ? params.get('name') : decoded(item),
     params,
   };
 }
@@ -44,53 +46,53 @@ function decoded(text: string): string {
   }
 }
 
-/** The URL of the page of one task's name or one worker. */
+/** The URL of the page about one task name or one worker. */
 export function itemHref(page: 'tasks' | 'workers', item: string, params: URLSearchParams): string {
   const isPlain = /^[\w .:@+-]{1,200}$/.test(item) && !/^\.+$/.test(item);
   const query = new URLSearchParams(params);
   if (!isPlain) query.set('name', item);
-  return href(`${page}/${isPlain ? encodeURIComponent(item) : UNSPEAKABLE}`, query);
+  return href(`${page}/${isPlain ? encodeURIComponent(item) : NAME_IN_QUERY}`, query);
 }
 
-/** The URL of a page; parameters without a value are left out. */
+/** The URL of a page. */
 export function href(page: string, params?: URLSearchParams): string {
   const url = new URL(page, BASE);
   url.search = params?.toString() ?? '';
   return url.href;
 }
 
-/** The URL of a question to the collector. */
+/** The URL of an API endpoint. */
 export function apiUrl(path: string, params?: URLSearchParams): string {
   return href(`api/v1/${path}`, params);
 }
 
 const listeners = new Set<() => void>();
-const tell = () => listeners.forEach((listener) => listener());
-window.addEventListener('popstate', tell);
+const notify = () => listeners.forEach((listener) => listener());
+window.addEventListener('popstate', notify);
 
-/** Goes to an address; `replace` for what need not be gone back to, such as typing. */
-export function go(page: string, params: URLSearchParams, replace = false): void {
+/** Navigates to an address. `replace` adds no history entry, for changes such as typing. */
+export function navigate(page: string, params: URLSearchParams, replace = false): void {
   const to = href(page, params);
   if (to === location.href) return;
   if (replace) history.replaceState(null, '', to);
   else history.pushState(null, '', to);
-  tell();
+  notify();
 }
 
 export function useAddress(): Address {
-  const [address, setAddress] = useState(current);
+  const [address, setAddress] = useState(currentAddress);
   useEffect(() => {
-    const listener = () => setAddress(current());
+    const listener = () => setAddress(currentAddress());
     listeners.add(listener);
     return () => void listeners.delete(listener);
   }, []);
   return address;
 }
 
-/** Changes of parameters: `null` takes one away. */
+/** Changes of parameters: `null` removes one. */
 export type Changes = Record<string, string | string[] | null>;
 
-export function changed(params: URLSearchParams, changes: Changes): URLSearchParams {
+export function withParams(params: URLSearchParams, changes: Changes): URLSearchParams {
   const next = new URLSearchParams(params);
   for (const [name, value] of Object.entries(changes)) {
     next.delete(name);
@@ -100,19 +102,19 @@ export function changed(params: URLSearchParams, changes: Changes): URLSearchPar
 }
 
 /** Changes the current page's parameters. */
-export function change(changes: Changes, replace = false): void {
-  // Another range is no run's any more.
+export function setParams(changes: Changes, replace = false): void {
+  // Another range does not belong to the run any more.
   if (('from' in changes || 'to' in changes) && !('run' in changes)) changes = { ...changes, run: null };
   const url = new URL(location.href);
-  go(url.pathname.slice(BASE.pathname.length), changed(current().params, changes), replace);
+  navigate(url.pathname.slice(BASE.pathname.length), withParams(currentAddress().params, changes), replace);
 }
 
-/** The parameters that another page shares with the current one, and `changes`. */
-export function along(changes: Changes = {}): URLSearchParams {
-  const { params } = current();
+/** The parameters that pages share, with `changes` applied. */
+export function sharedParams(changes: Changes = {}): URLSearchParams {
+  const { params } = currentAddress();
   const shared = new URLSearchParams();
   for (const name of SHARED) for (const value of params.getAll(name)) shared.append(name, value);
-  return changed(shared, changes);
+  return withParams(shared, changes);
 }
 
 export function rangeOf(params: URLSearchParams): Range {

@@ -1,9 +1,11 @@
-// Keys that hold for the whole page.
+// Keyboard shortcuts of the whole page.
 
 import { useEffect, useRef } from 'preact/hooks';
 
-/** Calls back for each key that is not meant for a field, a dialog or the browser; what is answered
- * with `true` is done with. */
+/**
+ * Calls `handle` for keys that are not meant for a field, a dialog or the browser. If it returns
+ * `true`, the key has no other effect.
+ */
 export function useKeys(handle: (key: string, target: HTMLElement) => boolean): void {
   const newest = useRef(handle);
   newest.current = handle;

@@ -1,25 +1,26 @@
-// Names come from strangers: they are shown as text, with what would hide or reorder text spelt out.
+// Names come from profiled programs and are untrusted. They are shown as text, with invisible and
+// reordering characters escaped.
 
-/** Longest name that is put into the page; the rest is cut with an ellipsis. */
+/** Longer names are cut. */
 const SHOWN_MAX = 300;
 
-// Controls, zero widths, directions and lone surrogates.
-const UNSEEN =
+// Controls, zero-width characters, directional marks and lone surrogates.
+const INVISIBLE =
   /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g;
 
-/** A name as it may be shown anywhere. */
-export function shown(name: string, max = SHOWN_MAX): string {
+/** A name that is safe to show. */
+export function safeText(name: string, max = SHOWN_MAX): string {
   const cut = name.length > max ? `${name.slice(0, max)}…` : name;
-  return cut.replace(UNSEEN, (unit) => `\\u{${unit.charCodeAt(0).toString(16)}}`);
+  return cut.replace(INVISIBLE, (unit) => `\\u{${unit.charCodeAt(0).toString(16)}}`);
 }
 
-/** A name that is at most `max` long; of a longer one the middle goes, for ends tell names apart. */
+/** Cuts the middle of a longer name, because ends distinguish names. */
 export function middleCut(name: string, max: number): string {
   const tail = Math.floor(max * 0.4);
   return name.length <= max ? name : `${name.slice(0, max - tail - 1)}…${name.slice(-tail)}`;
 }
 
-/** A function's name without what stands between angle brackets. */
+/** A function's name with the contents of angle brackets elided. */
 export function withoutGenerics(name: string): string {
   if (!name.includes('<') || name.length > 4096) return name;
   let depth = 0;
@@ -27,7 +28,7 @@ export function withoutGenerics(name: string): string {
   for (let i = 0; i < name.length; i++) {
     const unit = name[i];
     const arrow = unit === '>' && (name[i - 1] === '-' || name[i - 1] === '=');
-    // A name that begins with a bracket is `<Type as Trait>::method`: what it holds is the name.
+    // The leading bracket of `<Type as Trait>::method` holds the name itself.
     if (unit === '<' && i > 0 && name[i - 1] !== '<' && /[\w:}]/.test(name[i - 1])) {
       if (depth++ === 0) text += '<…';
     }
@@ -37,7 +38,7 @@ export function withoutGenerics(name: string): string {
   return depth === 0 ? text : name;
 }
 
-/** The part of a path that tells most: from the crate's folder, or the last two parts. */
+/** The informative end of a path: from the crate's directory, or the last two parts. */
 export function shortFile(file: string): string {
   const known = /\/(?:registry\/src\/[^/]+|library)\/(.+)/.exec(file);
   if (known) return known[1];
@@ -47,7 +48,7 @@ export function shortFile(file: string): string {
   return parts.slice(from).join('/');
 }
 
-/** What a function belongs to, by which it is coloured: its crate, or else its library. */
+/** The crate of a function, or else its library; decides the color. */
 export function crateOf(file: string, module: string): string {
   const standard = /\/library\/([\w-]+)\//.exec(file);
   if (standard) return standard[1];
@@ -60,7 +61,7 @@ export function crateOf(file: string, module: string): string {
   return module.slice(module.lastIndexOf('/') + 1) || 'unknown';
 }
 
-/** FNV-1a: the same name has the same colour on every page, today and tomorrow. */
+/** FNV-1a: a name keeps its color on every page and in every session. */
 export function hash(text: string): number {
   let value = 2166136261;
   for (let i = 0; i < text.length; i++) value = Math.imul(value ^ text.charCodeAt(i), 16777619);

@@ -1,44 +1,44 @@
-// Moving and zooming along an axis: by dragging, by the wheel with Ctrl, by two fingers.
+// Panning and zooming along an axis: by dragging, Ctrl+scroll or two fingers.
 
 import type { RefObject } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 
-/** What part of the axis is shown. */
-export interface Stretch {
+/** The visible part of the axis. */
+export interface Interval {
   from: number;
   to: number;
 }
 
 interface Options {
-  /** The box that takes the pointer; the axis begins that far from its left edge. */
+  /** The element that receives the pointer; the axis begins `leftPx` from its left edge. */
   box: RefObject<HTMLElement | null>;
   leftPx: number;
   widthPx: number;
-  shown: Stretch;
+  shown: Interval;
   lengthMin: number;
   isMovable: boolean;
-  onMove(to: Stretch): void;
-  /** The pointer is over the box, with nothing in its grip; or `null`. */
+  onMove(to: Interval): void;
+  /** The pointer moves over the box without dragging, or leaves it (`null`). */
   onHover(event: PointerEvent | null): void;
 }
 
-/** How far the pointer moves before a press is a drag and no click. */
+/** A press that moves less is a click. */
 const DRAG_PX = 4;
-/** Fingers that are nearer would zoom without bounds. */
+/** Lower bound on the distance of two fingers; less would zoom without bounds. */
 const APART_PX_MIN = 12;
 
-/** What to attach to the box, and how else to zoom. */
+/** Returns the handlers to attach to the box, and the zoom function. */
 export function usePan(options: Options) {
   const newest = useRef(options);
   newest.current = options;
-  // Where the press is that has not ended, and what was shown when it began.
-  const drag = useRef<(Stretch & { px: number }) | null>(null);
-  // The newest press moved, which the click that ends it must know.
+  // Where the current press began, and what was visible then.
+  const drag = useRef<(Interval & { px: number }) | null>(null);
+  // Whether the newest press was a drag; the click that ends it must know.
   const dragged = useRef(false);
-  // Where each finger is.
+  // Position of each finger.
   const fingers = useRef(new Map<number, number>()).current;
 
-  /** Shows `factor` times as much, around a place: 0 is the left edge, 1 the right one. */
+  /** Shows `factor` times as much around `share`: 0 is the left edge, 1 the right one. */
   const zoom = (factor: number, share: number) => {
     const {
       shown: { from, to },
@@ -46,14 +46,14 @@ export function usePan(options: Options) {
       onMove,
     } = newest.current;
     const length = Math.max(lengthMin, (to - from) * factor);
-    const centre = from + share * (to - from);
-    onMove({ from: centre - share * length, to: centre + (1 - share) * length });
+    const center = from + share * (to - from);
+    onMove({ from: center - share * length, to: center + (1 - share) * length });
   };
   const shareAt = (clientX: number) => {
     const { box, leftPx, widthPx } = newest.current;
     return Math.max(0, Math.min(1, (clientX - box.current!.getBoundingClientRect().left - leftPx) / widthPx));
   };
-  // Preact listens passively to wheels, which could not be kept from zooming the whole page.
+  // Preact adds passive wheel listeners, which cannot prevent the browser's zoom.
   useEffect(() => {
     const element = newest.current.box.current!;
     const wheel = (event: WheelEvent) => {
@@ -65,7 +65,7 @@ export function usePan(options: Options) {
     return () => element.removeEventListener('wheel', wheel);
   }, []);
 
-  /** Two fingers that part or meet. */
+  /** Two fingers move apart or together. */
   function pinch({ pointerId, clientX }: PointerEvent): void {
     const before = [...fingers.values()];
     fingers.set(pointerId, clientX);

@@ -1,4 +1,4 @@
-// How large a box on the page is.
+// The size of an element.
 
 import type { RefObject } from 'preact';
 import { useLayoutEffect, useState } from 'preact/hooks';
@@ -8,7 +8,7 @@ export interface Size {
   height: number;
 }
 
-/** The inner size of a box. It is known before the box is first shown, so that what fills it is drawn once. */
+/** The inner size of an element, known before its first paint, so that its content is drawn once. */
 export function useSize(box: RefObject<HTMLElement | null>): Size {
   const [size, setSize] = useState({ width: 0, height: 0 });
   useLayoutEffect(() => {

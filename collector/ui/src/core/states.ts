@@ -1,13 +1,13 @@
-// The states of a thread, as the API names them; `wait` is the sum of all after the second.
+// Thread states, named as in the API. `wait` is the sum of all but the first two.
 
 export const STATES = ['cpu', 'runnable', 'lock', 'sleep', 'network', 'disk', 'other'] as const;
 export type State = (typeof STATES)[number];
 
 export const STATE_WORDS: Record<State, string> = {
-  cpu: 'running on a processor',
-  runnable: 'ready, but without a processor',
+  cpu: 'running on a CPU',
+  runnable: 'runnable: waiting for a CPU',
   lock: 'waiting for a lock or another thread',
-  sleep: 'asleep',
+  sleep: 'sleeping',
   network: 'waiting for the network',
   disk: 'waiting for a file or the disk',
   other: 'waiting for a pipe, a child or something else',

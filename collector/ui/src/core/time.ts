@@ -1,4 +1,4 @@
-// Times and durations as people read them and as the API takes them.
+// Times, durations and numbers as text, and times as the API accepts them.
 
 export const NS_PER_MS = 1e6;
 export const NS_PER_S = 1e9;
@@ -12,7 +12,7 @@ const UNITS_MS: Record<string, number> = {
   w: 604_800_000,
 };
 
-/** A range as the API takes it: `-5m`, `now`, RFC 3339 or Unix seconds. */
+/** A range in the API's notation: `-5m`, `now`, RFC 3339 or Unix seconds. */
 export interface Range {
   from: string;
   to: string;
@@ -20,8 +20,8 @@ export interface Range {
 
 export const RANGE_DEFAULT: Range = { from: '-5m', to: 'now' };
 
-/** The Unix milliseconds that a text of the API means at `nowMs`; `NaN` if it means none. */
-export function timeMs(text: string, nowMs: number): number {
+/** The Unix milliseconds of a time in the API's notation, relative to `nowMs`; `NaN` if it is invalid. */
+export function parseTimeMs(text: string, nowMs: number): number {
   if (text === 'now') return nowMs;
   if (/^-(\d+(ms|[smhdw]))+$/.test(text)) {
     let ago = 0;
@@ -29,7 +29,7 @@ export function timeMs(text: string, nowMs: number): number {
     return nowMs - ago;
   }
   if (/^\d+(\.\d+)?$/.test(text)) return Number(text) * 1000;
-  // Only with an offset: without one, browsers would take the reader's own zone.
+  // An offset is required: without one, browsers assume the local zone.
   return /^\d{4}-\d\d-\d\dT.*(Z|[+-]\d\d:?\d\d)$/i.test(text) ? Date.parse(text) : NaN;
 }
 
@@ -38,12 +38,12 @@ export function isLive(range: Range): boolean {
   return range.to === 'now';
 }
 
-/** A pinned time, to the millisecond, as short as it can be. */
-export function pinned(ms: number): string {
+/** An RFC 3339 time, to the millisecond if needed. */
+export function isoTime(ms: number): string {
   return new Date(Math.round(ms)).toISOString().replace('.000Z', 'Z');
 }
 
-/** `90 s`, `1.2 ms`, `3 h 4 min`: three digits, the unit that fits. */
+/** `90 s`, `1.2 ms`, `3 h 4 min`: three digits and the unit that fits. */
 export function duration(ns: number): string {
   const text = (value: number, unit: string) => `${digits(value)} ${unit}`;
   const size = Math.abs(ns);
@@ -58,7 +58,7 @@ export function duration(ns: number): string {
   return text(ns / 86_400e9, 'd');
 }
 
-/** Three significant digits, never in powers of ten. */
+/** Three significant digits, without an exponent. */
 export function digits(value: number): string {
   const size = Math.abs(value);
   if (size >= 99.95) return count(Math.round(value));
@@ -66,21 +66,27 @@ export function digits(value: number): string {
   return value === 0 ? '0' : value.toFixed(2);
 }
 
-/** A whole number with thin spaces between thousands. */
+/** A whole number with commas between thousands. */
 export function count(value: number): string {
-  return String(Math.round(value)).replace(/\B(?=(\d{3})+(?!\d))/g, '\u202f');
+  return String(Math.round(value)).replace(/\B(?=(\d{3})+(?!\d))/g, ',');
 }
 
+/** `1 task`, `2 tasks`: a count with its noun. */
+export function quantity(value: number, noun: string): string {
+  return `${count(value)} ${noun}${value === 1 ? '' : 's'}`;
+}
+
+/** The share of `part` in `whole` with three digits. */
 export function percent(part: number, whole: number): string {
   if (!(whole > 0)) return '–';
   const share = (100 * part) / whole;
-  if (share > 0 && share < 0.01) return '<0.01 %';
-  return `${share >= 99.95 || share === 0 ? share.toFixed(0) : share >= 9.995 ? share.toFixed(1) : share.toFixed(2)} %`;
+  if (share > 0 && share < 0.01) return '<0.01%';
+  return `${share >= 99.95 || share === 0 ? share.toFixed(0) : share >= 9.995 ? share.toFixed(1) : share.toFixed(2)}%`;
 }
 
 const two = (value: number) => String(value).padStart(2, '0');
 
-/** The time of day in the reader's zone; with the day if that is not today's. */
+/** The local time of day, with the date if it is not today. */
 export function clock(ms: number, milliseconds = false): string {
   const at = new Date(ms);
   const time = `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
@@ -89,8 +95,8 @@ export function clock(ms: number, milliseconds = false): string {
   return today ? time + rest : `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${time}${rest}`;
 }
 
-/** A length that was chosen, such as `5 min` or `90 s`. */
-function lengthWords(ms: number): string {
+/** A chosen length, such as `5 min` or `90 s`. */
+function lengthText(ms: number): string {
   const whole = (
     [
       ['d', 864e5],
@@ -102,15 +108,15 @@ function lengthWords(ms: number): string {
   return whole ? `${count(ms / whole[1])} ${whole[0]}` : duration(ms * NS_PER_MS);
 }
 
-/** A range in words: `the last 5 min`, or from when to when. */
-export function rangeWords(range: Range, nowMs: number): string {
-  const from = timeMs(range.from, nowMs);
-  const to = timeMs(range.to, nowMs);
-  if (isLive(range)) return `the last ${lengthWords(to - from)}`;
-  return `${clock(from)} – ${clock(to)} (${lengthWords(to - from)})`;
+/** A range in words: `the last 5 min`, or its two ends. */
+export function rangeText(range: Range, nowMs: number): string {
+  const from = parseTimeMs(range.from, nowMs);
+  const to = parseTimeMs(range.to, nowMs);
+  if (isLive(range)) return `the last ${lengthText(to - from)}`;
+  return `${clock(from)} – ${clock(to)} (${lengthText(to - from)})`;
 }
 
-/** `1.50 GB`: three digits, the unit that fits, in powers of ten. */
+/** `1.50 GB`: three digits and the decimal unit that fits. */
 export function bytes(value: number): string {
   const units = ['B', 'kB', 'MB', 'GB', 'TB', 'PB'];
   let unit = 0;
@@ -124,7 +130,7 @@ const STEPS_MS = [
   864e5, 6048e5, 2592e6,
 ];
 
-/** The least step of a time axis that is at least as long. */
+/** The shortest step of a time axis that is at least `leastMs`. */
 export function timeStepMs(leastMs: number): number {
   return STEPS_MS.find((ms) => ms >= leastMs) ?? leastMs;
 }

@@ -1,40 +1,39 @@
-// The flame graph: a canvas in a box that scrolls, with an outline for what the pointer or the keys
-// are at.
+// The flame graph: a canvas in a scrolling box, with outlines for the hovered and the selected node.
 
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
-import { onTheme } from '../core/colours';
+import { onTheme } from '../core/colors';
 import { usePan } from '../core/pan';
 import { useSize } from '../core/size';
-import { type Colouring, nodeAt, Painter, ROW_PX, type View } from './draw';
+import { type Coloring, nodeAt, Painter, ROW_PX, type View } from './draw';
 import { type Functions, type Layout, NO_FUNCTION } from './layout';
 import { ACTIONS, type Action, NodeMenu } from './NodeMenu';
 import { NodeTip } from './NodeTip';
-import { findPath, pathName } from './path';
+import { findByPathId, pathId } from './path';
 
 interface Properties {
   layout: Layout;
   functions: Functions;
   rootLabel: string;
-  /** What the graph shows, for those who cannot see it. */
+  /** Describes the graph to screen readers. */
   label: string;
   /** The node that fills the width. */
   zoom: number;
   upward: boolean;
-  colouring: Colouring;
-  found?: Uint8Array;
-  /** A node to show and outline, such as a search's next match. */
+  coloring: Coloring;
+  matched?: Uint8Array;
+  /** A node to reveal and outline, such as a search's next match. */
   shown?: number;
-  /** What tells of a node; a comparison tells of both sides. */
+  /** The tooltip; a comparison has its own. */
   tip?: typeof NodeTip;
   onZoom(node: number): void;
-  /** What else is to be done with a node's function. */
+  /** Actions on a node's function other than zooming. */
   onAction(action: Action, fn: number): void;
 }
 
-/** Less is not zoomed into, in nanoseconds. */
+/** The shortest visible interval, in nanoseconds. */
 const SHOWN_NS_MIN = 1000;
 
-/** Where the pointer is, and the node there: -1 for none. */
+/** The pointer's position and the node there, or -1. */
 interface Place {
   node: number;
   px: number;
@@ -42,7 +41,7 @@ interface Place {
 }
 
 export function FlameGraph(properties: Properties) {
-  const { layout, functions, rootLabel, zoom, upward, colouring, found } = properties;
+  const { layout, functions, rootLabel, zoom, upward, coloring, matched } = properties;
   const scroller = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
   const [theme, setTheme] = useState(0);
@@ -51,28 +50,28 @@ export function FlameGraph(properties: Properties) {
   const [hover, setHover] = useState<Place | null>(null);
   const [picked, setPicked] = useState(-1);
   const [free, setFree] = useState<{ from: number; to: number } | null>(null);
-  // Of the picked node.
+  // Menu of the selected node.
   const [menu, setMenu] = useState<{ px: number; py: number } | null>(null);
   const pickedPath = useRef('');
-  // How much of the graph is below what is seen.
+  // Height of the graph below the visible part.
   const belowPx = useRef(0);
   const rows = layout.rowStarts.length - 1;
   const painter = useMemo(() => new Painter(functions, rootLabel), [functions, rootLabel, theme]);
   const from = free?.from ?? layout.x[zoom];
   const to = free?.to ?? layout.x[zoom] + layout.total[zoom];
-  const view: View = { from, to: Math.max(to, from + 1), top, upward, colouring, found };
+  const view: View = { from, to: Math.max(to, from + 1), top, upward, coloring, matched };
 
   useEffect(() => onTheme(() => setTheme((count) => count + 1)), []);
   useEffect(() => setFree(null), [zoom, layout]);
-  // What was picked is found again in a newer profile.
+  // Finds the selected node again in a newer profile.
   useLayoutEffect(() => {
-    const node = pickedPath.current === '' ? 0 : findPath(layout, functions, pickedPath.current);
+    const node = pickedPath.current === '' ? 0 : findByPathId(layout, functions, pickedPath.current);
     setPicked(node > 0 ? node : -1);
     if (node === 0) setMenu(null);
-    // The pointer rests where it is, over what is there now.
+    // The pointer may rest over another node now.
     setHover((was) => was && over(at({ clientX: was.px, clientY: was.py })));
   }, [layout]);
-  // The root is at the lower edge of a graph that grows upward, and stays where it is when rows come and go.
+  // The root of an upward graph is at the bottom, and stays there when rows come and go.
   useLayoutEffect(() => {
     const element = scroller.current!;
     element.scrollTop = upward ? element.scrollHeight : 0;
@@ -95,7 +94,7 @@ export function FlameGraph(properties: Properties) {
       element.dataset.rects = String(painter.draw(element, size, layout, view));
       element.dataset.share = String((view.to - view.from) / Math.max(1, layout.total[0]));
     }
-  }, [painter, layout, size, view.from, view.to, top, upward, colouring, found]);
+  }, [painter, layout, size, view.from, view.to, top, upward, coloring, matched]);
   useEffect(() => {
     if (properties.shown !== undefined && properties.shown > 0) reveal(properties.shown);
   }, [properties.shown]);
@@ -103,7 +102,7 @@ export function FlameGraph(properties: Properties) {
   const line = (node: number) => (upward ? rows - 1 - layout.depth[node] : layout.depth[node]);
 
   function pick(node: number) {
-    pickedPath.current = node > 0 ? pathName(layout, functions, node) : '';
+    pickedPath.current = node > 0 ? pathId(layout, functions, node) : '';
     setPicked(node);
   }
 
@@ -194,7 +193,7 @@ export function FlameGraph(properties: Properties) {
         class="flame"
         tabIndex={0}
         role="application"
-        aria-label={`${properties.label}. Arrow keys move, Enter zooms, Escape goes up.`}
+        aria-label={`${properties.label}. Arrow keys move, Enter zooms in, Escape zooms out.`}
         style={{ height: `${rows * ROW_PX}px` }}
         onScroll={({ currentTarget: { scrollTop, scrollHeight, clientHeight } }) => {
           belowPx.current = scrollHeight - clientHeight - scrollTop;
@@ -257,11 +256,11 @@ function firstChild(layout: Layout, node: number): number {
   return layout.end[node] > node + 1 ? node + 1 : -1;
 }
 
-/** The node beside another in its row, whoever its parent is. */
+/** The neighbor of a node in its row, regardless of its parent. */
 function sibling(layout: Layout, node: number, step: number): number {
   const row = layout.depth[node];
   const nodes = layout.rowNodes.subarray(layout.rowStarts[row], layout.rowStarts[row + 1]);
-  // Nodes are numbered depth first, so those of a row ascend.
+  // Nodes are numbered depth first, so a row's nodes ascend.
   let [low, high] = [0, nodes.length];
   while (low < high) {
     const middle = (low + high) >> 1;

@@ -1,18 +1,18 @@
-// What can be done with a function, beside the pointer or below a finger.
+// The context menu of a function.
 
 import { useEffect, useRef } from 'preact/hooks';
-import { shown } from '../core/names';
+import { safeText } from '../core/names';
 
-export type Action = 'zoom' | 'focus' | 'drop' | 'merge' | 'callers' | 'copy';
+export type Action = 'zoom' | 'focus' | 'hide' | 'merge' | 'callers' | 'copy';
 
-/** The keys of actions and their words, in the menu's order. */
+/** Actions with their keys and labels, in the menu's order. */
 export const ACTIONS: [Action, string, string][] = [
   ['zoom', 'Enter', 'Zoom'],
-  ['focus', 'f', 'Only stacks through it'],
-  ['drop', 'd', 'Leave it out, with all it calls'],
-  ['merge', 'm', 'Merge it into its callers'],
-  ['callers', 'b', 'Its callers and callees'],
-  ['copy', 'y', 'Copy its name'],
+  ['focus', 'f', 'Focus'],
+  ['hide', 'd', 'Hide function and callees'],
+  ['merge', 'm', 'Merge into caller'],
+  ['callers', 'b', 'Show callers and callees'],
+  ['copy', 'y', 'Copy name'],
 ];
 
 interface Properties {
@@ -53,12 +53,12 @@ export function NodeMenu({ name, at, onAction, onClose }: Properties) {
       ref={box}
       class="node-menu"
       role="menu"
-      aria-label={`What to do with ${shown(name, 80)}`}
+      aria-label={`Actions on ${safeText(name, 80)}`}
       style={place}
       onKeyDown={key}
     >
       <b class="name">
-        <bdi>{shown(name, 80)}</bdi>
+        <bdi>{safeText(name, 80)}</bdi>
       </b>
       {ACTIONS.map(([action, letter, words]) => (
         <button key={action} role="menuitem" onClick={() => onAction(action)}>

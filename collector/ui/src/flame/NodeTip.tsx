@@ -1,7 +1,7 @@
-// What is known of one node: beside the pointer, or below the graph for keys and fingers.
+// The tooltip of a node: next to the pointer, or below the graph for keyboard and touch.
 
-import { stateColour } from '../core/colours';
-import { shortFile, shown } from '../core/names';
+import { stateColor } from '../core/colors';
+import { safeText, shortFile } from '../core/names';
 import { STATES } from '../core/states';
 import { duration, percent } from '../core/time';
 import { type Functions, type Layout, NO_FUNCTION, STATE_COUNT } from './layout';
@@ -31,32 +31,32 @@ export function NodeTip({ layout, functions, node, rootLabel, viewNs, at }: Prop
   return (
     <div class={at ? 'tip floating' : 'tip'} style={place ?? {}} role="status">
       <b class="name">
-        <bdi>{fn === NO_FUNCTION ? rootLabel : shown(functions.names[fn])}</bdi>
+        <bdi>{fn === NO_FUNCTION ? rootLabel : safeText(functions.names[fn])}</bdi>
       </b>
       {file && (
-        <div class="file" title={shown(file, 1000)}>
-          <bdi>{shown(shortFile(file)) + line}</bdi>
+        <div class="file" title={safeText(file, 1000)}>
+          <bdi>{safeText(shortFile(file)) + line}</bdi>
         </div>
       )}
       <dl>
         <dt>total</dt>
         <dd>{duration(total)}</dd>
-        <dd>{percent(total, layout.total[0])} of all</dd>
+        <dd>{percent(total, layout.total[0])} of total</dd>
         <dd>{percent(total, viewNs)} of the view</dd>
         <dt>self</dt>
         <dd>{duration(self)}</dd>
-        <dd>{percent(self, layout.total[0])} of all</dd>
+        <dd>{percent(self, layout.total[0])} of total</dd>
         <dd>{percent(self, total)} of its total</dd>
       </dl>
       <div class="split" aria-hidden="true">
         {states.map(({ state, ns }) => (
-          <i key={state} style={{ flexGrow: ns / total, background: stateColour(state) }} />
+          <i key={state} style={{ flexGrow: ns / total, background: stateColor(state) }} />
         ))}
       </div>
       <div class="states">
         {states.map(({ state, ns }) => (
           <span key={state}>
-            <i style={{ background: stateColour(state) }} />
+            <i style={{ background: stateColor(state) }} />
             {state} {percent(ns, total)}
           </span>
         ))}

@@ -1,52 +1,43 @@
-// Draws a layout on a canvas. What it costs is bounded by pixels: nodes narrower than half a pixel
-// are joined to runs, which are found by galloping and not node by node.
+// Draws a layout on a canvas. The cost is bounded by pixels: nodes narrower than half a pixel are
+// joined to runs, found by galloping search instead of node by node.
 
-import {
-  changeColour,
-  crateColour,
-  isDark,
-  phaseColour,
-  pixelOf,
-  stateColour,
-  taskColour,
-  variable,
-} from '../core/colours';
-import { shortFile, shown, withoutGenerics } from '../core/names';
+import { changeColor, crateColor, isDark, phaseColor, pixelOf, stateColor, taskColor, variable } from '../core/colors';
+import { safeText, shortFile, withoutGenerics } from '../core/names';
 import type { Size } from '../core/size';
 import { STATES } from '../core/states';
-import { phasesOf } from './change';
 import { AFTER, BEFORE, type Functions, type Layout, NO_FUNCTION, STATE_COUNT } from './layout';
+import { phasesOf } from './transform';
 
 export const ROW_PX = 19;
 const FONT_PX = 11.5;
-/** Narrower than this, text would be a letter and an ellipsis. */
+/** Narrower nodes get no label: it would be a letter and an ellipsis. */
 const TEXT_PX_MIN = 34;
 
-export const COLOURINGS = ['crate', 'state', 'phase', 'diff'] as const;
-/** `diff` is of comparisons only, `phase` of profiles that are split by phase. */
-export type Colouring = (typeof COLOURINGS)[number];
+export const COLORINGS = ['crate', 'state', 'phase', 'diff'] as const;
+/** `diff` is for comparisons, `phase` for profiles that are split by phase. */
+export type Coloring = (typeof COLORINGS)[number];
 
-/** What part of a layout is on the canvas. */
+/** The visible part of a layout. */
 export interface View {
   /** Nanoseconds from the left, at the canvas's left and right edge. */
   from: number;
   to: number;
-  /** The canvas's upper edge, in pixels from the uppermost row's. */
+  /** The canvas's top edge, in pixels from the first row. */
   top: number;
   /** Whether the root is at the bottom. */
   upward: boolean;
-  colouring: Colouring;
-  /** Functions that a search found; all others are drawn pale. */
-  found: Uint8Array | undefined;
+  coloring: Coloring;
+  /** Functions that match a search; others are drawn pale. */
+  matched: Uint8Array | undefined;
 }
 
-/** Colours as pixels. */
+/** Colors as pixels. */
 interface Paint {
   full: number;
   pale: number;
 }
 
-/** Colours and labels of functions, made once for a profile and theme. */
+/** Colors and labels of functions, computed once per profile and theme. */
 export class Painter {
   private readonly paints: Paint[];
   private readonly labels: (string | undefined)[];
@@ -70,21 +61,21 @@ export class Painter {
     const crates = new Map<string, Paint>();
     this.paints = functions.names.map((name, fn) => {
       const kind = functions.kinds[fn];
-      if (kind === 'task') return { full: pixelOf(taskColour(name)), pale };
-      if (kind === 'phase') return { full: pixelOf(phaseColour(name)), pale };
+      if (kind === 'task') return { full: pixelOf(taskColor(name)), pale };
+      if (kind === 'phase') return { full: pixelOf(phaseColor(name)), pale };
       if (kind !== 'function' && kind !== 'unresolved') return other;
       let paint = crates.get(functions.crates[fn]);
       if (!paint) {
-        const colour = crateColour(functions.crates[fn]);
-        paint = { full: pixelOf(colour.full), pale: pixelOf(colour.pale) };
+        const color = crateColor(functions.crates[fn]);
+        paint = { full: pixelOf(color.full), pale: pixelOf(color.pale) };
         crates.set(functions.crates[fn], paint);
       }
       return paint;
     });
     this.labels = Array<string | undefined>(functions.names.length);
-    this.states = STATES.map((state) => pixelOf(stateColour(state)));
+    this.states = STATES.map((state) => pixelOf(stateColor(state)));
     this.phasePaints = functions.kinds.map((kind, fn) =>
-      kind === 'phase' ? pixelOf(phaseColour(functions.names[fn])) : undefined,
+      kind === 'phase' ? pixelOf(phaseColor(functions.names[fn])) : undefined,
     );
     this.ground = variable('--panel');
     this.text = variable('--rect-text');
@@ -93,15 +84,17 @@ export class Painter {
     this.rootFill = pixelOf(isDark() ? '#3a3734' : '#e2dcd4');
   }
 
-  /** A function's label: short, and with its file where the name alone says nothing. */
+  /** A function's label, with its file if the name alone is ambiguous. */
   label(fn: number): string {
     this.labels[fn] ??= labelOf(this.functions, fn);
     return this.labels[fn];
   }
 
-  /** Draws; answers how many rectangles that took. They are made as a picture with a line for each row,
-   * which is then drawn as high as rows are: thousands of rectangles given to the canvas one by one took
-   * three times as long, half of it when the browser took them over. */
+  /**
+   * Draws and returns the number of rectangles. Draws them into an image with one line of pixels per
+   * row, then scales it to the height of rows: thousands of fillRect calls took three times as long,
+   * half of it in the browser's compositor.
+   */
   draw(canvas: HTMLCanvasElement, { width, height }: Size, layout: Layout, view: View): number {
     const context = canvas.getContext('2d', { alpha: false });
     if (!context || canvas.width === 0) return 0;
@@ -148,7 +141,7 @@ export class Painter {
     const stop = layout.rowStarts[row + 1];
     let i = firstEndingAfter(layout, layout.rowStarts[row], stop, view.from);
     let rects = 0;
-    // The run that is open: pixels side by side are one rectangle.
+    // The open run: adjacent narrow nodes are one rectangle.
     let [runFrom, runTo] = [0, -1];
     const closeRun = () => {
       if (runTo <= runFrom) return;
@@ -181,13 +174,13 @@ export class Painter {
     return rects;
   }
 
-  /** The colour of a node where that is not its function's. */
-  private fill(layout: Layout, node: number, colouring: Colouring): number | undefined {
-    if (colouring === 'crate') return undefined;
-    if (colouring === 'state') return this.states[heaviestState(layout, node)];
-    if (colouring === 'diff') {
+  /** The color of a node, if it is not its function's. */
+  private fill(layout: Layout, node: number, coloring: Coloring): number | undefined {
+    if (coloring === 'crate') return undefined;
+    if (coloring === 'state') return this.states[heaviestState(layout, node)];
+    if (coloring === 'diff') {
       const at = node * STATE_COUNT;
-      return pixelOf(changeColour(layout.states[at + BEFORE], layout.states[at + AFTER]));
+      return pixelOf(changeColor(layout.states[at + BEFORE], layout.states[at + AFTER]));
     }
     if (this.phases?.of !== layout) this.phases = { of: layout, fn: phasesOf(layout, this.functions.kinds) };
     const phase = this.phases.fn[node];
@@ -197,19 +190,19 @@ export class Painter {
   private drawNode(at: RowAt, node: number, left: number, right: number): void {
     const { pixels, start, columns, layout, view, scale, y, labels } = at;
     const fn = layout.fn[node];
-    const isFound = view.found !== undefined && fn !== NO_FUNCTION && view.found[fn] === 1;
-    const isPale = view.found !== undefined && !isFound;
+    const isMatch = view.matched !== undefined && fn !== NO_FUNCTION && view.matched[fn] === 1;
+    const isPale = view.matched !== undefined && !isMatch;
     const paint = fn === NO_FUNCTION ? undefined : this.paints[fn];
-    const fill = isFound
+    const fill = isMatch
       ? this.match
       : !paint
         ? this.rootFill
         : isPale
           ? paint.pale
-          : (this.fill(layout, node, view.colouring) ?? paint.full);
+          : (this.fill(layout, node, view.coloring) ?? paint.full);
     const first = Math.min(columns - 1, Math.round(left));
     const last = Math.max(first + 1, Math.round(right));
-    // Wide ones leave a pixel to their neighbours.
+    // Leave a pixel between wide neighbors.
     pixels.fill(fill, start + first, start + (last - first > 3 ? last - 1 : last));
     if (right - left >= TEXT_PX_MIN * scale)
       labels.push({ fn, x: left / scale, y, width: (right - left) / scale, isPale });
@@ -235,20 +228,20 @@ export class Painter {
   }
 }
 
-/** Nodes that are narrower, in pixels of the screen, are joined to runs. */
+/** Nodes narrower than this, in device pixels, are joined to runs. */
 const NARROW = 0.5;
 
 interface RowAt {
   pixels: Uint32Array;
-  /** Where the row's pixels begin, and how many there are. */
+  /** First pixel of the row, and how many there are. */
   start: number;
   columns: number;
   layout: Layout;
   view: View;
   row: number;
-  /** Pixels of the screen for each of the page's. */
+  /** Device pixels per CSS pixel. */
   scale: number;
-  /** The row's upper edge on the canvas. */
+  /** The row's top edge on the canvas. */
   y: number;
   labels: Label[];
 }
@@ -262,12 +255,12 @@ interface Label {
 }
 
 export function labelOf(functions: Functions, fn: number): string {
-  const name = shown(withoutGenerics(functions.names[fn]));
-  // A closure is called like all others, so it goes by its file; so does what only calls it.
+  const name = safeText(withoutGenerics(functions.names[fn]));
+  // Many closures and trampolines share a name, so their label includes the file.
   const isVague = /^(\{|call_once|call_mut|call\b|main\b|run\b|poll\b)/.test(name) && functions.files[fn] !== '';
   const line = functions.lines[fn] > 0 ? `:${functions.lines[fn]}` : '';
   if (!isVague && line === '') return name;
-  return `${name} · ${shown(shortFile(functions.files[fn]).split('/').pop() ?? '')}${line}`;
+  return `${name} · ${safeText(shortFile(functions.files[fn]).split('/').pop() ?? '')}${line}`;
 }
 
 export function heaviestState(layout: Layout, node: number): number {
@@ -277,8 +270,10 @@ export function heaviestState(layout: Layout, node: number): number {
   return heaviest;
 }
 
-/** Of the nodes `from..to` of a row, the first that ends after a position: by steps that double, then
- * by halving, so that a near one is found at once. */
+/**
+ * The first node of the row's range `from..to` that ends after `position`. Galloping search: near
+ * nodes are found in a few steps.
+ */
 function firstEndingAfter(layout: Layout, from: number, to: number, position: number): number {
   const { x, total, rowNodes } = layout;
   const ends = (i: number) => x[rowNodes[i]] + total[rowNodes[i]] > position;
@@ -297,7 +292,7 @@ function firstEndingAfter(layout: Layout, from: number, to: number, position: nu
   return low;
 }
 
-/** The node at a point of the canvas; -1 if there is none. */
+/** The node at a point of the canvas, or -1. */
 export function nodeAt(layout: Layout, view: View, width: number, px: number, py: number): number {
   const rows = layout.rowStarts.length - 1;
   const line = Math.floor((py + view.top) / ROW_PX);

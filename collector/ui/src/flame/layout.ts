@@ -1,7 +1,7 @@
-// A profile in columns, laid out to be drawn: every parent before its children, a node's subtree
-// behind it without a gap, the heaviest child first, and each row's nodes sorted by position.
+// A profile in columns, laid out for drawing. Parents come before children, a subtree is contiguous,
+// the heaviest child comes first, and each row's nodes are sorted by position.
 
-/** What the columns are about: functions, each once. */
+/** The functions of a profile, each once. */
 export interface Functions {
   names: string[];
   files: string[];
@@ -14,34 +14,34 @@ export interface Functions {
 export interface Layout {
   count: number;
   parent: Uint32Array;
-  /** Which function a node is; the root is none, `NO_FUNCTION`. */
+  /** Function of each node; `NO_FUNCTION` for the root. */
   fn: Uint32Array;
   self: Float64Array;
   total: Float64Array;
-  /** Nanoseconds by state, `STATE_COUNT` a node, of the node and all below it. */
+  /** Nanoseconds by state of the node and its descendants, `STATE_COUNT` per node. */
   states: Float32Array;
-  /** Where a node begins, in nanoseconds from the left. */
+  /** Start of each node, in nanoseconds from the left. */
   x: Float64Array;
   depth: Uint16Array;
-  /** The first node behind a node's subtree. */
+  /** The first node after a node's subtree. */
   end: Uint32Array;
-  /** Nodes by row, and where each row begins. */
+  /** Nodes by row, and the start of each row. */
   rowNodes: Uint32Array;
   rowStarts: Uint32Array;
 }
 
 export const NO_FUNCTION = 0xffffffff;
 export const STATE_COUNT = 7;
-/** A comparison has two weights for each node instead of those by state, at these places. */
+/** Indices of a comparison's weights, which take the place of the states. */
 export const BEFORE = 0;
 export const AFTER = 1;
 
-/** Nodes as they come: a parent before its children, node 0 the root. */
+/** Nodes in input order: parents before children, node 0 is the root. */
 export interface Nodes {
   parent: Uint32Array;
   fn: Uint32Array;
   self: Float64Array;
-  /** Of the node alone. */
+  /** Of the node alone, without its descendants. */
   states: Float64Array;
 }
 
@@ -91,7 +91,7 @@ export function layOut(nodes: Nodes): Layout {
   return layout;
 }
 
-/** The nodes depth first, of each parent the heaviest child first. */
+/** The nodes depth first, each parent's heaviest child first. */
 function heaviestFirst(parent: ArrayLike<number>, sums: Float64Array): Uint32Array {
   const count = parent.length;
   const starts = new Uint32Array(count + 1);
@@ -130,7 +130,7 @@ function fillRows(layout: Layout): void {
   layout.rowStarts = starts;
 }
 
-/** Adds stacks up to a tree. */
+/** Sums stacks into a tree. */
 export class TreeBuilder {
   private readonly parent = [0];
   private readonly fn = [NO_FUNCTION];
@@ -138,9 +138,9 @@ export class TreeBuilder {
   private readonly states: number[] = Array(STATE_COUNT).fill(0);
   private readonly known = new Map<number, number>();
 
-  /** The child of a node that is a function. */
+  /** The child of `node` for a function; created if missing. */
   child(node: number, fn: number): number {
-    // Both numbers are below 2^26 for any profile that fits into a page, so the key is exact.
+    // Both numbers are below 2^26 for any profile that fits in a page, so the key is exact.
     const key = node * 67_108_864 + fn;
     let child = this.known.get(key);
     if (child === undefined) {
@@ -154,13 +154,16 @@ export class TreeBuilder {
     return child;
   }
 
-  /** The nearest node at or above another that is a function; -1 if there is none. */
+  /** The nearest node at or above `node` for a function, or -1. */
   above(node: number, fn: number): number {
     for (let at = node; at !== 0; at = this.parent[at]) if (this.fn[at] === fn) return at;
     return -1;
   }
 
-  /** Adds a weight to a node: `total` of the states if the callees are left out, else what is its own. */
+  /**
+   * Adds a weight to a node. `states` sum to `total`, which is the node's own weight, or includes its
+   * omitted callees.
+   */
   add(node: number, nanoseconds: number, states: ArrayLike<number>): void {
     this.self[node] += nanoseconds;
     for (let s = 0; s < STATE_COUNT; s++) this.states[node * STATE_COUNT + s] += states[s];

@@ -1,13 +1,14 @@
-// A profile of the API to columns. Runs in a worker, so that a large answer never stops the page.
+// Converts a profile from the API to columns. Runs in a web worker, so that a large response never
+// blocks the page.
 
 import type { ProfileAnswer } from '../core/api';
 import { crateOf } from '../core/names';
 import { STATES, type State } from '../core/states';
 import { type Functions, type Layout, layOut, NO_FUNCTION, type Nodes, STATE_COUNT } from './layout';
 
-/** A profile as the API writes it in columns (docs/API.md). */
+/** A profile in columns, as the API returns it (docs/API.md). */
 export interface ApiColumns {
-  /** Nodes that became part of a leaf `[pruned]`. */
+  /** Nodes that were merged into a leaf `[pruned]`. */
   pruned: number;
   functions: { names: string[]; kinds: string[]; files: string[]; lines: number[]; modules: string[] };
   parents: number[];
@@ -15,37 +16,38 @@ export interface ApiColumns {
   self: Partial<Record<State, { nodes: number[]; ns: number[] }>>;
 }
 
+/** A profile answer with its columns. */
 export interface ProfileBody extends ProfileAnswer {
   profile: ApiColumns;
 }
 
 /** A profile as the page holds it. */
-export interface Loaded {
+export interface LoadedProfile {
   layout: Layout;
   functions: Functions;
-  /** By function: time of its own, and time below it; a recursive call counts once. */
+  /** Self and total time by function; recursive calls count once. */
   fnSelf: Float64Array;
   fnTotal: Float64Array;
-  /** Time outside all tasks that was left out, in nanoseconds. */
+  /** Hidden time outside tasks, in nanoseconds. */
   outsideNs: number;
-  about: ProfileAnswer;
-  /** Nodes too narrow to be sent one by one. */
+  metadata: ProfileAnswer;
+  /** Nodes that were too narrow to be sent individually. */
   pruned: number;
 }
 
-/** Where time outside all tasks goes: with the rest, or nowhere if there are tasks at all. */
+/** Whether time outside tasks is shown. It is never hidden if there are no tasks. */
 export type Outside = 'shown' | 'hidden';
 
-export function load(body: ProfileBody, outside: Outside): Loaded {
-  const { profile, ...about } = body;
+export function load(body: ProfileBody, outside: Outside): LoadedProfile {
+  const { profile, ...metadata } = body;
   const table = new FunctionTable();
   const { outsideNs, ...nodes } = readNodes(profile, outside, table);
   const layout = layOut(nodes);
   const functions = table.columns();
-  return { layout, functions, outsideNs, about, pruned: profile.pruned, ...sums(layout, functions.names.length) };
+  return { layout, functions, outsideNs, metadata, pruned: profile.pruned, ...sums(layout, functions.names.length) };
 }
 
-/** Nodes in columns, with the root in front; what is left out is told as time. */
+/** Nodes in columns, the root first, and the sum of the hidden time. */
 export function readNodes(profile: ApiColumns, outside: Outside, table: FunctionTable): Nodes & { outsideNs: number } {
   const { functions, parents, numbers } = profile;
   const known = functions.names.map((_, at) => table.number(functions, at));
@@ -85,7 +87,7 @@ export function readNodes(profile: ApiColumns, outside: Outside, table: Function
   return { parent: parent.subarray(0, next), fn: fn.subarray(0, next), self, states, outsideNs };
 }
 
-/** Functions that were seen, each once. */
+/** Interns functions. */
 export class FunctionTable {
   private readonly known = new Map<string, number>();
   private readonly names: string[] = [];
@@ -94,7 +96,7 @@ export class FunctionTable {
   private readonly modules: string[] = [];
   private readonly kinds: string[] = [];
 
-  /** The number of one of an answer's functions. */
+  /** The number of a response's function. */
   number({ names, kinds, files, lines, modules }: ApiColumns['functions'], at: number): number {
     const key = `${kinds[at]}\n${names[at]}\n${files[at]}\n${lines[at]}\n${files[at] ? '' : modules[at]}`;
     let number = this.known.get(key);
@@ -118,11 +120,11 @@ export class FunctionTable {
   }
 }
 
-/** Self and total of each function. */
+/** Self and total time of each function. */
 export function sums(layout: Layout, functions: number): { fnSelf: Float64Array; fnTotal: Float64Array } {
   const fnSelf = new Float64Array(functions);
   const fnTotal = new Float64Array(functions);
-  // Up to which node a function is being counted already: below itself it is not counted again.
+  // The end of the subtree in which a function is already counted, so that recursion counts once.
   const until = new Uint32Array(functions);
   for (let i = 1; i < layout.count; i++) {
     const fn = layout.fn[i];

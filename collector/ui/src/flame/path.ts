@@ -1,11 +1,11 @@
-// A node's name in the page's address: a short number made of the functions on its path, so that the
-// same place is found again in a later profile.
+// Identifies a node in the address by a short hash of the functions on its path, so that it is found
+// again in a later profile.
 
 import { hash } from '../core/names';
 import type { Functions, Layout } from './layout';
 
-/** The path's number of every node is made on the way; only this one is kept. */
-export function pathName(layout: Layout, functions: Functions, node: number): string {
+/** The id of a node's path. */
+export function pathId(layout: Layout, functions: Functions, node: number): string {
   const path: number[] = [];
   for (let at = node; at !== 0; at = layout.parent[at]) path.push(at);
   let value = 0;
@@ -13,8 +13,8 @@ export function pathName(layout: Layout, functions: Functions, node: number): st
   return value.toString(36);
 }
 
-/** The node of that name; 0, the root, if this profile has none. */
-export function findPath(layout: Layout, functions: Functions, name: string): number {
+/** The node of a path id; 0, the root, if this profile has none. */
+export function findByPathId(layout: Layout, functions: Functions, name: string): number {
   const wanted = Number.parseInt(name, 36);
   const hashes = new Uint32Array(functions.names.length);
   for (let fn = 0; fn < hashes.length; fn++) hashes[fn] = functionHash(functions, fn);

@@ -1,4 +1,4 @@
-// One function in the middle: who calls it above, what it calls below.
+// The sandwich view of one function: its callers and its callees.
 
 import { type Layout, STATE_COUNT, TreeBuilder } from './layout';
 
@@ -21,7 +21,7 @@ export function sandwich(layout: Layout, fn: number): Sandwich {
     let at = callers.child(0, fn);
     for (let up = layout.parent[i]; up !== 0; up = layout.parent[up]) at = callers.child(at, layout.fn[up]);
     callers.add(at, layout.total[i], statesOf(layout, i));
-    // Recursive calls are below the outermost one, so that nothing counts twice.
+    // Recursive calls are in the outermost one's subtree, so nothing counts twice.
     for (let node = i; node < layout.end[i]; node++) {
       const above = node === i ? 0 : place[layout.parent[node]];
       place[node] = callees.child(above, layout.fn[node]);
@@ -36,7 +36,7 @@ function statesOf(layout: Layout, node: number): Float32Array {
   return layout.states.subarray(node * STATE_COUNT, (node + 1) * STATE_COUNT);
 }
 
-/** By state what is a node's own: what it has less what its children have. */
+/** A node's own weight by state: its total less its children's. */
 function ownStates(layout: Layout, node: number): Float32Array {
   const own = statesOf(layout, node).slice();
   for (let child = node + 1; child < layout.end[node]; child = layout.end[child]) {

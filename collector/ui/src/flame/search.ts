@@ -1,17 +1,17 @@
-// Which functions a search finds, and how much of the time is below them.
+// Search for functions, and their share of the time.
 
 import { type Functions, type Layout, NO_FUNCTION } from './layout';
 
-export interface Found {
+export interface SearchResult {
   /** 1 for each function that matches. */
   functions: Uint8Array;
-  /** Time in and below what matched; nothing is counted twice. */
+  /** Time in and below matching functions; nested matches count once. */
   totalNs: number;
-  /** Nodes that match, from left to right and top to bottom. */
+  /** Matching nodes, depth first. */
   nodes: Uint32Array;
 }
 
-/** The pattern of a search: a regular expression, or plain text if it is none. */
+/** The pattern of a search: a regular expression, or literal text if it is not a valid one. */
 export function pattern(text: string): RegExp {
   try {
     return new RegExp(text, 'iu');
@@ -20,7 +20,7 @@ export function pattern(text: string): RegExp {
   }
 }
 
-export function search(text: string, layout: Layout, functions: Functions): Found | undefined {
+export function search(text: string, layout: Layout, functions: Functions): SearchResult | undefined {
   if (text === '') return undefined;
   const expression = pattern(text);
   const matches = new Uint8Array(functions.names.length);
@@ -33,7 +33,7 @@ export function search(text: string, layout: Layout, functions: Functions): Foun
   return { functions: matches, totalNs: totalBelow(layout, matches), nodes: nodes.slice(0, found) };
 }
 
-/** The time of subtrees whose root is one of `functions`; of nested ones the outermost counts. */
+/** Total time of subtrees of `functions`; nested ones count once. */
 export function totalBelow(layout: Layout, functions: Uint8Array, from = 0): number {
   let sum = 0;
   for (let i = from; i < layout.end[from]; ) {

@@ -1,35 +1,35 @@
-// Fetches and lays out profiles, and tasks by the million, away from the page's own thread.
+// The web worker: fetches and lays out profiles, and tasks by the million, off the main thread.
 
 import type { TaskColumnsAnswer } from '../core/api';
 import { ApiError, fetchOk } from '../core/fetch';
-import { type Stream, streamOfColumns } from '../stream/rows';
-import { type Compared, compare, type Scale } from './compare';
-import { type Loaded, load, type Outside, type ProfileBody } from './load';
-import { type Parcel, packed } from './parcel';
+import { type Stream, streamOfColumns } from '../stream/columns';
+import { type Comparison, compare, type Scale } from './compare';
+import { type LoadedProfile, load, type Outside, type ProfileBody } from './load';
+import { type TransferableFunctions, toTransferable } from './transferable';
 
 export interface Request {
   id: number;
-  /** One profile, or two to be compared: the one before, and the one after. */
+  /** One profile, or two to compare: before and after. */
   urls: string[];
   outside: Outside;
   scale: Scale;
 }
 
-/** Tasks in columns. */
+/** Requests tasks in columns. */
 export interface StreamRequest {
   id: number;
   tasks: string;
 }
 
-/** An answer with its texts packed. */
-export type Sent<T> = Omit<T, 'functions'> & { functions: Parcel };
+/** A response with encoded functions. */
+export type Transferred<T> = Omit<T, 'functions'> & { functions: TransferableFunctions };
 
 export type Reply =
-  | { id: number; loaded: Sent<Loaded> | Sent<Compared> }
+  | { id: number; loaded: Transferred<LoadedProfile> | Transferred<Comparison> }
   | { id: number; stream: Stream }
   | { id: number; problem: { kind: ApiError['kind']; message: string; nearest: string[] } };
 
-/** What is used of a worker's own scope: the page's types describe a window. */
+/** The part of the worker's global scope that is used; the page's types describe a window. */
 interface Scope {
   onmessage: (event: MessageEvent<Request | StreamRequest | { cancel: number }>) => void;
   postMessage(reply: Reply, transfer?: Transferable[]): void;
@@ -55,11 +55,13 @@ scope.onmessage = async ({ data }) => {
     const { urls, outside, scale } = data;
     const bodies = await Promise.all(urls.map((url) => bodyOf<ProfileBody>(url, stop.signal)));
     const loaded = bodies.length === 1 ? load(bodies[0], outside) : compare([bodies[0], bodies[1]], outside, scale);
-    const sent = { ...loaded, functions: packed(loaded.functions) } as Sent<Loaded> | Sent<Compared>;
+    const sent = { ...loaded, functions: toTransferable(loaded.functions) } as
+      | Transferred<LoadedProfile>
+      | Transferred<Comparison>;
     const texts = Object.values(sent.functions).filter((column) => 'numbers' in column);
     scope.postMessage({ id, loaded: sent }, buffersOf([loaded.layout, sent.functions, loaded, ...texts]));
   } catch (error) {
-    const known = error instanceof ApiError ? error : new ApiError('connection', 'The answer broke off.');
+    const known = error instanceof ApiError ? error : new ApiError('connection', 'The response was cut off.');
     scope.postMessage({ id, problem: { kind: known.kind, message: known.message, nearest: known.nearest } });
   } finally {
     running.delete(id);
@@ -70,7 +72,7 @@ async function bodyOf<T>(url: string, signal: AbortSignal): Promise<T> {
   return (await (await fetchOk(url, signal)).json()) as T;
 }
 
-/** What is handed over instead of being copied. */
+/** Buffers that are transferred instead of copied. */
 function buffersOf(parts: object[]): ArrayBuffer[] {
   return parts
     .flatMap((part) => Object.values(part))

@@ -1,41 +1,41 @@
-// What changed: two ranges, tasks, workers or runs, made comparable, as one graph and two tables.
+// Compares two ranges, tasks, workers or runs, as one graph and two tables.
 
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
-import { apiUrl, change, rangeOf, useAddress } from '../core/address';
-import { changeColour } from '../core/colours';
+import { type Side, SidePicker } from '../components/ComparisonSide';
+import { useFleet } from '../components/FilterMenus';
+import { EmptyState, InvalidRequest, Loading, NoData } from '../components/Messages';
+import { apiUrl, rangeOf, setParams, useAddress } from '../core/address';
+import { changeColor } from '../core/colors';
 import { useKeys } from '../core/keys';
-import { asked, nowMs, paused, useAnswer } from '../core/live';
-import { shortFile, shown } from '../core/names';
-import { digits, isLive, percent, pinned, type Range, timeMs } from '../core/time';
-import { askComparison } from '../flame/ask';
-import { type Compared, type Scale, WHOLE } from '../flame/compare';
+import { safeText, shortFile } from '../core/names';
+import { nowMs, pauseTime, requestRange, useQuery } from '../core/query';
+import { digits, isLive, isoTime, parseTimeMs, percent, type Range } from '../core/time';
+import { fetchComparison } from '../flame/client';
+import { type Comparison, FULL_WEIGHT, type Scale } from '../flame/compare';
 import { labelOf } from '../flame/draw';
 import { FlameGraph } from '../flame/FlameGraph';
 import { AFTER, BEFORE, NO_FUNCTION, STATE_COUNT } from '../flame/layout';
 import type { Action } from '../flame/NodeMenu';
 import type { NodeTip } from '../flame/NodeTip';
-import { findPath, pathName } from '../flame/path';
+import { findByPathId, pathId } from '../flame/path';
 import { search } from '../flame/search';
-import { useFleet } from '../parts/Menus';
-import { Empty, Loading, NoData, Refused } from '../parts/Notes';
-import { type Side, SidePicker } from '../parts/Sides';
 
-/** Rows of what grew, and of what shrank. */
+/** Rows of each table. */
 const ROWS = 12;
-/** Less is not told as a change: it would be written as 0. */
-const CHANGE_MIN = WHOLE * 5e-5;
-/** Comparisons cost twice, and what changed does not change by the second. */
+/** Smaller changes would be displayed as 0. */
+const CHANGE_MIN = FULL_WEIGHT * 5e-5;
+/** A comparison costs two profiles, and changes slowly. */
 const EVERY_MS = 5000;
 
-/** The same length of time right before. */
+/** The range of equal length right before. */
 function rangeBefore(range: Range): Range {
   const now = nowMs();
-  const [from, to] = [timeMs(range.from, now), timeMs(range.to, now)];
-  if (!isLive(range)) return { from: pinned(2 * from - to), to: range.from };
-  // A moving range has a moving one before it.
+  const [from, to] = [parseTimeMs(range.from, now), parseTimeMs(range.to, now)];
+  if (!isLive(range)) return { from: isoTime(2 * from - to), to: range.from };
+  // The range before a moving range moves too.
   return /^-/.test(range.from)
     ? { from: `-${Math.round((2 * (now - from)) / 1000)}s`, to: range.from }
-    : { from: pinned(2 * from - now), to: range.from };
+    : { from: isoTime(2 * from - now), to: range.from };
 }
 
 function sideOf(params: URLSearchParams, prefix: string, range: Range): Side {
@@ -51,7 +51,7 @@ function sideOf(params: URLSearchParams, prefix: string, range: Range): Side {
 }
 
 function questionOf(side: Side, states: string[]): URLSearchParams {
-  const { from, to } = asked(side);
+  const { from, to } = requestRange(side);
   const range: [string, string][] =
     side.run === null
       ? [
@@ -73,9 +73,10 @@ function questionOf(side: Side, states: string[]): URLSearchParams {
 
 export function ComparePage() {
   const { params } = useAddress();
-  const pausedAt = paused.use();
+  const pausedAt = pauseTime.use();
   const after = sideOf(params, '', rangeOf(params));
-  // What is not said of the other side is as on this one, but for what is compared: then.
+  // The sides share filters by default. If the "before" side has its own, the default range is the
+  // same.
   const hasOwn = [...params.keys()].some((name) => /^b\.(task|worker|label|phase|run|from|to)$/.test(name));
   const before = sideOf(params, 'b.', hasOwn && !params.has('b.from') ? rangeOf(params) : rangeBefore(rangeOf(params)));
   if (!hasOwn)
@@ -85,11 +86,11 @@ export function ComparePage() {
   const scale: Scale = params.get('scale') === 'time' ? 'time' : 'share';
   const outside = params.get('outside') === '1' ? 'shown' : 'hidden';
   const key = JSON.stringify([before, after, states, scale, outside, pausedAt]);
-  const answer = useAnswer<Compared>(
+  const answer = useQuery<Comparison>(
     key,
     (signal) => {
       const [one, other] = [before, after].map((side) => apiUrl('profile', questionOf(side, states)));
-      return askComparison(one, other, { outside, scale }, signal);
+      return fetchComparison(one, other, { outside, scale }, signal);
     },
     live,
     EVERY_MS,
@@ -103,38 +104,38 @@ export function ComparePage() {
         <SidePicker words="After" prefix="" side={after} fleet={fleet} />
       </div>
       {problem?.kind === 'request' ? (
-        <Refused problem={problem} />
+        <InvalidRequest problem={problem} />
       ) : !value ? (
         <Loading problem={problem} />
-      ) : value.about.every(({ data }) => data === null) ? (
+      ) : value.metadata.every(({ data }) => data === null) ? (
         <NoData />
       ) : (
-        <Comparison compared={value} isOld={answer.waiting} />
+        <ComparisonView comparison={value} isStale={answer.waiting} />
       )}
     </>
   );
 }
 
-function Comparison({ compared, isOld }: { compared: Compared; isOld: boolean }) {
+function ComparisonView({ comparison, isStale }: { comparison: Comparison; isStale: boolean }) {
   const { params } = useAddress();
-  const { layout, functions, about, scale } = compared;
+  const { layout, functions, metadata, scale } = comparison;
   const zoomName = params.get('zoom');
-  const zoom = useMemo(() => (zoomName ? findPath(layout, functions, zoomName) : 0), [layout, functions, zoomName]);
+  const zoom = useMemo(() => (zoomName ? findByPathId(layout, functions, zoomName) : 0), [layout, functions, zoomName]);
   const [text, setText] = useState(params.get('q') ?? '');
   const field = useRef<HTMLInputElement>(null);
-  const found = useMemo(() => search(text, layout, functions), [text, layout, functions]);
+  const result = useMemo(() => search(text, layout, functions), [text, layout, functions]);
   const byTotal = params.get('measure') === 'total';
   const [before, after] = byTotal
-    ? [compared.totalBefore, compared.totalAfter]
-    : [compared.selfBefore, compared.selfAfter];
-  const setZoom = (node: number) => change({ zoom: node === 0 ? null : pathName(layout, functions, node) });
+    ? [comparison.totalBefore, comparison.totalAfter]
+    : [comparison.selfBefore, comparison.selfAfter];
+  const setZoom = (node: number) => setParams({ zoom: node === 0 ? null : pathId(layout, functions, node) });
   const act = (action: Action, fn: number) => {
     if (action === 'copy') void navigator.clipboard?.writeText(functions.names[fn]);
     else if (action !== 'zoom') setText(functions.names[fn]);
   };
   useEffect(() => {
     const timer = setTimeout(() => {
-      if (text !== (params.get('q') ?? '')) change({ q: text || null }, true);
+      if (text !== (params.get('q') ?? '')) setParams({ q: text || null }, true);
     }, 250);
     return () => clearTimeout(timer);
   }, [text]);
@@ -145,28 +146,24 @@ function Comparison({ compared, isOld }: { compared: Compared; isOld: boolean })
     else return false;
     return true;
   });
-  const empty = about.map((one) => one.empty);
-  const none = about.map((_, side) => layout.states[side === 0 ? BEFORE : AFTER] === 0);
+  const empty = metadata.map((one) => one.empty);
+  const none = metadata.map((_, side) => layout.states[side === 0 ? BEFORE : AFTER] === 0);
   if (none[0] || none[1]) {
     const which =
       none[0] && none[1]
-        ? 'Neither side has samples'
+        ? 'No samples in either range'
         : none[0]
-          ? 'There are no samples before'
-          : 'There are no samples after';
+          ? 'No samples in the "Before" range'
+          : 'No samples in the "After" range';
     return (
-      <Empty title={which}>
-        <p>
-          {empty[0] || empty[1]
-            ? 'Choose a range in which workers reported.'
-            : 'All that was sampled ran outside tasks.'}
-        </p>
+      <EmptyState title={which}>
+        <p>{empty[0] || empty[1] ? 'Choose a range with data.' : 'All samples are outside tasks.'}</p>
         <button
-          onClick={() => change({ 'b.from': '-2m', 'b.to': '-1m', from: '-1m', to: null, 'b.run': null, run: null })}
+          onClick={() => setParams({ 'b.from': '-2m', 'b.to': '-1m', from: '-1m', to: null, 'b.run': null, run: null })}
         >
           Compare the last minute with the one before
         </button>
-      </Empty>
+      </EmptyState>
     );
   }
   const order = Array.from(before.keys())
@@ -177,9 +174,9 @@ function Comparison({ compared, isOld }: { compared: Compared; isOld: boolean })
     .slice(-ROWS)
     .reverse()
     .filter((fn) => before[fn] - after[fn] > CHANGE_MIN);
-  const table = { compared, before, after };
+  const table = { comparison, before, after };
   return (
-    <section class={isOld ? 'views old' : 'views'} aria-busy={isOld}>
+    <section class={isStale ? 'views stale' : 'views'} aria-busy={isStale}>
       <div class="toolbar">
         <label class="search">
           <input
@@ -196,20 +193,20 @@ function Comparison({ compared, isOld }: { compared: Compared; isOld: boolean })
         </label>
         <span class="gap" />
         <label class="plain">
-          made comparable by{' '}
+          normalize by{' '}
           <select
             value={scale}
-            onChange={(event) => change({ scale: event.currentTarget.value === 'time' ? 'time' : null })}
+            onChange={(event) => setParams({ scale: event.currentTarget.value === 'time' ? 'time' : null })}
           >
-            <option value="share">share of each side</option>
-            <option value="time">threads a worker</option>
+            <option value="share">share of total</option>
+            <option value="time">threads per worker</option>
           </select>
         </label>
         <label class="plain">
           by{' '}
           <select
             value={byTotal ? 'total' : 'self'}
-            onChange={(event) => change({ measure: event.currentTarget.value === 'total' ? 'total' : null })}
+            onChange={(event) => setParams({ measure: event.currentTarget.value === 'total' ? 'total' : null })}
           >
             <option value="self">self time</option>
             <option value="total">total time</option>
@@ -217,42 +214,40 @@ function Comparison({ compared, isOld }: { compared: Compared; isOld: boolean })
         </label>
       </div>
       <div class="sides">
-        <ChangeTable {...table} words="Grew" rows={grew} onChoose={setText} />
-        <ChangeTable {...table} words="Shrank" rows={shrank} onChoose={setText} />
+        <ChangeTable {...table} words="Increased" rows={grew} onChoose={setText} />
+        <ChangeTable {...table} words="Decreased" rows={shrank} onChoose={setText} />
       </div>
       <p class="legend">
         <span>
-          <i class="dot" style={{ background: changeColour(1, 0) }} />
-          gone
+          <i class="dot" style={{ background: changeColor(1, 0) }} /> removed
         </span>
         <span>
-          <i class="dot" style={{ background: changeColour(2, 1) }} />
+          <i class="dot" style={{ background: changeColor(2, 1) }} />
           less
         </span>
         <span>
-          <i class="dot" style={{ background: changeColour(1, 1) }} />
-          as before
+          <i class="dot" style={{ background: changeColor(1, 1) }} /> unchanged
         </span>
         <span>
-          <i class="dot" style={{ background: changeColour(1, 2) }} />
+          <i class="dot" style={{ background: changeColor(1, 2) }} />
           more
         </span>
         <span>
-          <i class="dot" style={{ background: changeColour(0, 1) }} />
+          <i class="dot" style={{ background: changeColor(0, 1) }} />
           new
         </span>
-        <span class="soft">widths are both sides together; Esc goes up, 0 shows all</span>
+        <span class="soft">widths are the sum of both sides; Esc zooms out, 0 resets the zoom</span>
       </p>
       <FlameGraph
         layout={layout}
         functions={functions}
         rootLabel="all"
-        label="What changed, as a flame graph"
+        label="Differences as a flame graph"
         zoom={zoom}
         upward={false}
-        colouring="diff"
-        found={found?.functions}
-        tip={compared.scale === 'share' ? ShareTip : TimeTip}
+        coloring="diff"
+        matched={result?.functions}
+        tip={comparison.scale === 'share' ? ShareTip : TimeTip}
         onZoom={setZoom}
         onAction={act}
       />
@@ -260,30 +255,30 @@ function Comparison({ compared, isOld }: { compared: Compared; isOld: boolean })
   );
 }
 
-/** A weight in words: a share of its side, or how many threads of each worker. */
+/** A weight as text: a share of its side, or threads per worker. */
 function weightWords(weight: number, scale: Scale): string {
-  return scale === 'share' ? percent(weight, WHOLE) : digits(weight / WHOLE);
+  return scale === 'share' ? percent(weight, FULL_WEIGHT) : digits(weight / FULL_WEIGHT);
 }
 
 function changeWords(before: number, after: number, scale: Scale): string {
   const change = after - before;
   const sign = change > 0 ? '+' : '−';
   return scale === 'share'
-    ? `${sign}${digits((100 * Math.abs(change)) / WHOLE)}`
-    : `${sign}${digits(Math.abs(change) / WHOLE)}`;
+    ? `${sign}${digits((100 * Math.abs(change)) / FULL_WEIGHT)}`
+    : `${sign}${digits(Math.abs(change) / FULL_WEIGHT)}`;
 }
 
 interface TableProperties {
   words: string;
-  compared: Compared;
+  comparison: Comparison;
   before: Float64Array;
   after: Float64Array;
   rows: number[];
   onChoose(text: string): void;
 }
 
-function ChangeTable({ words, compared, before, after, rows, onChoose }: TableProperties) {
-  const { functions, scale } = compared;
+function ChangeTable({ words, comparison, before, after, rows, onChoose }: TableProperties) {
+  const { functions, scale } = comparison;
   const most = Math.max(1, ...rows.map((fn) => Math.abs(after[fn] - before[fn])));
   return (
     <div class="scroll">
@@ -291,7 +286,7 @@ function ChangeTable({ words, compared, before, after, rows, onChoose }: TablePr
         <caption>{words}</caption>
         <thead>
           <tr>
-            <th class="number">{scale === 'share' ? 'Points' : 'Threads'}</th>
+            <th class="number">{scale === 'share' ? 'pp' : 'Threads'}</th>
             <th class="number">Before</th>
             <th class="number">After</th>
             <th>Function</th>
@@ -309,7 +304,7 @@ function ChangeTable({ words, compared, before, after, rows, onChoose }: TablePr
               <td class="wide">
                 <button
                   class="link"
-                  title={`${shown(functions.names[fn], 600)}\nfind it below`}
+                  title={`${safeText(functions.names[fn], 600)}\nfind in the graph`}
                   onClick={() => onChoose(literal(functions.names[fn]))}
                 >
                   <bdi>{labelOf(functions, fn)}</bdi>
@@ -319,12 +314,12 @@ function ChangeTable({ words, compared, before, after, rows, onChoose }: TablePr
           ))}
         </tbody>
       </table>
-      {rows.length === 0 && <p class="soft">Nothing did.</p>}
+      {rows.length === 0 && <p class="soft">None.</p>}
     </div>
   );
 }
 
-/** A name as a pattern that finds it and nothing else. */
+/** A regular expression that matches exactly one name. */
 function literal(name: string): string {
   return name.length > 400
     ? name.slice(0, 400).replace(/[.*+?^${}()|[\]\\]/g, '\\$&')
@@ -345,11 +340,11 @@ function ChangeTip({ layout, functions, node, rootLabel, at, scale }: TipPropert
   return (
     <div class={at ? 'tip floating' : 'tip'} style={place ?? {}} role="status">
       <b class="name">
-        <bdi>{fn === NO_FUNCTION ? rootLabel : shown(functions.names[fn])}</bdi>
+        <bdi>{fn === NO_FUNCTION ? rootLabel : safeText(functions.names[fn])}</bdi>
       </b>
       {fn !== NO_FUNCTION && (
         <div class="file">
-          <bdi>{shown(shortFile(functions.files[fn]))}</bdi>
+          <bdi>{safeText(shortFile(functions.files[fn]))}</bdi>
         </div>
       )}
       <dl>
@@ -357,10 +352,10 @@ function ChangeTip({ layout, functions, node, rootLabel, at, scale }: TipPropert
         <dd class="rest">{weightWords(before, scale)}</dd>
         <dt>after</dt>
         <dd class="rest">{weightWords(after, scale)}</dd>
-        <dt>change</dt>
+        <dt>setParams</dt>
         <dd class="rest">
-          <b>{changeWords(before, after, scale)}</b> {scale === 'share' ? 'points' : 'threads a worker'}
-          {before > 0 && after > 0 && `, ${digits(after / before)} times`}
+          <b>{changeWords(before, after, scale)}</b> {scale === 'share' ? 'pp' : 'threads per worker'}
+          {before > 0 && after > 0 && `, × ${digits(after / before)}`}
         </dd>
       </dl>
     </div>

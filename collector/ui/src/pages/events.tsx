@@ -1,13 +1,13 @@
-// What happened, the newest first: workers that came and went, runs, tasks that ended badly, damage.
+// Events, newest first: workers, runs, failed tasks, corruption.
 
-import { along, apiUrl, change, href, itemHref, useAddress } from '../core/address';
+import { EmptyState, InvalidRequest, Loading } from '../components/Messages';
+import { apiUrl, href, itemHref, setParams, sharedParams, useAddress } from '../core/address';
 import type { EventsAnswer, FleetEvent, Task } from '../core/api';
-import { taskColour } from '../core/colours';
+import { taskColor } from '../core/colors';
 import { fetchJson } from '../core/fetch';
-import { paused, useAnswer } from '../core/live';
-import { shown } from '../core/names';
-import { clock, count, duration, pinned } from '../core/time';
-import { Empty, Loading, Refused } from '../parts/Notes';
+import { safeText } from '../core/names';
+import { pauseTime, useQuery } from '../core/query';
+import { clock, count, duration, isoTime } from '../core/time';
 import { profileOf } from '../stream/TaskStream';
 
 const ASKED = 1000;
@@ -21,23 +21,23 @@ const WORDS: Record<string, string> = {
   run_started: 'run started',
   run_stopped: 'run stopped',
   corruption: '⚠ data corruption',
-  ingest_stopped: '⚠ nothing taken in',
-  ingest_resumed: 'taken in again',
+  ingest_stopped: '⚠ ingestion stopped',
+  ingest_resumed: 'ingestion resumed',
   missed: 'events missed',
 };
-/** Where nothing is chosen, starts and good ends of tasks would hide all else. */
+/** Hidden unless chosen: task starts would crowd out everything else. */
 const QUIET = ['task_started'];
 
 export function EventsPage() {
   const { params } = useAddress();
-  const pausedAt = paused.use();
+  const pausedAt = pauseTime.use();
   const kinds = params.getAll('kind');
-  const answer = useAnswer<EventsAnswer>(
+  const answer = useQuery<EventsAnswer>(
     `events ${pausedAt}`,
     (signal) => fetchJson(apiUrl('events/recent', new URLSearchParams({ limit: String(ASKED) })), signal),
     pausedAt === null,
   );
-  if (answer.problem?.kind === 'request') return <Refused problem={answer.problem} />;
+  if (answer.problem?.kind === 'request') return <InvalidRequest problem={answer.problem} />;
   if (!answer.value) return <Loading problem={answer.problem} />;
   const { events } = answer.value;
   const counts = new Map<string, number>();
@@ -47,14 +47,14 @@ export function EventsPage() {
     .filter((event) => (kinds.length > 0 ? kinds.includes(event.kind) : !QUIET.includes(event.kind) && isBad(event)))
     .sort((a, b) => b.at_ns - a.at_ns || b.id - a.id);
   const toggle = (kind: string) =>
-    change({ kind: kinds.includes(kind) ? kinds.filter((one) => one !== kind) : [...kinds, kind] });
+    setParams({ kind: kinds.includes(kind) ? kinds.filter((one) => one !== kind) : [...kinds, kind] });
   return (
     <section>
       <h2>
         Events{' '}
         <small>
           of the newest {count(events.length)}
-          {kinds.length === 0 && '; tasks only where they failed'}
+          {kinds.length === 0 && '; only failed tasks'}
         </small>
       </h2>
       <div class="chips" role="group" aria-label="Kinds of events">
@@ -62,32 +62,32 @@ export function EventsPage() {
           .concat([...counts.keys()].filter((kind) => !(kind in WORDS)).slice(0, 5))
           .map((kind) => (
             <button key={kind} class="chip" aria-pressed={kinds.includes(kind)} onClick={() => toggle(kind)}>
-              {WORDS[kind] ?? shown(kind, 30)} <small>{count(counts.get(kind) ?? 0)}</small>
+              {WORDS[kind] ?? safeText(kind, 30)} <small>{count(counts.get(kind) ?? 0)}</small>
             </button>
           ))}
         {kinds.length > 0 && (
-          <button class="chip" onClick={() => change({ kind: null })}>
-            what matters
+          <button class="chip" onClick={() => setParams({ kind: null })}>
+            defaults
           </button>
         )}
       </div>
       {fitting.length === 0 ? (
-        <Empty title={events.length === 0 ? 'Nothing has happened yet' : 'Nothing of this kind has happened lately'}>
-          <p>Workers that come and go, runs, tasks and damaged files of the store are told here as they happen.</p>
-          {kinds.length > 0 && <button onClick={() => change({ kind: null })}>Show what matters</button>}
+        <EmptyState title={events.length === 0 ? 'No events yet' : 'No recent events of this kind'}>
+          <p>Worker connections, runs, tasks and data corruption appear here as they happen.</p>
+          {kinds.length > 0 && <button onClick={() => setParams({ kind: null })}>Show defaults</button>}
           {kinds.length === 0 && events.length > 0 && (
-            <button onClick={() => change({ kind: 'task_ended' })}>Show all tasks that ended</button>
+            <button onClick={() => setParams({ kind: 'task_ended' })}>Show all ended tasks</button>
           )}
-        </Empty>
+        </EmptyState>
       ) : (
         <div class="scroll">
           <table>
             <thead>
               <tr>
-                <th>When</th>
-                <th>What</th>
-                <th>Of</th>
-                <th>More</th>
+                <th>Time</th>
+                <th>Event</th>
+                <th>Source</th>
+                <th>Details</th>
               </tr>
             </thead>
             <tbody>
@@ -98,7 +98,7 @@ export function EventsPage() {
           </table>
         </div>
       )}
-      {fitting.length > ROWS && <p class="soft">{count(fitting.length - ROWS)} older ones are not shown.</p>}
+      {fitting.length > ROWS && <p class="soft">{count(fitting.length - ROWS)} older events are not shown.</p>}
     </section>
   );
 }
@@ -125,24 +125,27 @@ function EventRow({ event }: { event: FleetEvent }) {
       <td>{clock(event.at_ns / 1e6, true)}</td>
       <td>
         {kind === 'corruption' || (data.outcome && data.outcome !== 'ok') ? (
-          <b>{WORDS[kind] ?? shown(kind, 30)}</b>
+          <b>{WORDS[kind] ?? safeText(kind, 30)}</b>
         ) : (
-          (WORDS[kind] ?? shown(kind, 30))
+          (WORDS[kind] ?? safeText(kind, 30))
         )}
       </td>
       <td>
         {isTask && (
           <a href={href('profile', profileOf(data as unknown as Task))}>
-            <i class="dot" style={{ background: taskColour(name) }} />
-            <bdi>{shown(name, 40)}</bdi>
-            <span class="go">profile ›</span>
+            <i class="dot" style={{ background: taskColor(name) }} />
+            <bdi>{safeText(name, 40)}</bdi>
+            <span class="action">profile ›</span>
           </a>
         )}
-        {!isTask && name !== '' && <bdi>{shown(name, 60)}</bdi>}
+        {!isTask && name !== '' && <bdi>{safeText(name, 60)}</bdi>}
         {kind === 'run_stopped' && typeof data.start_ns === 'number' && typeof data.stop_ns === 'number' && (
           <a
-            class="go"
-            href={href('profile', along({ from: pinned(data.start_ns / 1e6), to: pinned(data.stop_ns / 1e6) }))}
+            class="action"
+            href={href(
+              'profile',
+              sharedParams({ from: isoTime(data.start_ns / 1e6), to: isoTime(data.stop_ns / 1e6) }),
+            )}
           >
             profile ›
           </a>
@@ -150,14 +153,14 @@ function EventRow({ event }: { event: FleetEvent }) {
         {worker !== '' && (
           <>
             {' '}
-            <a class="soft" href={itemHref('workers', worker, along({ worker: null }))}>
-              <bdi>{shown(worker, 40)}</bdi>
+            <a class="soft" href={itemHref('workers', worker, sharedParams({ worker: null }))}>
+              <bdi>{safeText(worker, 40)}</bdi>
             </a>
           </>
         )}
       </td>
       <td class="soft">
-        <bdi>{shown(more, 200)}</bdi>
+        <bdi>{safeText(more, 200)}</bdi>
       </td>
     </tr>
   );

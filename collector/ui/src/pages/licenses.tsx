@@ -1,8 +1,8 @@
-// The licences of what is in the page and in the collector.
+// Licenses of the packages in the page and the collector.
 
 import { useEffect, useState } from 'preact/hooks';
+import { Loading } from '../components/Messages';
 import { href } from '../core/address';
-import { Loading } from '../parts/Notes';
 
 export function LicensesPage() {
   const [text, setText] = useState<string>();
@@ -15,7 +15,7 @@ export function LicensesPage() {
     <Loading />
   ) : (
     <section>
-      <h2>Licences</h2>
+      <h2>Licenses</h2>
       <pre class="licenses">{text}</pre>
     </section>
   );

@@ -1,28 +1,28 @@
-// The fleet at a glance: who is there, how busy, which tasks are slow, and whether anything is lost.
+// The fleet at a glance: connected workers, load, slow tasks, warnings.
 
-import { along, apiUrl, change, go, href, rangeOf, useAddress } from '../core/address';
+import { InvalidRequest, Loading, NoData } from '../components/Messages';
+import { ProgressBars } from '../components/ProgressBars';
+import { TaskSummary } from '../components/TaskSummary';
+import { Tile } from '../components/Tile';
+import { Timeline } from '../components/Timeline';
+import { apiUrl, href, navigate, rangeOf, setParams, sharedParams, useAddress } from '../core/address';
 import type { ProgressAnswer, TaskSummaryAnswer, TasksAnswer, TimelineAnswer, WorkersAnswer } from '../core/api';
 import { fetchJson } from '../core/fetch';
-import { asked, noteNow, nowMs, paused, useAnswer } from '../core/live';
-import { count, digits, isLive, pinned, rangeWords, timeMs } from '../core/time';
-import { Loading, NoData, Refused } from '../parts/Notes';
-import { ProgressBars } from '../parts/ProgressBars';
-import { TaskNames } from '../parts/TaskNames';
-import { Tile } from '../parts/Tile';
-import { Timeline } from '../parts/Timeline';
+import { nowMs, pauseTime, requestRange, syncClock, useQuery } from '../core/query';
+import { count, digits, isLive, isoTime, parseTimeMs, rangeText } from '../core/time';
 import { TaskStream } from '../stream/TaskStream';
-import { concernsOf } from './concerns';
+import { warningsOf } from './warnings';
 
-/** How much of the range the small task stream shows, and how many tasks at most. */
+/** Length and task limit of the small task stream. */
 const STREAM_MS = 30_000;
 const STREAM_ROWS = 2000;
-/** Over how long "now" is measured. */
+/** How long "now" is. */
 const NOW_S = 10;
 const TASK_ROWS = 12;
 
 export function StatusPage() {
   const { params } = useAddress();
-  const pausedAt = paused.use();
+  const pausedAt = pauseTime.use();
   const range = rangeOf(params);
   const live = isLive(range);
   const workers = params.getAll('worker').map((worker): [string, string] => ['worker', worker]);
@@ -30,56 +30,56 @@ export function StatusPage() {
   const question = (from: string, to: string, more: [string, string][] = []) =>
     new URLSearchParams([['from', from], ['to', to], ...workers, ...more]);
 
-  const timeline = useAnswer<TimelineAnswer>(
+  const timeline = useQuery<TimelineAnswer>(
     key,
     async (signal) => {
-      const { from, to } = asked(range);
+      const { from, to } = requestRange(range);
       const answer = await fetchJson<TimelineAnswer>(apiUrl('timeline', question(from, to)), signal);
-      if (to === 'now') noteNow(answer.range.to_ns);
+      if (to === 'now') syncClock(answer.range.to_ns);
       return answer;
     },
     live,
   );
-  const summary = useAnswer<TaskSummaryAnswer>(
+  const summary = useQuery<TaskSummaryAnswer>(
     key,
     (signal) => {
-      const { from, to } = asked(range);
+      const { from, to } = requestRange(range);
       return fetchJson(apiUrl('tasks', question(from, to, [['summary', 'true']])), signal);
     },
     live,
   );
-  const fleet = useAnswer<WorkersAnswer>(
+  const fleet = useQuery<WorkersAnswer>(
     `workers ${workers}`,
     (signal) => fetchJson(apiUrl('workers', new URLSearchParams(workers)), signal),
     true,
   );
-  const stream = useAnswer<TasksAnswer>(
+  const stream = useQuery<TasksAnswer>(
     key,
     (signal) => {
       const now = pausedAt ?? nowMs();
-      const to = live ? asked({ from: '-30s', to: 'now' }).to : range.to;
-      const toMs = timeMs(to, now);
-      const fromMs = Math.max(timeMs(range.from, now), toMs - STREAM_MS);
-      return fetchJson(apiUrl('tasks', question(pinned(fromMs), to, [['limit', String(STREAM_ROWS)]])), signal);
+      const to = live ? requestRange({ from: '-30s', to: 'now' }).to : range.to;
+      const toMs = parseTimeMs(to, now);
+      const fromMs = Math.max(parseTimeMs(range.from, now), toMs - STREAM_MS);
+      return fetchJson(apiUrl('tasks', question(isoTime(fromMs), to, [['limit', String(STREAM_ROWS)]])), signal);
     },
     live,
     3000,
   );
 
-  const progress = useAnswer<ProgressAnswer>(
+  const progress = useQuery<ProgressAnswer>(
     key,
     (signal) => {
-      const { from, to } = asked(range);
+      const { from, to } = requestRange(range);
       return fetchJson(apiUrl('progress', question(from, to)), signal);
     },
     live,
   );
 
   const problem = [timeline, summary, fleet].find((answer) => answer.problem?.kind === 'request')?.problem;
-  if (problem) return <Refused problem={problem} />;
+  if (problem) return <InvalidRequest problem={problem} />;
   if (!timeline.value || !fleet.value) return <Loading problem={timeline.problem ?? fleet.problem} />;
   if (fleet.value.workers.length === 0) return <NoData />;
-  const concerns = concernsOf(fleet.value);
+  const warnings = warningsOf(fleet.value);
   const running = summary.value?.names.reduce((sum, task) => sum + task.running, 0) ?? 0;
   const done = summary.value?.names.reduce((sum, task) => sum + (task.durations?.count ?? 0), 0) ?? 0;
   const failed =
@@ -88,8 +88,8 @@ export function StatusPage() {
     epochs.some((epoch) => epoch.state === 'connected'),
   ).length;
   const now = threadsNow(timeline.value, live);
-  const to = asked(range).to;
-  const streamTo = to === 'now' ? nowMs() : timeMs(to, nowMs());
+  const to = requestRange(range).to;
+  const streamTo = to === 'now' ? nowMs() : parseTimeMs(to, nowMs());
   return (
     <>
       <ul class="tiles">
@@ -99,64 +99,66 @@ export function StatusPage() {
           note={
             connected === fleet.value.workers.length ? 'all connected' : `of ${fleet.value.workers.length} connected`
           }
-          to={href('workers', along())}
+          to={href('workers', sharedParams())}
         />
         <Tile
-          name="Processors busy"
+          name="CPU cores in use"
           value={digits(now.cpu)}
-          note={`mean of ${live ? `the last ${NOW_S} s` : 'the range'}`}
+          note={`average over ${live ? `the last ${NOW_S} s` : 'the range'}`}
         />
         <Tile
-          name="Ready, no processor"
+          name="Runnable (waiting for CPU)"
           value={digits(now.runnable)}
-          note={now.runnable > now.cpu ? 'threads: machines are overloaded' : 'threads'}
+          note={now.runnable > now.cpu ? 'threads: hosts are overloaded' : 'threads'}
         />
         <Tile
           name="Tasks running"
           value={count(running)}
           note={`${count(done)} done, ${failed > 0 ? `✕ ${count(failed)} failed` : 'none failed'}`}
-          to={href('tasks', along())}
+          to={href('tasks', sharedParams())}
         />
         <Tile
-          name="Concerns"
-          value={count(concerns.length)}
-          note={concerns[0]?.text ?? 'no late worker, no loss'}
-          alarm={concerns.length > 0}
-          to={href('workers', along())}
+          name="Warnings"
+          value={count(warnings.length)}
+          note={warnings[0]?.text ?? 'no late workers, no data loss'}
+          alarm={warnings.length > 0}
+          to={href('workers', sharedParams())}
         />
       </ul>
       <section>
         <h2>
-          Processors busy, by task <small>drag to look into a part of {rangeWords(range, nowMs())}</small>
+          Processors busy, by task <small>drag to select a part of {rangeText(range, nowMs())}</small>
         </h2>
         <Timeline
           answer={timeline.value}
           measure="cpu"
           height={120}
-          onSelect={(from, until) => go('profile', along({ from: pinned(from * 1000), to: pinned(until * 1000) }))}
+          onSelect={(from, until) =>
+            navigate('profile', sharedParams({ from: isoTime(from * 1000), to: isoTime(until * 1000) }))
+          }
         />
       </section>
       {progress.value && <ProgressBars names={progress.value.names} />}
       <section>
         <h2>
-          Tasks <small>click one to see where its time goes</small>
+          Tasks <small>click a task for its profile</small>
         </h2>
         {summary.value && summary.value.names.length > 0 ? (
-          <TaskNames names={summary.value.names} rowsMax={TASK_ROWS} />
+          <TaskSummary names={summary.value.names} rowsMax={TASK_ROWS} />
         ) : (
           <p class="soft">
-            No task ended or runs in this range.{' '}
-            <button class="link" onClick={() => change({ from: '-15m', to: null })}>
-              Look at 15 min
+            No tasks in this range.{' '}
+            <button class="link" onClick={() => setParams({ from: '-15m', to: null })}>
+              Show the last 15 min
             </button>{' '}
-            or see <a href={href('profile', along({ outside: '1' }))}>what ran outside tasks</a>.
+            or see <a href={href('profile', sharedParams({ outside: '1' }))}>what runs outside tasks</a>.
           </p>
         )}
       </section>
       {stream.value && stream.value.tasks.length > 0 && (
         <section>
           <h2>
-            Threads <small>{live ? 'just now' : 'at the end of the range'}</small>
+            Threads <small>{live ? 'now' : 'at the end of the range'}</small>
           </h2>
           <TaskStream
             answer={stream.value}
@@ -171,10 +173,10 @@ export function StatusPage() {
   );
 }
 
-/** How many threads ran and wanted to, in the newest whole steps, or in all if the range is pinned. */
+/** Average threads running and runnable over the newest complete steps, or over a pinned range. */
 function threadsNow(answer: TimelineAnswer, live: boolean): { cpu: number; runnable: number } {
   const steps = answer.steps;
-  // Nothing new for a while: nothing runs, as far as anybody knows.
+  // No recent data: nothing is known to run.
   if (live && answer.range.to_ns - (answer.data?.to_ns ?? 0) > NOW_S * 1e9) return { cpu: 0, runnable: 0 };
   const full = Math.max(
     0,

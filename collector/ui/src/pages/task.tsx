@@ -1,43 +1,43 @@
-// One task's name: how long its tasks took, in which phases, and where the time went.
+// One task name: durations, phases, profile.
 
 import { useMemo, useState } from 'preact/hooks';
-import { along, apiUrl, change, href, rangeOf, useAddress } from '../core/address';
+import { bucketsOf, Histogram } from '../components/Histogram';
+import { EmptyState, InvalidRequest, Loading } from '../components/Messages';
+import { PhaseBar } from '../components/PhaseBar';
+import { TaskTable } from '../components/TaskTable';
+import { Tile } from '../components/Tile';
+import { apiUrl, href, rangeOf, setParams, sharedParams, useAddress } from '../core/address';
 import type { TaskSummaryAnswer, TasksAnswer } from '../core/api';
-import { taskColour } from '../core/colours';
+import { taskColor } from '../core/colors';
 import { fetchJson } from '../core/fetch';
-import { asked, nowMs, paused, useAnswer } from '../core/live';
-import { shown } from '../core/names';
-import { count, duration, isLive, percent, rangeWords } from '../core/time';
-import { bucketsOf, Histogram } from '../parts/Histogram';
-import { Empty, Loading, Refused } from '../parts/Notes';
-import { PhaseBar } from '../parts/PhaseBar';
-import { TaskRows } from '../parts/TaskRows';
-import { Tile } from '../parts/Tile';
-import { type Pairs, useProfile } from './profile/question';
+import { safeText } from '../core/names';
+import { nowMs, pauseTime, requestRange, useQuery } from '../core/query';
+import { count, duration, isLive, percent, rangeText } from '../core/time';
+import { type Params, useProfile } from './profile/useProfile';
 import { Views } from './profile/Views';
 
-/** Tasks of the histogram; of more, the newest. */
+/** Tasks in the histogram; of more, the newest. */
 const ROWS = 5000;
 const LISTED = 8;
 
 export function TaskPage({ name }: { name: string }) {
   const { params } = useAddress();
-  const pausedAt = paused.use();
+  const pausedAt = pauseTime.use();
   const range = rangeOf(params);
   const live = isLive(range);
-  const fixed: Pairs = [['task', name]];
+  const fixed: Params = [['task', name]];
   const workers = params.getAll('worker').map((worker): [string, string] => ['worker', worker]);
   const key = `${range.from} ${range.to} ${workers} ${live && pausedAt}`;
-  const question = (more: Pairs) => {
-    const { from, to } = asked(range);
+  const question = (more: Params) => {
+    const { from, to } = requestRange(range);
     return new URLSearchParams([['from', from], ['to', to], ...fixed, ...workers, ...more]);
   };
-  const summary = useAnswer<TaskSummaryAnswer>(
+  const summary = useQuery<TaskSummaryAnswer>(
     key,
     (signal) => fetchJson(apiUrl('tasks', question([['summary', 'true']])), signal),
     live,
   );
-  const rows = useAnswer<TasksAnswer>(
+  const rows = useQuery<TasksAnswer>(
     key,
     (signal) => fetchJson(apiUrl('tasks', question([['limit', String(ROWS)]])), signal),
     live,
@@ -46,21 +46,21 @@ export function TaskPage({ name }: { name: string }) {
   const profile = useProfile(fixed);
 
   const problem = summary.problem ?? rows.problem;
-  if (problem?.kind === 'request') return <Refused problem={problem} />;
+  if (problem?.kind === 'request') return <InvalidRequest problem={problem} />;
   if (!summary.value || !rows.value) return <Loading problem={problem} />;
   const task = summary.value.names.find((one) => one.name === name);
   const failed = task ? task.outcomes.failed + task.outcomes.panicked : 0;
   return (
     <>
       <h1>
-        <i class="dot" style={{ background: taskColour(name) }} />
-        <bdi>{shown(name)}</bdi> <small>in {rangeWords(range, pausedAt ?? nowMs())}</small>
+        <i class="dot" style={{ background: taskColor(name) }} />
+        <bdi>{safeText(name)}</bdi> <small>in {rangeText(range, pausedAt ?? nowMs())}</small>
       </h1>
       {!task || rows.value.total === 0 ? (
-        <Empty title="No such task ran in this range">
-          <button onClick={() => change({ from: '-1h', to: null })}>Look at the last hour</button>
-          <a href={href('tasks', along())}>All tasks</a>
-        </Empty>
+        <EmptyState title="No task of this name in this range">
+          <button onClick={() => setParams({ from: '-1h', to: null })}>Show the last hour</button>
+          <a href={href('tasks', sharedParams())}>All tasks</a>
+        </EmptyState>
       ) : (
         <>
           <ul class="tiles">
@@ -74,7 +74,7 @@ export function TaskPage({ name }: { name: string }) {
             <Tile
               name="Median"
               value={task.durations ? duration(task.durations.p50_ns) : '–'}
-              note={task.durations ? `mean ${duration(task.durations.mean_ns)}` : 'none has ended'}
+              note={task.durations ? `mean ${duration(task.durations.mean_ns)}` : 'none ended'}
             />
             <Tile
               name="p99"
@@ -84,28 +84,28 @@ export function TaskPage({ name }: { name: string }) {
             <Tile
               name="Slowest"
               value={task.durations ? duration(task.durations.max_ns) : '–'}
-              note={task.durations ? `${duration(task.durations.total_ns)} in all` : ''}
+              note={task.durations ? `${duration(task.durations.total_ns)} in total` : ''}
             />
           </ul>
           <Durations answer={rows.value} name={name} />
           {task.phases && task.phases.length > 0 && (
             <section>
               <h2>
-                By phase <small>all of them together</small>
+                By phase <small>all tasks combined</small>
               </h2>
               <PhaseBar task={name} parts={task.phases.map((phase) => ({ name: phase.name, ns: phase.duration_ns }))} />
             </section>
           )}
           <section>
             <h2>
-              Where its time goes{' '}
+              Profile{' '}
               <small>
-                <a href={href('profile', along({ task: name }))}>with a timeline and filters ›</a>{' '}
-                <a href={href('compare', along({ task: name }))}>compare with before ›</a>
+                <a href={href('profile', sharedParams({ task: name }))}>open with timeline and filters ›</a>{' '}
+                <a href={href('compare', sharedParams({ task: name }))}>compare with an earlier range ›</a>
               </small>
             </h2>
             {profile.value ? (
-              <Views loaded={profile.value} isOld={profile.waiting} fixed={fixed} />
+              <Views loaded={profile.value} isStale={profile.waiting} fixed={fixed} />
             ) : (
               <Loading problem={profile.problem} />
             )}
@@ -130,15 +130,15 @@ function Durations({ answer, name }: { answer: TasksAnswer; name: string }) {
   return (
     <section>
       <h2>
-        How long they took{' '}
+        Duration distribution{' '}
         <small>
-          {answer.truncated && `the newest ${count(answer.tasks.length)} of ${count(answer.total)}; `}a bar lists its
-          tasks
+          {answer.truncated && `the newest ${count(answer.tasks.length)} of ${count(answer.total)}; `}click a bar to
+          list tasks
         </small>
       </h2>
-      <Histogram buckets={buckets} colour={taskColour(name)} chosen={chosen} onChoose={setChosen} />
-      <h3>{bucket ? `${duration(bucket.fromNs)} to ${duration(bucket.toNs)}` : 'The slowest'}</h3>
-      <TaskRows tasks={listed} />
+      <Histogram buckets={buckets} color={taskColor(name)} chosen={chosen} onChoose={setChosen} />
+      <h3>{bucket ? `${duration(bucket.fromNs)} to ${duration(bucket.toNs)}` : 'Slowest'}</h3>
+      <TaskTable tasks={listed} />
     </section>
   );
 }

@@ -1,24 +1,26 @@
-// The ledger: tasks by name, and what every thread worked on.
+// Tasks: the task stream, the slowest, and a summary by name.
 
 import { useMemo } from 'preact/hooks';
-import { apiUrl, change, rangeOf, useAddress } from '../core/address';
+import { LabelMenu, RunMenu, TaskMenu, useFleet, WorkerMenu } from '../components/FilterMenus';
+import { EmptyState, InvalidRequest, Loading } from '../components/Messages';
+import { MultiSelect } from '../components/MultiSelect';
+import { TaskSummary } from '../components/TaskSummary';
+import { TaskTable } from '../components/TaskTable';
+import { Timeline } from '../components/Timeline';
+import { apiUrl, rangeOf, setParams, useAddress } from '../core/address';
 import type { Task, TaskSummaryAnswer, TasksAnswer, TimelineAnswer } from '../core/api';
 import { fetchJson } from '../core/fetch';
-import { heaviest } from '../core/heaviest';
-import { asked, noteNow, nowMs, paused, useAnswer } from '../core/live';
-import { count, isLive, pinned, rangeWords, timeMs } from '../core/time';
-import { askStream } from '../flame/ask';
-import { LabelMenu, RunMenu, TaskMenu, useFleet, WorkerMenu } from '../parts/Menus';
-import { Empty, Loading, Refused } from '../parts/Notes';
-import { Select } from '../parts/Select';
-import { TaskNames } from '../parts/TaskNames';
-import { TaskRows } from '../parts/TaskRows';
-import { Timeline } from '../parts/Timeline';
-import type { Stream } from '../stream/rows';
+import { indicesOfLargest } from '../core/largest';
+import { nowMs, pauseTime, requestRange, syncClock, useQuery } from '../core/query';
+import { count, isLive, isoTime, parseTimeMs, quantity, rangeText } from '../core/time';
+import { fetchTaskColumns } from '../flame/client';
+import type { Stream } from '../stream/columns';
 import { outlineOf, TaskStream } from '../stream/TaskStream';
 
-/** Tasks that are asked for with all that is known of them. Of more, the outlines are asked for too: fewer
- * while they are asked for again and again. */
+/**
+ * Tasks with full records. If there are more, all are requested in columns too, fewer of them in live
+ * mode.
+ */
 const STREAM_ROWS = 5000;
 const OUTLINES = 1_000_000;
 const OUTLINES_LIVE = 100_000;
@@ -26,17 +28,17 @@ const NAMES_MAX = 40;
 const SLOWEST = 8;
 const OUTCOMES = ['running', 'ok', 'failed', 'cancelled', 'panicked', 'lost'];
 
-/** Of all tasks whose outlines are here, not only of those whose records are. */
+/** The slowest of all tasks in the columns. */
 function slowestOf(stream: Stream): Task[] {
   const { starts, ends } = stream.rows;
   const lengths = new Float64Array(starts.length);
   for (let task = 0; task < lengths.length; task++) lengths[task] = ends[task] - starts[task];
-  return heaviest(lengths, SLOWEST).map((task) => outlineOf(stream, task));
+  return indicesOfLargest(lengths, SLOWEST).map((task) => outlineOf(stream, task));
 }
 
 export function TasksPage() {
   const { params } = useAddress();
-  const pausedAt = paused.use();
+  const pausedAt = pauseTime.use();
   const range = rangeOf(params);
   const live = isLive(range);
   const filters: [string, string][] = ['task', 'worker', 'label', 'outcome'].flatMap((name) =>
@@ -44,14 +46,14 @@ export function TasksPage() {
   );
   const key = `${range.from} ${range.to} ${JSON.stringify(filters)} ${live && pausedAt}`;
   const question = (more: [string, string][], own = filters) => {
-    const { from, to } = asked(range);
+    const { from, to } = requestRange(range);
     return new URLSearchParams([['from', from], ['to', to], ...own, ...more]);
   };
-  const rows = useAnswer<TasksAnswer>(
+  const rows = useQuery<TasksAnswer>(
     key,
     async (signal) => {
       const answer = await fetchJson<TasksAnswer>(apiUrl('tasks', question([['limit', String(STREAM_ROWS)]])), signal);
-      if (live && pausedAt === null) noteNow(answer.range.to_ns);
+      if (live && pausedAt === null) syncClock(answer.range.to_ns);
       return answer;
     },
     live,
@@ -59,11 +61,11 @@ export function TasksPage() {
   );
   const isMany = rows.value?.truncated === true;
   const outlines = String(live && pausedAt === null ? OUTLINES_LIVE : OUTLINES);
-  const all = useAnswer<Stream | undefined>(
+  const all = useQuery<Stream | undefined>(
     `${key} ${isMany}`,
     async (signal) =>
       isMany
-        ? askStream(
+        ? fetchTaskColumns(
             apiUrl(
               'tasks',
               question([
@@ -84,20 +86,25 @@ export function TasksPage() {
       await fetchJson<TasksAnswer>(
         apiUrl(
           'tasks',
-          new URLSearchParams([['from', pinned(from)], ['to', pinned(to)], ...filters, ['limit', String(STREAM_ROWS)]]),
+          new URLSearchParams([
+            ['from', isoTime(from)],
+            ['to', isoTime(to)],
+            ...filters,
+            ['limit', String(STREAM_ROWS)],
+          ]),
         ),
         signal,
       )
     ).tasks;
-  // Sums of all tasks, however many there are.
+  // Sums over all tasks, regardless of limits.
   const lines = filters.filter(([name]) => name !== 'outcome');
-  const busy = useAnswer<TimelineAnswer | undefined>(
+  const busy = useQuery<TimelineAnswer | undefined>(
     `${key} ${isMany}`,
     async (signal) => (isMany ? fetchJson(apiUrl('timeline', question([], lines)), signal) : undefined),
     live && isMany,
     3000,
   );
-  const summary = useAnswer<TaskSummaryAnswer>(
+  const summary = useQuery<TaskSummaryAnswer>(
     key,
     (signal) => fetchJson(apiUrl('tasks', question([['summary', 'true']])), signal),
     live,
@@ -105,47 +112,47 @@ export function TasksPage() {
   const fleet = useFleet();
 
   const problem = rows.problem ?? summary.problem;
-  if (problem?.kind === 'request') return <Refused problem={problem} />;
+  if (problem?.kind === 'request') return <InvalidRequest problem={problem} />;
   if (!rows.value || !summary.value) return <Loading problem={problem} />;
   const now = pausedAt ?? nowMs();
-  const [fromMs, toMs] = [timeMs(range.from, now), timeMs(range.to, now)];
-  // Known before the outlines are, so that the page does not jump when they come.
+  const [fromMs, toMs] = [parseTimeMs(range.from, now), parseTimeMs(range.to, now)];
+  // Known before the columns arrive, so that the layout does not jump.
   const isCut = isMany && (stream ? stream.rows.count < stream.total : rows.value.total > Number(outlines));
   const slowest = slowestOfAll ?? [...rows.value.tasks].sort((a, b) => b.duration_ns - a.duration_ns).slice(0, SLOWEST);
-  const compared = stream ? stream.rows.count : rows.value.tasks.length;
+  const considered = stream ? stream.rows.count : rows.value.tasks.length;
   return (
     <>
       <div class="filters">
-        <TaskMenu fleet={fleet} chosen={params.getAll('task')} onChange={(task) => change({ task })} />
-        <WorkerMenu fleet={fleet} chosen={params.getAll('worker')} onChange={(worker) => change({ worker })} />
-        <LabelMenu fleet={fleet} chosen={params.getAll('label')} onChange={(label) => change({ label })} />
+        <TaskMenu fleet={fleet} chosen={params.getAll('task')} onChange={(task) => setParams({ task })} />
+        <WorkerMenu fleet={fleet} chosen={params.getAll('worker')} onChange={(worker) => setParams({ worker })} />
+        <LabelMenu fleet={fleet} chosen={params.getAll('label')} onChange={(label) => setParams({ label })} />
         <RunMenu fleet={fleet} chosen={params.get('run')} />
-        <Select
+        <MultiSelect
           what="outcomes"
           chosen={params.getAll('outcome')}
-          onChange={(outcome) => change({ outcome })}
+          onChange={(outcome) => setParams({ outcome })}
           choices={OUTCOMES.map((value) => ({ value }))}
         />
         <span class="soft">
-          {count(rows.value.total)} tasks in {rangeWords(range, now)}
-          {rows.value.aggregated > 0 && `; rows of ${count(rows.value.aggregated)} older ones are gone, sums are not`}
+          {quantity(rows.value.total, 'task')} in {rangeText(range, now)}
+          {rows.value.aggregated > 0 && `; ${count(rows.value.aggregated)} older tasks are only in the summary`}
         </span>
       </div>
       {rows.value.total === 0 ? (
-        <Empty title="No task in this range">
-          <p>A task is in it if it ran at any time between its ends.</p>
+        <EmptyState title="No tasks in this range">
+          <p>The range includes tasks that overlap it.</p>
           <button
-            onClick={() => change({ task: null, outcome: null, worker: null, label: null, from: '-15m', to: null })}
+            onClick={() => setParams({ task: null, outcome: null, worker: null, label: null, from: '-15m', to: null })}
           >
-            Show all of the last 15 min
+            Show all tasks, last 15 min
           </button>
-        </Empty>
+        </EmptyState>
       ) : (
         <>
           {isCut && (
             <section>
               <h2>
-                Threads busy <small>more tasks than are drawn below; drag to look into a part</small>
+                Busy threads <small>more tasks than are drawn below; drag to select a part</small>
               </h2>
               {busy.value && (
                 <Timeline
@@ -153,7 +160,7 @@ export function TasksPage() {
                   measure="total"
                   onlyTasks
                   height={92}
-                  onSelect={(from, to) => change({ from: pinned(from * 1000), to: pinned(to * 1000) })}
+                  onSelect={(from, to) => setParams({ from: isoTime(from * 1000), to: isoTime(to * 1000) })}
                 />
               )}
             </section>
@@ -174,15 +181,15 @@ export function TasksPage() {
             <h2>
               Slowest{' '}
               <small>
-                of {compared < rows.value.total && 'the newest '}
-                {count(compared)} tasks; one shows the profile of its very time
+                of {considered < rows.value.total && 'the newest '}
+                {quantity(considered, 'task')}; click to profile that time range
               </small>
             </h2>
-            <TaskRows tasks={slowest} />
+            <TaskTable tasks={slowest} />
           </section>
           <section>
             <h2>By name</h2>
-            <TaskNames names={summary.value.names} rowsMax={NAMES_MAX} />
+            <TaskSummary names={summary.value.names} rowsMax={NAMES_MAX} />
           </section>
         </>
       )}

@@ -1,21 +1,25 @@
-// What went from worker to worker: how much, how fast, of which types.
+// Transfers between workers: bytes, bandwidth, types.
 
-import { along, apiUrl, change, itemHref, rangeOf, useAddress } from '../core/address';
+import { EmptyState, InvalidRequest, Loading } from '../components/Messages';
+import { apiUrl, itemHref, rangeOf, setParams, sharedParams, useAddress } from '../core/address';
 import type { Link, LinkSums, TransferSummaryAnswer, TransfersAnswer } from '../core/api';
 import { fetchJson } from '../core/fetch';
-import { asked, nowMs, paused, useAnswer } from '../core/live';
-import { shown } from '../core/names';
-import { bytes, clock, count, duration, isLive, rangeWords } from '../core/time';
-import { Empty, Loading, Refused } from '../parts/Notes';
+import { safeText } from '../core/names';
+import { nowMs, pauseTime, requestRange, useQuery } from '../core/query';
+import { bytes, clock, count, duration, isLive, rangeText } from '../core/time';
 
-/** Workers of the matrix: those with most bytes. */
+/** Workers in the matrix: those with the most bytes. */
 const SIDE_MAX = 20;
 const ROWS = 40;
 const TYPES = 20;
 
 const MEASURES = {
   bytes: ['bytes', ({ bytes: all }: LinkSums) => all, bytes],
-  bandwidth: ['mean bandwidth', (sums: LinkSums) => sums.bandwidth?.mean ?? 0, (value: number) => `${bytes(value)}/s`],
+  bandwidth: [
+    'average bandwidth',
+    (sums: LinkSums) => sums.bandwidth?.mean ?? 0,
+    (value: number) => `${bytes(value)}/s`,
+  ],
   p50: ['median bandwidth', (sums: LinkSums) => sums.bandwidth?.p50 ?? 0, (value: number) => `${bytes(value)}/s`],
   count: ['transfers', (sums: LinkSums) => sums.count, count],
 } as const;
@@ -23,7 +27,7 @@ type MeasureName = keyof typeof MEASURES;
 
 export function TransfersPage() {
   const { params } = useAddress();
-  const pausedAt = paused.use();
+  const pausedAt = pauseTime.use();
   const range = rangeOf(params);
   const live = isLive(range);
   const filters = ['worker', 'peer', 'type', 'direction'].flatMap((name) =>
@@ -31,46 +35,49 @@ export function TransfersPage() {
   );
   const key = `${range.from} ${range.to} ${JSON.stringify(filters)} ${live && pausedAt}`;
   const question = (more: [string, string][]) => {
-    const { from, to } = asked(range);
+    const { from, to } = requestRange(range);
     return apiUrl('transfers', new URLSearchParams([['from', from], ['to', to], ...filters, ...more]));
   };
-  const sums = useAnswer<TransferSummaryAnswer>(
+  const sums = useQuery<TransferSummaryAnswer>(
     key,
     (signal) => fetchJson(question([['summary', 'true']]), signal),
     live,
   );
-  const rows = useAnswer<TransfersAnswer>(
+  const rows = useQuery<TransfersAnswer>(
     key,
     (signal) => fetchJson(question([['limit', String(ROWS)]]), signal),
     live,
     3000,
   );
   const problem = sums.problem ?? rows.problem;
-  if (problem?.kind === 'request') return <Refused problem={problem} />;
+  if (problem?.kind === 'request') return <InvalidRequest problem={problem} />;
   if (!sums.value || !rows.value) return <Loading problem={problem} />;
   const chosen = filters.length > 0 && (
-    <button onClick={() => change({ worker: null, peer: null, type: null, direction: null })}>
-      only {shown(filters.map(([, value]) => value).join(', '), 80)} ✕
+    <button onClick={() => setParams({ worker: null, peer: null, type: null, direction: null })}>
+      only {safeText(filters.map(([, value]) => value).join(', '), 80)} ✕
     </button>
   );
   if (sums.value.links.length === 0) {
     return (
-      <Empty title="Nothing was transferred in this range">
-        <p>Transfers are here when programs tell of them: the agent records each with its peer and bytes.</p>
-        {chosen} <button onClick={() => change({ from: '-1h', to: null })}>Look at the last hour</button>
-      </Empty>
+      <EmptyState title="No transfers in this range">
+        <p>Transfers appear when programs report them to the agent.</p>
+        {chosen} <button onClick={() => setParams({ from: '-1h', to: null })}>Show the last hour</button>
+      </EmptyState>
     );
   }
   return (
     <>
-      <Matrix links={sums.value.links} words={rangeWords(range, pausedAt ?? nowMs())} chosen={chosen} />
+      <Matrix links={sums.value.links} words={rangeText(range, pausedAt ?? nowMs())} chosen={chosen} />
       <Types types={sums.value.types} />
       <Newest answer={rows.value} />
     </>
   );
 }
 
-/** Both ends may tell of a transfer; what came in is what arrived, so it counts where there is both. */
+/**
+ * Both ends may record a transfer. The incoming record counts if there is one, because it is what
+ * arrived.
+ */
 function cellsOf(links: Link[]): Map<string, Map<string, Link>> {
   const cells = new Map<string, Map<string, Link>>();
   for (const link of links) {
@@ -104,12 +111,12 @@ function Matrix({ links, words, chosen }: { links: Link[]; words: string; chosen
   return (
     <section>
       <h2>
-        From worker to worker <small>{words}; rows send, columns receive</small>
+        Between workers <small>{words}; rows send, columns receive</small>
       </h2>
       <div class="filters">
         <label class="plain">
-          shown is{' '}
-          <select value={name} onChange={(event) => change({ measure: event.currentTarget.value })}>
+          show{' '}
+          <select value={name} onChange={(event) => setParams({ measure: event.currentTarget.value })}>
             {Object.entries(MEASURES).map(([one, [label]]) => (
               <option key={one} value={one}>
                 {label}
@@ -120,7 +127,7 @@ function Matrix({ links, words, chosen }: { links: Link[]; words: string; chosen
         {chosen}
         {sums.size > SIDE_MAX && (
           <span class="soft">
-            {SIDE_MAX} of {count(sums.size)} with most bytes
+            {SIDE_MAX} of {count(sums.size)} with the most bytes
           </span>
         )}
       </div>
@@ -131,7 +138,7 @@ function Matrix({ links, words, chosen }: { links: Link[]; words: string; chosen
               <th scope="col">from \ to</th>
               {ends.map((to) => (
                 <th key={to} scope="col" class="number">
-                  <bdi>{shown(to, 16)}</bdi>
+                  <bdi>{safeText(to, 16)}</bdi>
                 </th>
               ))}
             </tr>
@@ -140,8 +147,8 @@ function Matrix({ links, words, chosen }: { links: Link[]; words: string; chosen
             {ends.map((from) => (
               <tr key={from}>
                 <th scope="row">
-                  <a href={itemHref('workers', from, along({ worker: null }))}>
-                    <bdi>{shown(from, 24)}</bdi>
+                  <a href={itemHref('workers', from, sharedParams({ worker: null }))}>
+                    <bdi>{safeText(from, 24)}</bdi>
                   </a>
                 </th>
                 {ends.map((to) => {
@@ -174,7 +181,7 @@ function Matrix({ links, words, chosen }: { links: Link[]; words: string; chosen
   );
 }
 
-/** How much smaller compression made it. */
+/** The compression ratio. */
 function ratio(all: number, compressed: number | null): string {
   return compressed !== null && compressed > 0 ? `${(all / compressed).toFixed(1)} ×` : '–';
 }
@@ -206,7 +213,7 @@ function Types({ types }: { types: TransferSummaryAnswer['types'] }) {
             {sorted.map((type) => (
               <tr key={type.type_name}>
                 <td>
-                  <bdi>{shown(type.type_name || '(not told)', 60)}</bdi>
+                  <bdi>{safeText(type.type_name || '(unknown)', 60)}</bdi>
                 </td>
                 <td class="number">{count(type.count)}</td>
                 <td class="number">{type.failed > 0 ? <b class="bad">✕ {count(type.failed)}</b> : ''}</td>
@@ -244,7 +251,7 @@ function Newest({ answer }: { answer: TransfersAnswer }) {
               <th>Keys</th>
               <th>Type</th>
               <th class="number">Bytes</th>
-              <th class="number">Took</th>
+              <th class="number">Duration</th>
               <th class="number">Bandwidth</th>
               <th>Outcome</th>
             </tr>
@@ -257,18 +264,18 @@ function Newest({ answer }: { answer: TransfersAnswer }) {
                 <tr key={`${transfer.worker} ${transfer.epoch} ${transfer.id}`}>
                   <td>{clock(transfer.start_ns / 1e6, true)}</td>
                   <td>
-                    <bdi>{shown(from, 24)}</bdi>
+                    <bdi>{safeText(from, 24)}</bdi>
                   </td>
                   <td>
-                    <bdi>{shown(to, 24)}</bdi>
+                    <bdi>{safeText(to, 24)}</bdi>
                   </td>
                   <td class="soft">
-                    <bdi>{shown(transfer.keys.slice(0, 3).join(', '), 60)}</bdi>
+                    <bdi>{safeText(transfer.keys.slice(0, 3).join(', '), 60)}</bdi>
                     {transfer.keys.length - 3 + transfer.more_keys > 0 &&
                       ` and ${count(transfer.keys.length - 3 + transfer.more_keys)} more`}
                   </td>
                   <td class="soft">
-                    <bdi>{shown(transfer.type_name, 30)}</bdi>
+                    <bdi>{safeText(transfer.type_name, 30)}</bdi>
                   </td>
                   <td
                     class="number"
@@ -278,8 +285,8 @@ function Newest({ answer }: { answer: TransfersAnswer }) {
                   </td>
                   <td class="number">{duration(transfer.duration_ns)}</td>
                   <td class="number">{perSecond(transfer.bandwidth)}</td>
-                  <td title={shown(transfer.cause)}>
-                    {transfer.outcome === 'ok' ? 'ok' : <b>{shown(transfer.outcome, 20)}</b>}
+                  <td title={safeText(transfer.cause)}>
+                    {transfer.outcome === 'ok' ? 'ok' : <b>{safeText(transfer.outcome, 20)}</b>}
                   </td>
                 </tr>
               );

@@ -1,40 +1,40 @@
-// One worker: its facts, its lanes, what its threads do now, and where its time goes.
+// One worker: details, current stacks, task stream, profile.
 
-import { along, apiUrl, href, rangeOf, useAddress } from '../core/address';
+import { EmptyState, InvalidRequest, Loading } from '../components/Messages';
+import { apiUrl, href, rangeOf, sharedParams, useAddress } from '../core/address';
 import type { Epoch, TasksAnswer, ThreadDumpAnswer, ThreadGroup, WorkersAnswer } from '../core/api';
-import { stateColour, taskColour } from '../core/colours';
+import { stateColor, taskColor } from '../core/colors';
 import { fetchJson } from '../core/fetch';
-import { asked, nowMs, paused, useAnswer } from '../core/live';
-import { shortFile, shown, withoutGenerics } from '../core/names';
-import { count, duration, isLive, percent, timeMs } from '../core/time';
-import { Empty, Loading, Refused } from '../parts/Notes';
+import { safeText, shortFile, withoutGenerics } from '../core/names';
+import { nowMs, pauseTime, requestRange, useQuery } from '../core/query';
+import { count, duration, isLive, parseTimeMs, percent } from '../core/time';
 import { TaskStream } from '../stream/TaskStream';
-import { concernsOfEpoch, lostNs } from './concerns';
-import { type Pairs, useProfile } from './profile/question';
+import { type Params, useProfile } from './profile/useProfile';
 import { Views } from './profile/Views';
+import { epochWarnings, lostNs } from './warnings';
 
 const STREAM_ROWS = 5000;
-/** Asking what threads do makes the agent look; once in a while is enough. */
+/** A thread dump costs the agent time, so it is requested rarely. */
 const STACKS_EVERY_MS = 3000;
 const GROUPS = 12;
 const FRAMES = 30;
 
 export function WorkerPage({ id }: { id: string }) {
   const { params } = useAddress();
-  const pausedAt = paused.use();
+  const pausedAt = pauseTime.use();
   const range = rangeOf(params);
   const live = isLive(range);
-  const fixed: Pairs = [['worker', id]];
+  const fixed: Params = [['worker', id]];
   const key = `${range.from} ${range.to} ${live && pausedAt}`;
-  const facts = useAnswer<WorkersAnswer>(
+  const facts = useQuery<WorkersAnswer>(
     'facts',
     (signal) => fetchJson(apiUrl('workers', new URLSearchParams(fixed)), signal),
     true,
   );
-  const rows = useAnswer<TasksAnswer>(
+  const rows = useQuery<TasksAnswer>(
     key,
     (signal) => {
-      const { from, to } = asked(range);
+      const { from, to } = requestRange(range);
       return fetchJson(
         apiUrl('tasks', new URLSearchParams([['from', from], ['to', to], ['limit', String(STREAM_ROWS)], ...fixed])),
         signal,
@@ -43,7 +43,7 @@ export function WorkerPage({ id }: { id: string }) {
     live,
     3000,
   );
-  const stacks = useAnswer<ThreadDumpAnswer>(
+  const stacks = useQuery<ThreadDumpAnswer>(
     `stacks ${pausedAt}`,
     (signal) => fetchJson(apiUrl('thread-dump', new URLSearchParams(fixed)), signal),
     pausedAt === null,
@@ -51,55 +51,55 @@ export function WorkerPage({ id }: { id: string }) {
   );
   const profile = useProfile(fixed);
 
-  if (facts.problem?.kind === 'request') return <Refused problem={facts.problem} />;
+  if (facts.problem?.kind === 'request') return <InvalidRequest problem={facts.problem} />;
   if (!facts.value) return <Loading problem={facts.problem} />;
   const epochs = facts.value.workers.find(({ worker }) => worker === id)?.epochs ?? [];
   const newest = epochs[epochs.length - 1];
   if (!newest)
     return (
-      <Empty title="This worker is not known any more">
-        <a href={href('workers', along())}>All workers</a>
-      </Empty>
+      <EmptyState title="Worker not found">
+        <a href={href('workers', sharedParams())}>All workers</a>
+      </EmptyState>
     );
   const now = pausedAt ?? nowMs();
   return (
     <>
       <h1>
-        <bdi>{shown(id)}</bdi> <small>{newest.state === 'connected' ? '● connected' : `○ ${newest.state}`}</small>
+        <bdi>{safeText(id)}</bdi> <small>{newest.state === 'connected' ? '● connected' : `○ ${newest.state}`}</small>
       </h1>
       <Facts epochs={epochs} nowNs={facts.value.now_ns} />
       <section>
         <h2>
-          What its threads do now <small>{live && 'asked every few seconds; '}what runs comes first</small>
+          Current stacks <small>{live && 'updated every few seconds; '}running first</small>
         </h2>
         <ThreadDump answer={stacks.value} problem={stacks.problem?.message} />
       </section>
       {rows.value && rows.value.tasks.length > 0 && (
         <section>
           <h2>
-            Its threads{' '}
+            Threads{' '}
             <small>
-              <a href={href('tasks', along({ worker: id }))}>all tasks ›</a>
+              <a href={href('tasks', sharedParams({ worker: id }))}>all tasks ›</a>
             </small>
           </h2>
           <TaskStream
             answer={rows.value}
-            fromMs={timeMs(range.from, now)}
-            toMs={timeMs(range.to, now)}
+            fromMs={parseTimeMs(range.from, now)}
+            toMs={parseTimeMs(range.to, now)}
             heightMax={260}
           />
         </section>
       )}
       <section>
         <h2>
-          Where its time goes{' '}
+          Profile{' '}
           <small>
-            <a href={href('profile', along({ worker: id }))}>with a timeline and filters ›</a>{' '}
-            <a href={href('memory', along({ worker: id }))}>memory and processors ›</a>
+            <a href={href('profile', sharedParams({ worker: id }))}>open with timeline and filters ›</a>{' '}
+            <a href={href('resources', sharedParams({ worker: id }))}>resources ›</a>
           </small>
         </h2>
         {profile.value ? (
-          <Views loaded={profile.value} isOld={profile.waiting} fixed={fixed} />
+          <Views loaded={profile.value} isStale={profile.waiting} fixed={fixed} />
         ) : (
           <Loading problem={profile.problem} />
         )}
@@ -110,44 +110,44 @@ export function WorkerPage({ id }: { id: string }) {
 
 function Facts({ epochs, nowNs }: { epochs: Epoch[]; nowNs: number }) {
   const epoch = epochs[epochs.length - 1];
-  const concerns = epochs.flatMap((one) =>
-    concernsOfEpoch(one, nowNs).filter((text) => one === epoch || text.startsWith('lost')),
+  const warnings = epochs.flatMap((one) =>
+    epochWarnings(one, nowNs).filter((text) => one === epoch || text.startsWith('lost')),
   );
   const lost = epochs.reduce((sum, one) => sum + lostNs(one), 0);
   const facts: [string, string][] = [
     ['host', `${epoch.host}, process ${epoch.pid}`],
     ['sampler', epoch.enabled ? `${epoch.sampler_mode ?? '–'}, every ${duration(epoch.interval_ns)}` : 'off'],
-    ['samplings made', `${percent(epoch.ticks, epoch.ticks_expected - epoch.ticks_throttled)} of those due`],
+    ['sample rate achieved', percent(epoch.ticks, epoch.ticks_expected - epoch.ticks_throttled)],
     [
       'clock',
       epoch.clock
-        ? `${duration(epoch.clock.offset_ns)} off, known to ±${duration(epoch.clock.error_ns)}`
-        : 'not known yet',
+        ? `offset ${duration(epoch.clock.offset_ns)} ± ${duration(epoch.clock.error_ns)}`
+        : 'not measured yet',
     ],
     [
       'samples',
       `${duration(epoch.account.accepted_ns)} of thread time, ${lost > 0 ? `${duration(lost)} lost` : 'none lost'}`,
     ],
-    ['tasks running', count(epoch.running_tasks)],
-    ['lives', epochs.length === 1 ? 'the first' : `the newest of ${count(epochs.length)}`],
+    ['running tasks', count(epoch.running_tasks)],
+    ['restarts', count(epochs.length - 1)],
     ['agent', epoch.agent_version],
     ...Object.entries(epoch.labels).slice(0, 20),
   ];
   return (
     <section>
-      {concerns.map((text) => (
+      {warnings.map((text) => (
         <p key={text} class="bad">
-          ⚠ {shown(text)}
+          ⚠ {safeText(text)}
         </p>
       ))}
       <dl class="facts">
         {facts.map(([name, value]) => (
           <div key={name}>
             <dt>
-              <bdi>{shown(name, 60)}</bdi>
+              <bdi>{safeText(name, 60)}</bdi>
             </dt>
             <dd>
-              <bdi>{shown(value, 120)}</bdi>
+              <bdi>{safeText(value, 120)}</bdi>
             </dd>
           </div>
         ))}
@@ -157,20 +157,20 @@ function Facts({ epochs, nowNs }: { epochs: Epoch[]; nowNs: number }) {
 }
 
 function ThreadDump({ answer, problem }: { answer: ThreadDumpAnswer | undefined; problem: string | undefined }) {
-  if (!answer) return <p class="soft">{problem ? shown(problem) : 'Asking the agent…'}</p>;
+  if (!answer) return <p class="soft">{problem ? safeText(problem) : 'Requesting a thread dump…'}</p>;
   const groups = answer.workers.flatMap((worker) => worker.groups);
   const silent = answer.workers.find((worker) => !worker.responded);
   return (
     <>
       {silent && (
         <p class="soft">
-          It did not answer: <bdi>{shown(silent.reason ?? '')}</bdi>
+          No response: <bdi>{safeText(silent.reason ?? '')}</bdi>
         </p>
       )}
       {groups.slice(0, GROUPS).map((group) => (
         <Group key={`${group.state} ${group.threads[0]?.id}`} group={group} />
       ))}
-      {groups.length > GROUPS && <p class="soft">{count(groups.length - GROUPS)} more places.</p>}
+      {groups.length > GROUPS && <p class="soft">{count(groups.length - GROUPS)} more groups.</p>}
     </>
   );
 }
@@ -183,24 +183,24 @@ function Group({ group }: { group: ThreadGroup }) {
     <details class="stack">
       <summary>
         <span>
-          <i class="dot" style={{ background: state ? stateColour(state) : undefined }} />
-          {state ?? 'not seen yet'}
+          <i class="dot" style={{ background: state ? stateColor(state) : undefined }} />
+          {state ?? 'not sampled yet'}
         </span>
         <span class="soft">
           {threads.length === 1 ? (
-            <bdi>{shown(threads[0].name || String(threads[0].id), 30)}</bdi>
+            <bdi>{safeText(threads[0].name || String(threads[0].id), 30)}</bdi>
           ) : (
             `${count(threads.length)} threads`
           )}
         </span>
         {task && (
           <span>
-            <i class="dot" style={{ background: taskColour(task) }} />
-            <bdi>{shown(task, 40)}</bdi>
+            <i class="dot" style={{ background: taskColor(task) }} />
+            <bdi>{safeText(task, 40)}</bdi>
           </span>
         )}
         <code>
-          <bdi>{top ? shown(withoutGenerics(top.name), 90) : 'no stack'}</bdi>
+          <bdi>{top ? safeText(withoutGenerics(top.name), 90) : 'no stack'}</bdi>
         </code>
         {longest > 1e9 && <span class="soft">for {duration(longest)}</span>}
       </summary>
@@ -208,10 +208,12 @@ function Group({ group }: { group: ThreadGroup }) {
         {stack.slice(0, FRAMES).map((frame, index) => (
           <li key={index}>
             <code>
-              <bdi>{shown(frame.name, 200)}</bdi>
+              <bdi>{safeText(frame.name, 200)}</bdi>
             </code>{' '}
             <small>
-              <bdi>{frame.file && `${shown(shortFile(frame.file), 80)}${frame.line > 0 ? `:${frame.line}` : ''}`}</bdi>
+              <bdi>
+                {frame.file && `${safeText(shortFile(frame.file), 80)}${frame.line > 0 ? `:${frame.line}` : ''}`}
+              </bdi>
             </small>
           </li>
         ))}

@@ -1,25 +1,25 @@
-// Who is there, how well each is seen, and whether anything of theirs was lost.
+// Workers: state, sampling quality, losses.
 
-import { along, apiUrl, href, itemHref, useAddress } from '../core/address';
+import { InvalidRequest, Loading, NoData } from '../components/Messages';
+import { apiUrl, href, itemHref, sharedParams, useAddress } from '../core/address';
 import type { WorkersAnswer } from '../core/api';
 import { fetchJson } from '../core/fetch';
-import { useAnswer } from '../core/live';
-import { shown } from '../core/names';
+import { safeText } from '../core/names';
+import { useQuery } from '../core/query';
 import { count, duration, percent } from '../core/time';
-import { Loading, NoData, Refused } from '../parts/Notes';
-import { concernsOfEpoch, lostNs } from './concerns';
+import { epochWarnings, lostNs } from './warnings';
 
 const ROWS_MAX = 100;
 
 export function WorkersPage() {
   const { params } = useAddress();
   const only = params.getAll('worker').map((worker): [string, string] => ['worker', worker]);
-  const answer = useAnswer<WorkersAnswer>(
+  const answer = useQuery<WorkersAnswer>(
     `workers ${only}`,
     (signal) => fetchJson(apiUrl('workers', new URLSearchParams(only)), signal),
     true,
   );
-  if (answer.problem?.kind === 'request') return <Refused problem={answer.problem} />;
+  if (answer.problem?.kind === 'request') return <InvalidRequest problem={answer.problem} />;
   if (!answer.value) return <Loading problem={answer.problem} />;
   if (answer.value.workers.length === 0) return <NoData />;
   const now = answer.value.now_ns;
@@ -29,15 +29,15 @@ export function WorkersPage() {
         worker,
         epoch,
         isNewest: i === epochs.length - 1,
-        concerns: concernsOfEpoch(epoch, now),
+        warnings: epochWarnings(epoch, now),
       })),
     )
     .filter(({ isNewest, epoch }) => isNewest || lostNs(epoch) > 0)
-    .sort((a, b) => b.concerns.length - a.concerns.length);
+    .sort((a, b) => b.warnings.length - a.warnings.length);
   return (
     <section>
       <h2>
-        Workers <small>those with concerns first</small>
+        Workers <small>with warnings first</small>
       </h2>
       <div class="scroll">
         <table>
@@ -45,42 +45,42 @@ export function WorkersPage() {
             <tr>
               <th>Worker</th>
               <th>State</th>
-              <th>Concerns</th>
+              <th>Warnings</th>
               <th>Host</th>
               <th class="number">Sampled</th>
-              <th class="number">Samplings made</th>
+              <th class="number">Sample rate</th>
               <th class="number">Clock</th>
-              <th class="number">Tasks running</th>
+              <th class="number">Running tasks</th>
               <th>Labels</th>
             </tr>
           </thead>
           <tbody>
-            {rows.slice(0, ROWS_MAX).map(({ worker, epoch, isNewest, concerns }) => (
+            {rows.slice(0, ROWS_MAX).map(({ worker, epoch, isNewest, warnings }) => (
               <tr key={epoch.epoch}>
                 <td>
-                  <a href={itemHref('workers', worker, along({ worker: null }))} title="What does it do?">
-                    <bdi>{shown(worker, 40)}</bdi>
-                    {!isNewest && ' (before)'}
+                  <a href={itemHref('workers', worker, sharedParams({ worker: null }))} title="Show this worker">
+                    <bdi>{safeText(worker, 40)}</bdi>
+                    {!isNewest && ' (earlier session)'}
                   </a>
-                  <a class="go" href={href('profile', along({ worker }))} title="Where does its time go?">
+                  <a class="action" href={href('profile', sharedParams({ worker }))} title="Show the profile">
                     profile ›
                   </a>
                 </td>
                 <td>{epoch.state === 'connected' ? '● connected' : `○ ${epoch.state}`}</td>
                 <td>
-                  {concerns.length === 0 ? (
+                  {warnings.length === 0 ? (
                     <span class="soft">none</span>
                   ) : (
-                    concerns.map((text) => (
+                    warnings.map((text) => (
                       <div key={text} class="bad">
-                        ⚠ {shown(text)}
+                        ⚠ {safeText(text)}
                       </div>
                     ))
                   )}
-                  {epoch.last_refusal && <small>{shown(epoch.last_refusal)}</small>}
+                  {epoch.last_refusal && <small>{safeText(epoch.last_refusal)}</small>}
                 </td>
                 <td>
-                  <bdi>{shown(epoch.host, 30)}</bdi> <small>{epoch.pid}</small>
+                  <bdi>{safeText(epoch.host, 30)}</bdi> <small>{epoch.pid}</small>
                 </td>
                 <td class="number">{duration(epoch.account.accepted_ns)}</td>
                 <td class="number">{percent(epoch.ticks, epoch.ticks_expected - epoch.ticks_throttled)}</td>
@@ -96,7 +96,7 @@ export function WorkersPage() {
                 <td class="number">{count(epoch.running_tasks)}</td>
                 <td class="soft">
                   <bdi>
-                    {shown(
+                    {safeText(
                       Object.entries(epoch.labels)
                         .map(([name, value]) => `${name}=${value}`)
                         .join(' '),
@@ -110,7 +110,7 @@ export function WorkersPage() {
         </table>
       </div>
       {rows.length > ROWS_MAX && (
-        <p class="soft">{count(rows.length - ROWS_MAX)} more; choose workers on the profile page.</p>
+        <p class="soft">{count(rows.length - ROWS_MAX)} more workers; filter them on the profile page.</p>
       )}
     </section>
   );

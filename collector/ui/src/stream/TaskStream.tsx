@@ -1,57 +1,59 @@
-// The task stream: what every thread worked on, when.
+// The task stream: what each thread worked on over time.
 
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
-import { along, change, go, useAddress } from '../core/address';
+import { navigate, setParams, sharedParams, useAddress } from '../core/address';
 import type { Task, TaskName, TasksAnswer } from '../core/api';
-import { onTheme, phaseColour, taskColour } from '../core/colours';
-import { nowMs } from '../core/live';
-import { shown } from '../core/names';
+import { onTheme, phaseColor, taskColor } from '../core/colors';
+import { safeText } from '../core/names';
 import { usePan } from '../core/pan';
+import { nowMs } from '../core/query';
 import { useSize } from '../core/size';
-import { bytes, clock, count, duration, pinned } from '../core/time';
+import { bytes, clock, count, duration, isoTime, quantity } from '../core/time';
+import { keyOf, keyOfRecord, type Stream, streamOf } from './columns';
 import { AXIS_PX, busyShade, drawStream, GUTTER_NARROW_PX, GUTTER_PX, type StreamView } from './draw';
 import { firstEndingAfter, linesOf } from './lanes';
-import { keyOf, keyOfRecord, type Stream, streamOf } from './rows';
 
 interface Properties {
   answer: TasksAnswer;
-  /** All tasks of the range, where the answer has the newest only. */
+  /** All tasks of the range, if `answer` holds only the newest. */
   all?: Stream | undefined;
-  /** The records of tasks that ran then, of which `all` knows the outlines only. */
+  /** Requests full records of tasks in a time range, if `all` holds only columns. */
   recordsIn?(fromMs: number, toMs: number, signal: AbortSignal): Promise<Task[]>;
-  /** What the page's range is, in milliseconds: the canvas's width. */
+  /** The page's range in milliseconds, which spans the canvas. */
   fromMs: number;
   toMs: number;
   heightMax: number;
-  /** Durations by name, for when running tasks will end. */
+  /** Durations by name, to estimate when running tasks end. */
   names?: TaskName[];
 }
 
-/** Where the pointer is, in the window. */
+/** The pointer's position in the window. */
 type Pointer = Pick<MouseEvent, 'clientX' | 'clientY'>;
 
 const LANE_PX = 17;
 const LANE_PX_MIN = 4;
-/** How near the pointer must be to a task that is narrower. */
+/** How near the pointer must be to a narrower task. */
 const NEAR_PX = 3;
-/** Tasks that are read to those who cannot see the lanes. */
+/** Tasks in the screen reader's table. */
 const TOLD = 15;
 const PHASES_TOLD = 10;
-/** Agents count samples by cycles of a second, and a cycle counts to the clock's second in which it began:
- * a task's are in the second of its start, or in the one before. */
+/**
+ * Agents count samples in cycles of a second, and a cycle belongs to the wall-clock second in which it
+ * began: a task's samples are in the second of its start or in the one before.
+ */
 const SECOND_MS = 1000;
 
-/** Which lines are closed stands in the address: workers' names, or this for all. */
-const ALL_CLOSED = '*';
-/** A part that stands still for so long is looked at more closely, if so few tasks are drawn one by one. */
+/** The address lists collapsed workers by name, or this for all. */
+const ALL_COLLAPSED = '*';
+/** A view that stays for this long gets full records, if it draws at most this many tasks. */
 const STILL_MS = 250;
 const RECORDS_MAX = 3000;
 
-/** The profile of one task's name on its worker, in the time in which the task ran. */
+/** The profile of a task's name on its worker, in the task's time range. */
 export function profileOf(task: Pick<Task, 'name' | 'worker' | 'start_ns' | 'stop_ns'>): URLSearchParams {
   const from = (Math.floor(task.start_ns / 1e9) - 1) * SECOND_MS;
   const to = task.stop_ns === null ? nowMs() : Math.max(task.stop_ns / 1e6, task.start_ns / 1e6 + 1);
-  return along({ task: task.name, worker: task.worker, from: pinned(from), to: pinned(to) });
+  return sharedParams({ task: task.name, worker: task.worker, from: isoTime(from), to: isoTime(to) });
 }
 
 export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, names }: Properties) {
@@ -65,7 +67,7 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
   const [drawn, setDrawn] = useState(0);
   const [free, setFree] = useState<{ from: number; to: number } | null>(null);
   const stream = useMemo(() => all ?? streamOf(answer), [all, answer]);
-  const { rows, lanes, leftOut } = stream;
+  const { rows, lanes, omitted } = stream;
   const [told, setTold] = useState<Task[]>([]);
   const records = useMemo(
     () => new Map([...answer.tasks, ...told].map((task) => [keyOfRecord(task), task])),
@@ -80,8 +82,8 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
         .slice(0, PHASES_TOLD),
     [answer],
   );
-  const closed = params.getAll('closed');
-  const isAllClosed = closed.includes(ALL_CLOSED);
+  const closed = params.getAll('collapsed');
+  const isAllClosed = closed.includes(ALL_COLLAPSED);
   const lines = useMemo(
     () => linesOf(lanes, (worker) => isAllClosed || closed.includes(worker)),
     [lanes, closed.join('\n')],
@@ -91,7 +93,7 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
     Math.min(LANE_PX, Math.floor((heightMax - AXIS_PX) / Math.max(1, lines.length))),
   );
   const gutterPx = size.width < 560 ? GUTTER_NARROW_PX : GUTTER_PX;
-  // Before the first task there is nothing to see: it began later, or older rows are not here.
+  // Skip the empty time before the first task: it started later, or older rows were aggregated.
   const from = (free?.from ?? Math.max(fromMs, rows.baseMs - 0.02 * (toMs - rows.baseMs))) - rows.baseMs;
   const to = (free?.to ?? toMs) - rows.baseMs;
   const typicalMs = useMemo(
@@ -101,7 +103,7 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
       ),
     [names],
   );
-  /** Whether the records of what is shown are asked for: phases are only in these. */
+  /** Whether to request full records of the visible tasks; only these have phases. */
   const isTold = free !== null && drawn > 0 && drawn <= RECORDS_MAX;
   const view: StreamView = { from, to, top, lanePx, gutterPx, typicalMs };
   const whole = AXIS_PX + lines.length * lanePx + 4;
@@ -123,7 +125,7 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
   useEffect(() => {
     if (!all || !recordsIn || !isTold) return;
     const stop = new AbortController();
-    // Without them there are outlines; what is wrong is told by the page itself.
+    // Without records the columns are drawn; the page shows the error.
     const timer = setTimeout(
       () => recordsIn(rows.baseMs + from, rows.baseMs + to, stop.signal).then(setTold, () => {}),
       STILL_MS,
@@ -144,19 +146,19 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
     const line = lineAt(place);
     const perPx = (to - from) / (size.width - gutterPx);
     const px = place.clientX - box.left - gutterPx;
-    if (!line || line.isClosed || px < 0) return -1;
+    if (!line || line.isCollapsed || px < 0) return -1;
     const [lane] = line.lanes;
     const time = from + px * perPx;
     const i = firstEndingAfter(lane, time - NEAR_PX * perPx);
     return i < lane.starts.length && lane.starts[i] <= time + NEAR_PX * perPx ? lane.tasks[i] : -1;
   }
 
-  /** Closes a worker's lanes to one line, or opens them. */
+  /** Collapses a worker's lanes to one line, or expands them. */
   function turn(worker: string) {
     const workers = [...new Set(lanes.map((one) => one.worker))];
     const before = isAllClosed ? workers : closed;
     const after = before.includes(worker) ? before.filter((one) => one !== worker) : [...before, worker];
-    change({ closed: after.length === workers.length ? ALL_CLOSED : after });
+    setParams({ collapsed: after.length === workers.length ? ALL_COLLAPSED : after });
   }
 
   const pan = usePan({
@@ -169,7 +171,7 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
     onMove: setFree,
     onHover: (event) => setPointer(event && { clientX: event.clientX, clientY: event.clientY }),
   });
-  // What is there now, and so what a click would open: tasks come and move below a pointer that rests.
+  // What a click would open now: tasks move under a resting pointer.
   const hovered = pointer ? at(pointer) : -1;
 
   function key(event: KeyboardEvent) {
@@ -194,16 +196,15 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
           −
         </button>
         {free && <button onClick={() => setFree(null)}>whole range</button>}
-        <button aria-pressed={isAllClosed} onClick={() => change({ closed: isAllClosed ? null : ALL_CLOSED })}>
-          one line a worker
+        <button aria-pressed={isAllClosed} onClick={() => setParams({ collapsed: isAllClosed ? null : ALL_COLLAPSED })}>
+          one row per worker
         </button>
         <small class="soft">
-          {count(rows.count)}
-          {rows.count < stream.total && <> newest of {count(stream.total)}</>} tasks
-          {leftOut > 0 && <>, {count(leftOut)} that overlap too much not drawn</>}; drag moves,{' '}
-          <span class="by-mouse">Ctrl + wheel zooms</span>
-          <span class="by-touch">two fingers zoom</span>, a click shows the task's profile, one on a worker's name
-          closes it
+          {rows.count < stream.total && <>newest {count(rows.count)} of </>}
+          {quantity(stream.total, 'task')}
+          {omitted > 0 && <>, {count(omitted)} with too many overlaps not drawn</>}. Drag to pan,{' '}
+          <span class="by-mouse">Ctrl+scroll to zoom</span>
+          <span class="by-touch">pinch to zoom</span>, click a task for its profile, click a worker to collapse it
         </small>
       </div>
       <div
@@ -222,7 +223,7 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
           if (pan.wasDrag()) return;
           const task = at(event);
           const line = lineAt(event);
-          if (task >= 0) go('profile', profileOf(outlineOf(stream, task)));
+          if (task >= 0) navigate('profile', profileOf(outlineOf(stream, task)));
           else if (line && event.clientX - canvas.current!.getBoundingClientRect().left < gutterPx) turn(line.worker);
         }}
         onKeyDown={key}
@@ -232,35 +233,35 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
       </div>
       {(phases.length > 0 || drawn < rows.count) && (
         <p class="legend">
-          <span class="soft">a bar has its task's colour while it executes</span>
+          <span class="soft">Bars: task color = executing</span>
           {drawn < rows.count && (
             <span>
               <i class="dot" style={{ background: busyShade() }} />
-              tasks too short to draw: the stronger, the busier
+              short tasks, aggregated (darker = busier)
             </span>
           )}
           {all && !isTold && (
             <span class="soft">
-              phases are shown of the newest {count(answer.tasks.length)}; zoom in to see those of others
+              phases are shown for the newest {count(answer.tasks.length)}; zoom in to see others
             </span>
           )}
           {phases.map((name) => (
             <span key={name}>
-              <i class="dot" style={{ background: phaseColour(name) }} />
-              <bdi>{shown(name, 28)}</bdi>
+              <i class="dot" style={{ background: phaseColor(name) }} />
+              <bdi>{safeText(name, 28)}</bdi>
             </span>
           ))}
-          <span>✕ failed: black, or white in the dark</span>
+          <span>✕ failed</span>
         </p>
       )}
-      <div class="unseen">
+      <div class="visually-hidden">
         <table>
-          <caption>The newest tasks</caption>
+          <caption>Newest tasks</caption>
           <thead>
             <tr>
               <th>Task</th>
               <th>Outcome</th>
-              <th>Took</th>
+              <th>Duration</th>
               <th>Worker</th>
               <th>Thread</th>
             </tr>
@@ -268,11 +269,11 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
           <tbody>
             {answer.tasks.slice(0, TOLD).map((task) => (
               <tr key={`${task.worker} ${task.epoch} ${task.id}`}>
-                <td>{shown(task.name)}</td>
+                <td>{safeText(task.name)}</td>
                 <td>{task.outcome}</td>
                 <td>{duration(task.duration_ns)}</td>
-                <td>{shown(task.worker)}</td>
-                <td>{shown(task.thread_name)}</td>
+                <td>{safeText(task.worker)}</td>
+                <td>{safeText(task.thread_name)}</td>
               </tr>
             ))}
           </tbody>
@@ -291,7 +292,7 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
 
 export const UNKNOWN_KEY = '…';
 
-/** As much of a task as its outline tells. */
+/** A task from its columns. */
 export function outlineOf({ rows }: Stream, task: number): Task {
   const { worker, epoch, id: thread_id, name: thread_name } = rows.threads[rows.thread[task]];
   const outcome = rows.outcomes[rows.outcome[task]];
@@ -320,7 +321,7 @@ export function outlineOf({ rows }: Stream, task: number): Task {
   };
 }
 
-/** What is known of a task beside its name, where its agent told. */
+/** Optional details of a task. */
 function moreOf({ attempt, result_bytes, type_name, labels, phases }: Task): [string, string][] {
   const told: [string, string][] = [];
   const split = phases
@@ -349,27 +350,27 @@ function TaskTip({ task, typicalMs, at }: { task: Task; typicalMs: number | unde
   return (
     <div class="tip floating" style={place} role="status">
       <b class="name">
-        <i class="dot" style={{ background: taskColour(task.name) }} />
-        <bdi>{shown(task.name)}</bdi>
+        <i class="dot" style={{ background: taskColor(task.name) }} />
+        <bdi>{safeText(task.name)}</bdi>
       </b>
       <dl>
         <dt>key</dt>
         <dd class="rest">
-          <bdi>{shown(task.key, 120)}</bdi>
+          <bdi>{safeText(task.key, 120)}</bdi>
         </dd>
         <dt>outcome</dt>
         <dd class="rest">
-          {task.outcome} {task.cause && <bdi>{shown(task.cause, 200)}</bdi>}
+          {task.outcome} {task.cause && <bdi>{safeText(task.cause, 200)}</bdi>}
         </dd>
         <dt>took</dt>
         <dd class="rest">
           {duration(task.duration_ns)}
           {task.stop_ns === null &&
             (more > 0
-              ? ` so far; mostly it is ${duration(more)} more`
+              ? ` so far; typically ${duration(more)} more`
               : typicalMs === undefined
                 ? ' so far'
-                : ` so far; mostly it is ${duration(typicalMs * 1e6)} in all`)}
+                : ` so far; typically ${duration(typicalMs * 1e6)} in total`)}
         </dd>
         <dt>from</dt>
         <dd class="rest">
@@ -378,13 +379,13 @@ function TaskTip({ task, typicalMs, at }: { task: Task; typicalMs: number | unde
         </dd>
         <dt>on</dt>
         <dd class="rest">
-          <bdi>{shown(task.worker, 60)}</bdi>, <bdi>{shown(task.thread_name || String(task.thread_id), 60)}</bdi>
+          <bdi>{safeText(task.worker, 60)}</bdi>, <bdi>{safeText(task.thread_name || String(task.thread_id), 60)}</bdi>
         </dd>
         {moreOf(task).map(([name, value]) => (
           <>
             <dt>{name}</dt>
             <dd class="rest">
-              <bdi>{shown(value, 300)}</bdi>
+              <bdi>{safeText(value, 300)}</bdi>
             </dd>
           </>
         ))}

@@ -1,16 +1,16 @@
-// Draws lanes. Where tasks are narrower than a pixel or two, their names would be coloured noise: there
-// it is drawn how busy the lane was.
+// Draws the task stream. Tasks narrower than a pixel or two would be colored noise, so the lane's
+// utilization is drawn there instead.
 
 import type { Task } from '../core/api';
-import { isDark, oklch, phaseColour, pixelOf, taskColour, variable } from '../core/colours';
-import { middleCut, shown } from '../core/names';
+import { isDark, oklch, phaseColor, pixelOf, taskColor, variable } from '../core/colors';
+import { middleCut, safeText } from '../core/names';
 import type { Size } from '../core/size';
 import { clock, timeStepMs } from '../core/time';
+import type { TaskColumns } from './columns';
 import { firstEndingAfter, type Lane, type Line } from './lanes';
-import type { Rows } from './rows';
 
 export const AXIS_PX = 22;
-/** Room for names of threads, on a wide and on a narrow canvas. */
+/** Width of the thread names, on a wide and on a narrow canvas. */
 export const GUTTER_PX = 132;
 export const GUTTER_NARROW_PX = 64;
 
@@ -21,15 +21,15 @@ export interface StreamView {
   top: number;
   lanePx: number;
   gutterPx: number;
-  /** How long tasks of a name take mostly, in milliseconds. */
+  /** Typical duration by task name, in milliseconds. */
   typicalMs: Map<string, number>;
 }
 
-/** Tasks that are narrower are not drawn one by one. */
+/** Narrower tasks are not drawn individually. */
 const TASK_PX_MIN = 1.5;
-/** Most tasks that are drawn one by one: of more, wider ones only. They would be noise, and cost. */
+/** Limit on tasks drawn individually; if there are more, only wider ones are. */
 const TASKS_DRAWN_MAX = 3000;
-/** How finely busyness is drawn: this many pixels, in this many shades. */
+/** Resolution of the utilization: pixels per step, and number of shades. */
 const BUSY_PX = 4;
 const SHADES = 8;
 
@@ -39,23 +39,23 @@ interface Inks {
   soft: string;
   ink: string;
   text: string;
-  /** From a little busy to all the time. */
+  /** Shades from low to full utilization. */
   busy: string[];
 }
 
-/** What is drawn: lines of lanes of rows, of which some are known in whole. */
-export interface Drawn {
-  /** Of the canvas, in the page's pixels. */
+/** What to draw: lines of lanes, and full records of some tasks. */
+export interface Scene {
+  /** Size of the canvas in CSS pixels. */
   size: Size;
   lines: Line[];
-  rows: Rows;
+  rows: TaskColumns;
   record(task: number): Task | undefined;
 }
 
-/** Draws; answers how many rectangles that took, and how many of them are tasks. */
+/** Draws, and returns the number of rectangles and how many of them are tasks. */
 export function drawStream(
   canvas: HTMLCanvasElement,
-  { size, lines, rows, record }: Drawn,
+  { size, lines, rows, record }: Scene,
   view: StreamView,
 ): { rects: number; tasks: number } {
   const context = canvas.getContext('2d', { alpha: false });
@@ -84,7 +84,7 @@ export function drawStream(
   context.clip();
   const perMs = (width - view.gutterPx) / (view.to - view.from);
   const columns = Math.max(1, Math.round((width - view.gutterPx) * scale));
-  const seen: Seen = {
+  const seen: Viewport = {
     lines: lines.slice(first, last),
     view,
     perMs,
@@ -93,7 +93,7 @@ export function drawStream(
     paints: inks.busy.map(pixelOf),
     pixels: new Uint32Array(columns * (last - first)),
   };
-  const bars = lookAt(seen).map(({ row, lane, at }): Bar => {
+  const bars = drawBusyLines(seen).map(({ row, lane, at }): Bar => {
     const task = lane.tasks[at];
     const left = (lane.starts[at] - view.from) * perMs;
     return {
@@ -107,7 +107,7 @@ export function drawStream(
   });
   for (const bar of bars) fillBar(seen, bar);
   if (seen.lines.length > 0) {
-    // As of the flame graph: one picture, a line of it for each lane.
+    // One image with a line of pixels per lane, as in the flame graph.
     const picture = new OffscreenCanvas(columns, seen.lines.length);
     picture
       .getContext('2d')!
@@ -146,12 +146,12 @@ export function drawStream(
   return { rects: bars.length + 1, tasks: bars.length };
 }
 
-/** The lines that are seen, how, and the picture of them: a line of pixels each. */
-interface Seen {
+/** The visible lines and their image, one line of pixels each. */
+interface Viewport {
   lines: Line[];
   view: StreamView;
   perMs: number;
-  /** Pixels of the screen in a line, and for each of the page's. */
+  /** Device pixels per line, and per CSS pixel. */
   columns: number;
   scale: number;
   /** Shades as pixels. */
@@ -166,19 +166,21 @@ interface Wide {
   px: number;
 }
 
-/** Shades how busy each line was where its tasks are narrow: of a million tasks this is a hundred thousand
- * numbers. Answers the tasks that are wide enough to be drawn one by one. */
-function lookAt(seen: Seen): Wide[] {
+/**
+ * Draws the utilization of each line where its tasks are narrow; for a million tasks these are 100,000
+ * numbers. Returns the tasks that are wide enough to be drawn individually.
+ */
+function drawBusyLines(seen: Viewport): Wide[] {
   const { lines } = seen;
   const wide: Wide[] = [];
   lines.forEach((line, row) => {
-    if (line.isClosed) {
+    if (line.isCollapsed) {
       drawClosed(seen, line, row);
       return;
     }
-    lookAlong(seen, line.lanes[0], row, wide);
+    drawBusyLane(seen, line.lanes[0], row, wide);
   });
-  // Of too many, the wider ones are drawn.
+  // If too many are wide, keep the wider ones.
   let least = TASK_PX_MIN;
   let kept = wide;
   while (kept.length > TASKS_DRAWN_MAX) {
@@ -189,12 +191,12 @@ function lookAt(seen: Seen): Wide[] {
   return kept;
 }
 
-/** One lane of them, from stretch to stretch: of all tasks in one, only the last is looked for. */
-function lookAlong(seen: Seen, lane: Lane, row: number, wide: Wide[]): void {
+/** Draws one lane in steps. In each step, only its last task is searched. */
+function drawBusyLane(seen: Viewport, lane: Lane, row: number, wide: Wide[]): void {
   const { view, perMs, paints } = seen;
   const { starts, ends, busy } = lane;
   const stretchMs = BUSY_PX / perMs;
-  // The stretch that was shaded last, and how long the lane was busy before its end.
+  // The end of the step that was drawn last, and the lane's busy time before it.
   let [done, busyMs] = [-1, 0];
   for (let i = firstEndingAfter(lane, view.from); i < starts.length && starts[i] < view.to; ) {
     const px = (ends[i] - Math.max(starts[i], view.from)) * perMs;
@@ -212,8 +214,8 @@ function lookAlong(seen: Seen, lane: Lane, row: number, wide: Wide[]): void {
   }
 }
 
-/** Shades the stretches in which a task lies. */
-function drawBusy(seen: Seen, lane: Lane, task: number, row: number): void {
+/** Shades the steps in which a task lies. */
+function drawBusy(seen: Viewport, lane: Lane, task: number, row: number): void {
   const { view, perMs } = seen;
   const stretchMs = BUSY_PX / perMs;
   const first = Math.max(0, Math.floor((lane.starts[task] - view.from) / stretchMs));
@@ -225,8 +227,8 @@ function drawBusy(seen: Seen, lane: Lane, task: number, row: number): void {
   }
 }
 
-/** Shades how busy all threads of a closed worker were. */
-function drawClosed(seen: Seen, { lanes }: Line, row: number): void {
+/** Draws the utilization of a collapsed worker, averaged over its threads. */
+function drawClosed(seen: Viewport, { lanes }: Line, row: number): void {
   const { view, perMs, columns, scale, paints } = seen;
   const stretchMs = BUSY_PX / perMs;
   const sums = new Float64Array(Math.ceil(columns / scale / BUSY_PX));
@@ -250,20 +252,20 @@ function drawClosed(seen: Seen, { lanes }: Line, row: number): void {
 const shadeOf = (share: number, paints: number[]) =>
   paints[Math.max(0, Math.min(SHADES - 1, Math.ceil(share * SHADES) - 1))];
 
-/** Fills a part of a line, given in pixels of the page from its left. */
-function fill({ pixels, columns, scale }: Seen, row: number, from: number, to: number, colour: number): void {
+/** Fills a part of a line, in CSS pixels from its left. */
+function fill({ pixels, columns, scale }: Viewport, row: number, from: number, to: number, color: number): void {
   const first = Math.max(0, Math.round(from * scale));
   const last = Math.min(columns, Math.round(to * scale));
-  for (let column = first; column < last; column++) pixels[row * columns + column] = colour;
+  for (let column = first; column < last; column++) pixels[row * columns + column] = color;
 }
 
-/** How long a lane was busy before a time. */
+/** The lane's busy time before a time. */
 function busyUntil(lane: Lane, ms: number, from: number): number {
   const i = firstEndingAfter(lane, ms, from);
   return lane.busy[i] + (i < lane.starts.length ? Math.max(0, ms - lane.starts[i]) : 0);
 }
 
-/** A shade of a thread that was half busy with tasks too short to be drawn. */
+/** The shade of a thread that was half busy with short tasks. */
 export const busyShade = () => shades()[SHADES >> 1];
 
 function shades(): string[] {
@@ -271,8 +273,7 @@ function shades(): string[] {
   return Array.from({ length: SHADES }, (_, i) => oklch(light + i * step, 0.02 + i * 0.014, 50));
 }
 
-/** A task as it is drawn, in pixels of the page from the lanes' left; its phases are seen where its record is
- * known. */
+/** A task to draw, in CSS pixels from the lanes' left. Phases are drawn if its record is known. */
 interface Bar {
   row: number;
   name: string;
@@ -285,12 +286,12 @@ interface Bar {
 const isFailed = ({ outcome }: Bar) => outcome === 'failed' || outcome === 'panicked';
 const isCut = ({ outcome }: Bar) => outcome === 'cancelled' || outcome === 'lost';
 
-/** Fills a task's bar, and on it its phases but executing, so that this is what is seen of the rest. */
-function fillBar(seen: Seen, bar: Bar): void {
+/** Fills a task's bar and its phases other than executing, whose color is the bar's. */
+function fillBar(seen: Viewport, bar: Bar): void {
   const { row, name, left, right, record } = bar;
-  // Wide ones leave a pixel to what follows, and all are seen.
+  // Leave a pixel after wide bars, so that neighbors stay apart.
   const end = Math.max(left + 1 / seen.scale, right - left > 3 ? right - 1 / seen.scale : right);
-  const own = pixelOf(isFailed(bar) ? (isDark() ? '#ece7e1' : '#211d1a') : taskColour(name));
+  const own = pixelOf(isFailed(bar) ? (isDark() ? '#ece7e1' : '#211d1a') : taskColor(name));
   fill(seen, row, left, end, isCut(bar) ? paled(own) : own);
   if (isFailed(bar)) return;
   for (const phase of record?.phases ?? []) {
@@ -301,12 +302,12 @@ function fillBar(seen: Seen, bar: Bar): void {
       row,
       Math.max(left, from),
       Math.min(end, from + (phase.duration_ns / 1e6) * seen.perMs),
-      pixelOf(phaseColour(phase.name)),
+      pixelOf(phaseColor(phase.name)),
     );
   }
 }
 
-/** A third of a colour over the ground. */
+/** A third of a color on the background. */
 function paled(pixel: number): number {
   const ground = pixelOf(isDark() ? '#1e1b19' : '#ffffff');
   const part = (shift: number) =>
@@ -314,7 +315,7 @@ function paled(pixel: number): number {
   return ((255 << 24) | part(16) | part(8) | part(0)) >>> 0;
 }
 
-/** How a task ended is told by its shape too: failed is solid ink, unfinished or cut off is hollow. */
+/** Shapes show how a task ended, in addition to colors: failed is solid, unfinished or lost is hollow. */
 function drawShape(
   context: CanvasRenderingContext2D,
   bar: Bar,
@@ -326,24 +327,24 @@ function drawShape(
   const width = right - left - 0.5;
   if (width <= 3) return;
   if (isCut(bar) || isFailed(bar)) {
-    context.strokeStyle = taskColour(name);
+    context.strokeStyle = taskColor(name);
     context.strokeRect(left + 0.5, y + 0.5, width - 1, height - 1);
   }
   if (outcome === 'running' && width > 4) {
-    // Open to the right: it goes on.
+    // A running task is open to the right.
     context.fillStyle = inks.ink;
     context.fillRect(left + width - 2, y, 2, height);
     const expected = bar.left + typicalPx;
     if (expected > right + 2) {
-      // Hollow, up to where such tasks mostly end.
-      context.strokeStyle = taskColour(name);
+      // Hollow up to the typical end of such tasks.
+      context.strokeStyle = taskColor(name);
       context.setLineDash([3, 3]);
       context.strokeRect(right + 0.5, y + 0.5, expected - right - 1, height - 1);
       context.setLineDash([]);
     }
   }
   if (width > 44 && height > 9) {
-    const words = `${isFailed(bar) ? '✕ ' : ''}${shown(name, 60)}`;
+    const words = `${isFailed(bar) ? '✕ ' : ''}${safeText(name, 60)}`;
     const letters = Math.floor((width - 8) / 6.2);
     context.fillStyle = isFailed(bar) ? inks.ground : inks.text;
     context.fillText(
@@ -360,7 +361,7 @@ interface Range {
   inks: Inks;
 }
 
-/** A name takes 11 pixels, however narrow the lines are; those of workers come first. */
+/** Height of a name, regardless of the lines' height. Names of workers come first. */
 const NAME_PX = 11;
 
 function drawNames(
@@ -379,17 +380,17 @@ function drawNames(
     context.fillText(middleCut(text, letters), 4, y);
   };
   for (let i = first; i < last; i++) {
-    const { lanes, worker, isClosed } = lines[i];
+    const { lanes, worker, isCollapsed } = lines[i];
     if (lines[i].first || i === first)
       write(
         i,
-        `${isClosed ? '▸' : '▾'} ${shown(worker, 40)}${isClosed || view.gutterPx < GUTTER_PX ? '' : ` ${shown(lanes[0].thread, 40)}`}`,
+        `${isCollapsed ? '▸' : '▾'} ${safeText(worker, 40)}${isCollapsed || view.gutterPx < GUTTER_PX ? '' : ` ${safeText(lanes[0].thread, 40)}`}`,
         inks.ink,
       );
   }
   for (let i = first + 1; i < last; i++) {
     const [lane] = lines[i].lanes;
-    if (!lines[i].first && lines[i - 1].lanes[0].of !== lane.of) write(i, shown(lane.thread, 40), inks.soft);
+    if (!lines[i].first && lines[i - 1].lanes[0].of !== lane.of) write(i, safeText(lane.thread, 40), inks.soft);
   }
 }
 

@@ -1,37 +1,37 @@
-// Tasks on lanes: one for each worker's thread, more where tasks of a thread overlap.
+// Lanes of tasks: one per thread, more where tasks of a thread overlap.
 
-import type { Rows } from './rows';
+import type { TaskColumns } from './columns';
 
-/** Tasks of one thread that do not overlap, by start. */
+/** Tasks of one thread that do not overlap, in order of start. */
 export interface Lane {
   worker: string;
   thread: string;
-  /** Which of the threads it is. */
+  /** Index of the thread. */
   of: number;
-  /** Milliseconds since `Rows.baseMs`. */
+  /** Milliseconds since `TaskColumns.baseMs`. */
   starts: Float64Array;
   ends: Float64Array;
-  /** Sum of the lengths of all tasks before each, and of all at the end. */
+  /** Busy time before each task, and in total at the end. */
   busy: Float64Array;
-  /** Which of the rows each is. */
+  /** Index of each task in the columns. */
   tasks: Uint32Array;
 }
 
-/** What is drawn as one line: a lane, or all lanes of a worker that was closed. */
+/** A line to draw: a lane, or all lanes of a collapsed worker. */
 export interface Line {
   lanes: Lane[];
   worker: string;
-  /** Whether it is the first line of its worker. */
+  /** Whether it is the worker's first line. */
   first: boolean;
-  isClosed: boolean;
+  isCollapsed: boolean;
 }
 
-/** Times since 1970 are numbers to a quarter of a microsecond: what overlaps by less than this follows. */
+/** Unix times have a resolution of a quarter of a microsecond as numbers: a smaller overlap is none. */
 const TOUCH_MS = 0.001;
-/** Most lanes of one thread. */
+/** Limit on lanes per thread. */
 const OVERLAPS_MAX = 6;
 
-export function lanesOf(rows: Rows): { lanes: Lane[]; leftOut: number } {
+export function lanesOf(rows: TaskColumns): { lanes: Lane[]; omitted: number } {
   const { threads, starts, ends } = rows;
   const sorted = [...threads.keys()].sort(
     (a, b) =>
@@ -40,11 +40,11 @@ export function lanesOf(rows: Rows): { lanes: Lane[]; leftOut: number } {
       threads[a].id - threads[b].id,
   );
   const lanes: Lane[] = [];
-  let leftOut = 0;
+  let omitted = 0;
   const tasksOf = byThread(rows);
   for (const of of sorted) {
     const tasks = tasksOf[of];
-    // They come by start, but of those that start together the short ones are first.
+    // Tasks arrive in order of start, but of those that start together, shorter ones come first.
     const order = (a: number, b: number) => starts[a] - starts[b] || ends[a] - ends[b];
     if (tasks.some((task, i) => i > 0 && order(tasks[i - 1], task) > 0)) tasks.sort(order);
     const free: number[] = [];
@@ -57,7 +57,7 @@ export function lanesOf(rows: Rows): { lanes: Lane[]; leftOut: number } {
       rowOf[i] = row;
       counts[row]++;
     }
-    leftOut += counts[OVERLAPS_MAX];
+    omitted += counts[OVERLAPS_MAX];
     const name = threads[of].name || `thread ${threads[of].id}`;
     for (let row = 0; row < free.length; row++) {
       lanes.push(
@@ -69,11 +69,11 @@ export function lanesOf(rows: Rows): { lanes: Lane[]; leftOut: number } {
       );
     }
   }
-  return { lanes, leftOut };
+  return { lanes, omitted };
 }
 
-/** The tasks of each thread, the oldest first. */
-function byThread({ count, threads, thread }: Rows): Uint32Array[] {
+/** The tasks of each thread, oldest first. */
+function byThread({ count, threads, thread }: TaskColumns): Uint32Array[] {
   const counts = new Uint32Array(threads.length);
   for (let i = 0; i < count; i++) counts[thread[i]]++;
   const tasks = Array.from(counts, (length) => new Uint32Array(length));
@@ -82,7 +82,7 @@ function byThread({ count, threads, thread }: Rows): Uint32Array[] {
   return tasks;
 }
 
-function lane(rows: Rows, tasks: Uint32Array, of: Pick<Lane, 'worker' | 'thread' | 'of'>): Lane {
+function lane(rows: TaskColumns, tasks: Uint32Array, of: Pick<Lane, 'worker' | 'thread' | 'of'>): Lane {
   const starts = Float64Array.from(tasks, (i) => rows.starts[i]);
   const ends = Float64Array.from(tasks, (i) => rows.ends[i]);
   const busy = new Float64Array(tasks.length + 1);
@@ -90,14 +90,14 @@ function lane(rows: Rows, tasks: Uint32Array, of: Pick<Lane, 'worker' | 'thread'
   return { ...of, starts, ends, busy, tasks };
 }
 
-/** The lines to be drawn, where all lanes of a closed worker are one. */
-export function linesOf(lanes: Lane[], isClosed: (worker: string) => boolean): Line[] {
+/** The lines to draw; all lanes of a collapsed worker are one. */
+export function linesOf(lanes: Lane[], isCollapsed: (worker: string) => boolean): Line[] {
   const lines: Line[] = [];
   for (const one of lanes) {
     const before = lines[lines.length - 1];
     const first = before?.worker !== one.worker;
-    if (!first && before.isClosed) before.lanes.push(one);
-    else lines.push({ lanes: [one], worker: one.worker, first, isClosed: isClosed(one.worker) });
+    if (!first && before.isCollapsed) before.lanes.push(one);
+    else lines.push({ lanes: [one], worker: one.worker, first, isCollapsed: isCollapsed(one.worker) });
   }
   return lines;
 }

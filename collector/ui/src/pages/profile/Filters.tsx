@@ -1,14 +1,14 @@
-// Which tasks, workers, phases, states and threads the profile is of.
+// Filters of the profile: tasks, workers, labels, phases, runs, states, threads.
 
-import { change, useAddress } from '../../core/address';
+import { LabelMenu, PhaseMenu, RunMenu, TaskMenu, useFleet, WorkerMenu } from '../../components/FilterMenus';
+import { setParams, useAddress } from '../../core/address';
 import type { TimelineAnswer } from '../../core/api';
-import { stateColour } from '../../core/colours';
+import { stateColor } from '../../core/colors';
 import { STATE_WORDS, STATES } from '../../core/states';
 import { percent } from '../../core/time';
-import type { Loaded } from '../../flame/load';
-import { LabelMenu, PhaseMenu, RunMenu, TaskMenu, useFleet, WorkerMenu } from '../../parts/Menus';
+import type { LoadedProfile } from '../../flame/load';
 
-export function Filters({ loaded, timeline }: { loaded?: Loaded; timeline?: TimelineAnswer }) {
+export function Filters({ loaded, timeline }: { loaded?: LoadedProfile; timeline?: TimelineAnswer }) {
   const { params } = useAddress();
   const fleet = useFleet();
   const weights = new Map(
@@ -18,7 +18,7 @@ export function Filters({ loaded, timeline }: { loaded?: Loaded; timeline?: Time
   const all = loaded?.layout.total[0] ?? 0;
   const toggleState = (state: string) => {
     const next = chosenStates.includes(state) ? chosenStates.filter((one) => one !== state) : [...chosenStates, state];
-    change({ state: next });
+    setParams({ state: next });
   };
   return (
     <div class="filters">
@@ -26,13 +26,13 @@ export function Filters({ loaded, timeline }: { loaded?: Loaded; timeline?: Time
         fleet={fleet}
         notes={weights}
         chosen={params.getAll('task')}
-        onChange={(task) => change({ task, zoom: null })}
+        onChange={(task) => setParams({ task, zoom: null })}
       />
-      <WorkerMenu fleet={fleet} chosen={params.getAll('worker')} onChange={(worker) => change({ worker })} />
-      <LabelMenu fleet={fleet} chosen={params.getAll('label')} onChange={(label) => change({ label })} />
-      <PhaseMenu fleet={fleet} chosen={params.getAll('phase')} onChange={(phase) => change({ phase, zoom: null })} />
+      <WorkerMenu fleet={fleet} chosen={params.getAll('worker')} onChange={(worker) => setParams({ worker })} />
+      <LabelMenu fleet={fleet} chosen={params.getAll('label')} onChange={(label) => setParams({ label })} />
+      <PhaseMenu fleet={fleet} chosen={params.getAll('phase')} onChange={(phase) => setParams({ phase, zoom: null })} />
       <RunMenu fleet={fleet} chosen={params.get('run')} />
-      <span class="chips" role="group" aria-label="States of threads">
+      <span class="chips" role="group" aria-label="Thread states">
         {STATES.map((state, s) => (
           <button
             key={state}
@@ -41,13 +41,13 @@ export function Filters({ loaded, timeline }: { loaded?: Loaded; timeline?: Time
             title={STATE_WORDS[state]}
             onClick={() => toggleState(state)}
           >
-            <i class="dot" style={{ background: stateColour(state) }} />
+            <i class="dot" style={{ background: stateColor(state) }} />
             {state}
             {chosenStates.length === 0 && <small>{percent(loaded?.layout.states[s] ?? 0, all)}</small>}
           </button>
         ))}
         {chosenStates.length > 0 && (
-          <button class="chip" onClick={() => change({ state: null })}>
+          <button class="chip" onClick={() => setParams({ state: null })}>
             all states
           </button>
         )}
@@ -56,11 +56,11 @@ export function Filters({ loaded, timeline }: { loaded?: Loaded; timeline?: Time
         aria-label="Threads"
         value={params.get('threads') ?? 'program'}
         onChange={(event) =>
-          change({ threads: event.currentTarget.value === 'program' ? null : event.currentTarget.value })
+          setParams({ threads: event.currentTarget.value === 'program' ? null : event.currentTarget.value })
         }
       >
-        <option value="program">the program's threads</option>
-        <option value="agent">the profiler's threads</option>
+        <option value="program">program threads</option>
+        <option value="agent">profiler threads</option>
         <option value="all">all threads</option>
       </select>
     </div>

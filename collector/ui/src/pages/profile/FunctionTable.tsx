@@ -1,16 +1,16 @@
-// Functions with self and total, to be sorted.
+// A sortable table of functions with self and total time.
 
 import { useMemo, useState } from 'preact/hooks';
-import { change, useAddress } from '../../core/address';
-import { heaviest } from '../../core/heaviest';
-import { shortFile, shown } from '../../core/names';
+import { setParams, useAddress } from '../../core/address';
+import { indicesOfLargest } from '../../core/largest';
+import { safeText, shortFile } from '../../core/names';
 import { count, duration, percent } from '../../core/time';
 import { labelOf } from '../../flame/draw';
-import type { Loaded } from '../../flame/load';
+import type { LoadedProfile } from '../../flame/load';
 
 interface Properties {
-  loaded: Loaded;
-  found?: Uint8Array;
+  loaded: LoadedProfile;
+  matched?: Uint8Array;
   onFunction(fn: number): void;
 }
 
@@ -18,27 +18,30 @@ const ROWS = 50;
 const SPOKEN_ROWS = 20;
 type Column = 'self' | 'total' | 'name';
 
-export function FunctionTable({ loaded, found, onFunction }: Properties) {
+export function FunctionTable({ loaded, matched, onFunction }: Properties) {
   const { params } = useAddress();
   const { functions, fnSelf, fnTotal, layout } = loaded;
   const column = (params.get('sort') ?? 'self') as Column;
   const [rows, setRows] = useState(ROWS);
-  const fitting = useMemo(() => (found ? found.reduce((sum, one) => sum + one, 0) : fnSelf.length), [fnSelf, found]);
+  const fitting = useMemo(
+    () => (matched ? matched.reduce((sum, one) => sum + one, 0) : fnSelf.length),
+    [fnSelf, matched],
+  );
   const shownRows = useMemo(() => {
-    const isKept = (fn: number) => !found || found[fn] === 1;
-    if (column !== 'name') return heaviest(column === 'total' ? fnTotal : fnSelf, rows, isKept);
+    const isKept = (fn: number) => !matched || matched[fn] === 1;
+    if (column !== 'name') return indicesOfLargest(column === 'total' ? fnTotal : fnSelf, rows, isKept);
     return Array.from(fnSelf.keys())
       .filter(isKept)
       .sort((a, b) => (functions.names[a] < functions.names[b] ? -1 : 1))
       .slice(0, rows);
-  }, [fnSelf, found, column, rows]);
+  }, [fnSelf, matched, column, rows]);
   const whole = layout.total[0];
   const head = (name: Column, words: string) => (
     <th
       class={name === 'name' ? '' : 'number'}
       aria-sort={column === name ? (name === 'name' ? 'ascending' : 'descending') : undefined}
     >
-      <button onClick={() => change({ sort: name === 'self' ? null : name }, true)}>
+      <button onClick={() => setParams({ sort: name === 'self' ? null : name }, true)}>
         {words}
         {column === name ? ' ▾' : ''}
       </button>
@@ -66,13 +69,13 @@ export function FunctionTable({ loaded, found, onFunction }: Properties) {
                 {duration(fnTotal[fn])} <small>{percent(fnTotal[fn], whole)}</small>
               </td>
               <td class="wide">
-                <button class="link" title={shown(functions.names[fn], 600)} onClick={() => onFunction(fn)}>
+                <button class="link" title={safeText(functions.names[fn], 600)} onClick={() => onFunction(fn)}>
                   <bdi>{labelOf(functions, fn)}</bdi>
                 </button>
               </td>
               <td class="soft">
                 <bdi>
-                  {shown(shortFile(functions.files[fn]), 60)}
+                  {safeText(shortFile(functions.files[fn]), 60)}
                   {functions.lines[fn] > 0 && `:${functions.lines[fn]}`}
                 </bdi>
               </td>
@@ -90,15 +93,18 @@ export function FunctionTable({ loaded, found, onFunction }: Properties) {
   );
 }
 
-/** For those who cannot see the graph: few rows, nothing to press. */
-export function SpokenTable({ loaded, found }: { loaded: Loaded; found: Uint8Array | undefined }) {
+/** A short table for screen readers. */
+export function AccessibleTable({ loaded, matched }: { loaded: LoadedProfile; matched: Uint8Array | undefined }) {
   const { functions, fnSelf, fnTotal, layout } = loaded;
-  const order = useMemo(() => heaviest(fnSelf, SPOKEN_ROWS, (fn) => !found || found[fn] === 1), [fnSelf, found]);
+  const order = useMemo(
+    () => indicesOfLargest(fnSelf, SPOKEN_ROWS, (fn) => !matched || matched[fn] === 1),
+    [fnSelf, matched],
+  );
   const words = (ns: number) => `${duration(ns)} ${percent(ns, layout.total[0])}`;
   return (
-    <div class="unseen">
+    <div class="visually-hidden">
       <table>
-        <caption>The functions that cost most</caption>
+        <caption>Hottest functions</caption>
         <thead>
           <tr>
             <th>Self</th>
@@ -111,7 +117,7 @@ export function SpokenTable({ loaded, found }: { loaded: Loaded; found: Uint8Arr
             <tr key={fn}>
               <td>{words(fnSelf[fn])}</td>
               <td>{words(fnTotal[fn])}</td>
-              <td>{shown(functions.names[fn])}</td>
+              <td>{safeText(functions.names[fn])}</td>
             </tr>
           ))}
         </tbody>

@@ -1,17 +1,17 @@
-// What the colours mean.
+// The legend of the graph's colors.
 
 import { useMemo } from 'preact/hooks';
-import { crateColour, phaseColour, stateColour } from '../../core/colours';
-import { shown } from '../../core/names';
+import { crateColor, phaseColor, stateColor } from '../../core/colors';
+import { safeText } from '../../core/names';
 import { STATE_WORDS, STATES } from '../../core/states';
 import { percent } from '../../core/time';
-import type { Colouring } from '../../flame/draw';
-import type { Loaded } from '../../flame/load';
+import type { Coloring } from '../../flame/draw';
+import type { LoadedProfile } from '../../flame/load';
 
 const CRATES_SHOWN = 8;
 
 /** Self time by crate, the heaviest first. */
-function cratesOf({ functions, fnSelf }: Loaded): [string, number][] {
+function cratesOf({ functions, fnSelf }: LoadedProfile): [string, number][] {
   const sums = new Map<string, number>();
   functions.crates.forEach((name, fn) => {
     const isCode = functions.kinds[fn] === 'function' || functions.kinds[fn] === 'unresolved';
@@ -20,34 +20,34 @@ function cratesOf({ functions, fnSelf }: Loaded): [string, number][] {
   return [...sums].sort((a, b) => b[1] - a[1]).slice(0, CRATES_SHOWN);
 }
 
-export function Legend({ loaded, colouring }: { loaded: Loaded; colouring: Colouring }) {
+export function Legend({ loaded, coloring }: { loaded: LoadedProfile; coloring: Coloring }) {
   const crates = useMemo(() => cratesOf(loaded), [loaded.fnSelf]);
-  if (colouring === 'state') {
+  if (coloring === 'state') {
     return (
       <p class="legend">
         {STATES.map((state) => (
           <span key={state} title={STATE_WORDS[state]}>
-            <i class="dot" style={{ background: stateColour(state) }} />
+            <i class="dot" style={{ background: stateColor(state) }} />
             {state}
           </span>
         ))}
-        <span class="soft">a rectangle has the colour of its longest state</span>
+        <span class="soft">each rectangle has the color of its longest state</span>
       </p>
     );
   }
   const { functions, fnTotal, layout } = loaded;
-  if (colouring === 'phase') {
+  if (coloring === 'phase') {
     const phases = functions.names
       .map((name, fn) => ({ name, ns: fnTotal[fn] }))
       .filter((_, fn) => functions.kinds[fn] === 'phase')
       .sort((a, b) => b.ns - a.ns);
     return (
       <p class="legend">
-        <span class="soft">phases of tasks</span>
+        <span class="soft">task phases</span>
         {phases.slice(0, CRATES_SHOWN).map(({ name, ns }) => (
           <span key={name}>
-            <i class="dot" style={{ background: phaseColour(name) }} />
-            <bdi>{shown(name, 28)}</bdi> {percent(ns, layout.total[0])}
+            <i class="dot" style={{ background: phaseColor(name) }} />
+            <bdi>{safeText(name, 28)}</bdi> {percent(ns, layout.total[0])}
           </span>
         ))}
       </p>
@@ -58,8 +58,8 @@ export function Legend({ loaded, colouring }: { loaded: Loaded; colouring: Colou
       <span class="soft">self time by crate or library</span>
       {crates.map(([name, ns]) => (
         <span key={name}>
-          <i class="dot" style={{ background: crateColour(name).full }} />
-          <bdi>{shown(name, 28)}</bdi> {percent(ns, layout.total[0])}
+          <i class="dot" style={{ background: crateColor(name).full }} />
+          <bdi>{safeText(name, 28)}</bdi> {percent(ns, layout.total[0])}
         </span>
       ))}
     </p>

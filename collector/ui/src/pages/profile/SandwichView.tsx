@@ -1,27 +1,27 @@
-// One function: all that call it above, all that it calls below.
+// The sandwich view: callers of a function above, callees below.
 
 import { useMemo } from 'preact/hooks';
+import { EmptyState } from '../../components/Messages';
 import { useAddress } from '../../core/address';
-import { shortFile, shown } from '../../core/names';
+import { safeText, shortFile } from '../../core/names';
 import { duration, percent } from '../../core/time';
-import { type Colouring, labelOf } from '../../flame/draw';
+import { type Coloring, labelOf } from '../../flame/draw';
 import { FlameGraph } from '../../flame/FlameGraph';
-import type { Loaded } from '../../flame/load';
+import type { LoadedProfile } from '../../flame/load';
 import type { Action } from '../../flame/NodeMenu';
 import { sandwich } from '../../flame/sandwich';
-import { Empty } from '../../parts/Notes';
 import { FunctionTable } from './FunctionTable';
 
 interface Properties {
-  loaded: Loaded;
-  colouring: Colouring;
-  found?: Uint8Array;
+  loaded: LoadedProfile;
+  coloring: Coloring;
+  matched?: Uint8Array;
   onFunction(fn: number): void;
   onAction(action: Action, fn: number): void;
 }
 
-/** The number of the function that the address names. */
-export function chosenFunction(loaded: Loaded, params: URLSearchParams): number {
+/** The number of the function in the address, or -1. */
+export function chosenFunction(loaded: LoadedProfile, params: URLSearchParams): number {
   const name = params.get('fn');
   if (name === null) return -1;
   const file = params.get('fnfile') ?? '';
@@ -30,7 +30,7 @@ export function chosenFunction(loaded: Loaded, params: URLSearchParams): number 
   return exact >= 0 ? exact : names.indexOf(name);
 }
 
-export function SandwichView({ loaded, colouring, found, onFunction, onAction }: Properties) {
+export function SandwichView({ loaded, coloring, matched, onFunction, onAction }: Properties) {
   const { params } = useAddress();
   const fn = chosenFunction(loaded, params);
   const { layout, functions, fnSelf, fnTotal } = loaded;
@@ -38,27 +38,27 @@ export function SandwichView({ loaded, colouring, found, onFunction, onAction }:
   if (!halves) {
     return (
       <>
-        <Empty title={params.has('fn') ? 'This function is not in this profile' : 'Choose a function'}>
+        <EmptyState title={params.has('fn') ? 'Function not found in this profile' : 'Choose a function'}>
           <p>Its callers and callees are shown here.</p>
-        </Empty>
-        <FunctionTable loaded={loaded} found={found} onFunction={onFunction} />
+        </EmptyState>
+        <FunctionTable loaded={loaded} matched={matched} onFunction={onFunction} />
       </>
     );
   }
   const whole = layout.total[0];
-  const graph = { functions, rootLabel: 'all', zoom: 0, colouring, found };
+  const graph = { functions, rootLabel: 'all', zoom: 0, coloring, matched };
   const choose = (half: typeof halves.callers) => (node: number) => {
     if (node > 0) onFunction(half.fn[node]);
   };
   return (
     <div class="sandwich">
       <h2>
-        <bdi>{shown(functions.names[fn])}</bdi>
+        <bdi>{safeText(functions.names[fn])}</bdi>
       </h2>
       <p class="soft">
         {functions.files[fn] !== '' && (
           <>
-            <bdi>{shown(shortFile(functions.files[fn]))}</bdi> ·{' '}
+            <bdi>{safeText(shortFile(functions.files[fn]))}</bdi> ·{' '}
           </>
         )}
         self {duration(fnSelf[fn])} ({percent(fnSelf[fn], whole)}), total {duration(fnTotal[fn])} (

@@ -1,45 +1,45 @@
-// The call tree as rows that open and close, the heaviest first.
+// The call tree as expandable rows, the heaviest first.
 
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
-import { shortFile, shown } from '../../core/names';
+import { safeText, shortFile } from '../../core/names';
 import { count, duration, percent } from '../../core/time';
 import { labelOf } from '../../flame/draw';
 import { type Layout, NO_FUNCTION } from '../../flame/layout';
-import type { Loaded } from '../../flame/load';
-import { pathName } from '../../flame/path';
+import type { LoadedProfile } from '../../flame/load';
+import { pathId } from '../../flame/path';
 
 interface Properties {
-  loaded: Loaded;
-  found?: Uint8Array;
-  /** Where the tree begins. */
+  loaded: LoadedProfile;
+  matched?: Uint8Array;
+  /** The root of the displayed tree. */
   zoom: number;
   onFunction(fn: number): void;
 }
 
-/** Rows that are in the page at most: the rest is reached by closing others or zooming. */
+/** Limit on rows; others are reached by collapsing or zooming. */
 const ROWS_MAX = 120;
-/** Children of one node that are listed until more are asked for. */
+/** Children per node until more are requested. */
 const CHILDREN = 12;
-/** A child with this share of its parent is open from the start. */
+/** A child with at least this share of its parent is expanded initially. */
 const OPEN_SHARE = 0.5;
 const OPEN_DEPTH = 24;
 
 interface Row {
   node: number;
   depth: number;
-  /** Children that are not listed, of `node`. */
+  /** Children of `node` that are not listed. */
   more: number;
 }
 
-export function TreeView({ loaded, found, zoom, onFunction }: Properties) {
+export function TreeView({ loaded, matched, zoom, onFunction }: Properties) {
   const { layout, functions } = loaded;
-  // Opened and closed by path, so that they stay so in the next answer.
+  // By path id, so that expanded nodes stay expanded in the next response.
   const [turned, setTurned] = useState(new Map<string, boolean>());
   const [long, setLong] = useState(new Set<string>());
   const [at, setAt] = useState(0);
   const body = useRef<HTMLTableSectionElement>(null);
   const heavy = useMemo(() => heaviestPath(layout, zoom), [layout, zoom]);
-  const name = (node: number) => (node === 0 ? '0' : pathName(layout, functions, node));
+  const name = (node: number) => (node === 0 ? '0' : pathId(layout, functions, node));
   const isOpen = (node: number) =>
     (turned.size > 0 ? turned.get(name(node)) : undefined) ?? (node === zoom || heavy.has(node));
   const { rows, cut } = rowsOf(layout, zoom, isOpen, (node) => long.has(name(node)));
@@ -100,7 +100,7 @@ export function TreeView({ loaded, found, zoom, onFunction }: Properties) {
                 tabIndex={index === at ? 0 : -1}
                 aria-level={depth + 1}
                 aria-expanded={hasChildren(layout, node) ? open : undefined}
-                class={found && fn !== NO_FUNCTION && found[fn] === 1 ? 'match' : undefined}
+                class={matched && fn !== NO_FUNCTION && matched[fn] === 1 ? 'match' : undefined}
                 onFocus={() => setAt(index)}
               >
                 <td class="number">
@@ -117,9 +117,9 @@ export function TreeView({ loaded, found, zoom, onFunction }: Properties) {
                 <td class="wide">
                   <div style={{ paddingLeft: `${indent(depth)}px` }}>
                     <button
-                      class="twist"
+                      class="toggle"
                       tabIndex={-1}
-                      aria-label={open ? 'close' : 'open'}
+                      aria-label={open ? 'collapse' : 'expand'}
                       disabled={!hasChildren(layout, node)}
                       onClick={() => turn(node, !open)}
                     >
@@ -131,7 +131,7 @@ export function TreeView({ loaded, found, zoom, onFunction }: Properties) {
                       <button
                         class="link"
                         tabIndex={-1}
-                        title={shown(functions.names[fn], 600)}
+                        title={safeText(functions.names[fn], 600)}
                         onClick={() => onFunction(fn)}
                       >
                         <bdi>{labelOf(functions, fn)}</bdi>
@@ -140,19 +140,19 @@ export function TreeView({ loaded, found, zoom, onFunction }: Properties) {
                   </div>
                 </td>
                 <td class="soft">
-                  <bdi>{fn === NO_FUNCTION ? '' : shown(shortFile(functions.files[fn]), 60)}</bdi>
+                  <bdi>{fn === NO_FUNCTION ? '' : safeText(shortFile(functions.files[fn]), 60)}</bdi>
                 </td>
               </tr>
             );
           })}
         </tbody>
       </table>
-      {cut && <p class="soft">More rows are open than fit: close some, or zoom in the graph first.</p>}
+      {cut && <p class="soft">Too many rows are expanded: collapse some, or zoom in the graph first.</p>}
     </div>
   );
 }
 
-/** Deep trees must not walk out of the window. */
+/** Deep trees must stay within the window. */
 const indent = (depth: number) => 14 * Math.min(depth, 16) + 4 * Math.max(0, Math.min(depth, 60) - 16);
 
 const hasChildren = (layout: Layout, node: number) => layout.end[node] > node + 1;

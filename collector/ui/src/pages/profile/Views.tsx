@@ -1,26 +1,26 @@
-// One profile, as a graph, a table or around one function; and what can be done with it.
+// The views of one profile (graph, table, tree, sandwich) and their toolbar.
 
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
-import { apiUrl, change, useAddress } from '../../core/address';
+import { EmptyState } from '../../components/Messages';
+import { apiUrl, setParams, useAddress } from '../../core/address';
 import { useKeys } from '../../core/keys';
-import { shown } from '../../core/names';
-import { count, duration, percent } from '../../core/time';
-import { changeTree } from '../../flame/change';
-import { COLOURINGS, type Colouring, labelOf } from '../../flame/draw';
+import { safeText } from '../../core/names';
+import { count, duration, percent, quantity } from '../../core/time';
+import { COLORINGS, type Coloring, labelOf } from '../../flame/draw';
 import { FlameGraph } from '../../flame/FlameGraph';
 import { NO_FUNCTION } from '../../flame/layout';
-import type { Loaded } from '../../flame/load';
+import type { LoadedProfile } from '../../flame/load';
 import type { Action } from '../../flame/NodeMenu';
-import { findPath, pathName } from '../../flame/path';
+import { findByPathId, pathId } from '../../flame/path';
 import { search, totalBelow } from '../../flame/search';
-import { Empty } from '../../parts/Notes';
-import { addChange, Changes, changesOf, NO_CHANGES } from './Changes';
-import { Costliest } from './Costliest';
-import { FunctionTable, SpokenTable } from './FunctionTable';
+import { transformTree } from '../../flame/transform';
+import { AccessibleTable, FunctionTable } from './FunctionTable';
+import { Hottest } from './Hottest';
 import { Legend } from './Legend';
-import { FILTERS, filtersOf, type Pairs } from './question';
 import { SandwichView } from './SandwichView';
+import { addTransform, Changes, NO_TRANSFORMS, transformsOf } from './Transforms';
 import { TreeView } from './TreeView';
+import { FILTERS, filtersOf, type Params } from './useProfile';
 
 const VIEWS = [
   ['icicle', 'Icicle'],
@@ -31,27 +31,27 @@ const VIEWS = [
 ] as const;
 type ViewName = (typeof VIEWS)[number][0];
 
-/** How long typing may pause before the address follows. */
+/** Delay before typed text goes into the address. */
 const TYPING_MS = 250;
 
 interface Properties {
-  loaded: Loaded;
-  isOld: boolean;
-  /** What the page is about, beside what its address says. */
-  fixed?: Pairs;
+  loaded: LoadedProfile;
+  isStale: boolean;
+  /** Filters that the page sets, in addition to the address. */
+  fixed?: Params;
 }
 
-export function Views({ loaded: whole, isOld, fixed = [] }: Properties) {
+export function Views({ loaded: whole, isStale, fixed = [] }: Properties) {
   const { params } = useAddress();
-  const changes = JSON.stringify(changesOf(params));
-  const loaded = useMemo(() => changeTree(whole, JSON.parse(changes)), [whole, changes]);
+  const changes = JSON.stringify(transformsOf(params));
+  const loaded = useMemo(() => transformTree(whole, JSON.parse(changes)), [whole, changes]);
   const { layout, functions } = loaded;
   const view = (VIEWS.find(([name]) => name === params.get('view'))?.[0] ?? 'icicle') as ViewName;
   const isSplit = useMemo(() => functions.kinds.includes('phase'), [functions]);
-  const colours = COLOURINGS.filter((name) => name !== 'diff' && (name !== 'phase' || isSplit));
-  const colouring: Colouring = colours.find((name) => name === params.get('colour')) ?? (isSplit ? 'phase' : 'crate');
+  const colors = COLORINGS.filter((name) => name !== 'diff' && (name !== 'phase' || isSplit));
+  const coloring: Coloring = colors.find((name) => name === params.get('color')) ?? (isSplit ? 'phase' : 'crate');
   const zoomName = params.get('zoom');
-  const zoom = useMemo(() => (zoomName ? findPath(layout, functions, zoomName) : 0), [layout, functions, zoomName]);
+  const zoom = useMemo(() => (zoomName ? findByPathId(layout, functions, zoomName) : 0), [layout, functions, zoomName]);
   const [text, setText] = useState(params.get('q') ?? '');
   const [match, setMatch] = useState(-1);
   const field = useRef<HTMLInputElement>(null);
@@ -61,19 +61,19 @@ export function Views({ loaded: whole, isOld, fixed = [] }: Properties) {
   }, [asked]);
   useEffect(() => {
     const timer = setTimeout(() => {
-      if (text !== asked) change({ q: text || null }, true);
+      if (text !== asked) setParams({ q: text || null }, true);
     }, TYPING_MS);
     return () => clearTimeout(timer);
   }, [text]);
-  const found = useMemo(() => search(text, layout, functions), [text, layout, functions]);
-  useEffect(() => setMatch(-1), [found]);
-  const setZoom = (node: number) => change({ zoom: node === 0 ? null : pathName(layout, functions, node) });
-  const setView = (name: ViewName) => change({ view: name === 'icicle' ? null : name });
+  const result = useMemo(() => search(text, layout, functions), [text, layout, functions]);
+  useEffect(() => setMatch(-1), [result]);
+  const setZoom = (node: number) => setParams({ zoom: node === 0 ? null : pathId(layout, functions, node) });
+  const setView = (name: ViewName) => setParams({ view: name === 'icicle' ? null : name });
   const setFunction = (fn: number) =>
-    change({ view: 'sandwich', fn: functions.names[fn], fnfile: functions.files[fn] || null });
+    setParams({ view: 'sandwich', fn: functions.names[fn], fnfile: functions.files[fn] || null });
   const act = (action: Action, fn: number) => {
     const name = functions.names[fn];
-    if (action === 'focus' || action === 'drop' || action === 'merge') addChange(action, name, params);
+    if (action === 'focus' || action === 'hide' || action === 'merge') addTransform(action, name, params);
     else if (action === 'callers') setFunction(fn);
     else if (action === 'copy') void navigator.clipboard?.writeText(name);
   };
@@ -84,28 +84,28 @@ export function Views({ loaded: whole, isOld, fixed = [] }: Properties) {
     else if (key === '0') setZoom(0);
     else if (key === 'Escape' && zoom !== 0) setZoom(layout.parent[zoom]);
     else if (key === 'v') setView(next);
-    else if (key === 's') change({ colour: colours[(colours.indexOf(colouring) + 1) % colours.length] });
-    else if (key === 'c') change({ recursion: params.get('recursion') === '1' ? null : '1', zoom: null });
-    else if ((key === 'n' || key === 'N') && found && found.nodes.length > 0) {
-      const matches = found.nodes.length;
+    else if (key === 's') setParams({ color: colors[(colors.indexOf(coloring) + 1) % colors.length] });
+    else if (key === 'c') setParams({ recursion: params.get('recursion') === '1' ? null : '1', zoom: null });
+    else if ((key === 'n' || key === 'N') && result && result.nodes.length > 0) {
+      const matches = result.nodes.length;
       setMatch((match + (key === 'n' ? 1 : matches - 1) + (match < 0 && key === 'N' ? 1 : 0)) % matches);
     } else return false;
     return true;
   });
 
-  if (whole.about.empty || whole.layout.total[0] === 0) return <NoSamples loaded={whole} />;
+  if (whole.metadata.empty || whole.layout.total[0] === 0) return <NoSamples loaded={whole} />;
   if (layout.total[0] === 0) {
     return (
-      <Empty title="Nothing is left of this profile">
-        <Changes leftOutNs={loaded.leftOutNs} />
-        <button onClick={() => change(NO_CHANGES)}>Show the whole profile</button>
-      </Empty>
+      <EmptyState title="All samples are hidden">
+        <Changes hiddenNs={loaded.hiddenNs} />
+        <button onClick={() => setParams(NO_TRANSFORMS)}>Show the whole profile</button>
+      </EmptyState>
     );
   }
   const isGraph = view === 'icicle' || view === 'flame';
   return (
-    <section class={isOld ? 'views old' : 'views'} aria-busy={isOld}>
-      <Costliest loaded={loaded} onSearch={setText} onFunction={setFunction} />
+    <section class={isStale ? 'views stale' : 'views'} aria-busy={isStale}>
+      <Hottest loaded={loaded} onSearch={setText} onFunction={setFunction} />
       <div class="toolbar">
         <span class="segments" role="group" aria-label="View">
           {VIEWS.map(([name, words]) => (
@@ -130,32 +130,32 @@ export function Views({ loaded: whole, isOld, fixed = [] }: Properties) {
               if (event.key === 'Enter') field.current?.blur();
             }}
           />
-          {found && (
+          {result && (
             <output>
-              {percent(found.totalNs, layout.total[0])} of all
+              {percent(result.totalNs, layout.total[0])} of total
               {zoom !== 0 && (
-                <>, {percent(totalBelow(layout, found.functions, zoom), layout.total[zoom])} of the view</>
+                <>, {percent(totalBelow(layout, result.functions, zoom), layout.total[zoom])} of the view</>
               )}{' '}
-              · {count(found.nodes.length)} places
+              · {quantity(result.nodes.length, 'node')}
             </output>
           )}
         </label>
         <span class="gap" />
-        <Tick name="by" value="line" title="Count the lines of a function one by one">
-          lines
-        </Tick>
-        <Tick name="phases" value="1" title="Below each task, its phases: queue, transfer, execute, …">
+        <ParamCheckbox name="by" value="line" title="Split functions by line">
+          by line
+        </ParamCheckbox>
+        <ParamCheckbox name="phases" value="1" title="Show each task's phases: queue, transfer, execute, …">
           split by phase
-        </Tick>
-        <Tick name="recursion" value="1" title="A function that calls itself is one (c)">
+        </ParamCheckbox>
+        <ParamCheckbox name="recursion" value="1" title="Merge recursive calls (c)">
           collapse recursion
-        </Tick>
+        </ParamCheckbox>
         <label class="plain">
-          colour by{' '}
-          <select value={colouring} onChange={(event) => change({ colour: event.currentTarget.value })}>
-            {colours.map((name) => (
+          color by{' '}
+          <select value={coloring} onChange={(event) => setParams({ color: event.currentTarget.value })}>
+            {colors.map((name) => (
               <option key={name} value={name}>
-                {COLOUR_WORDS[name]}
+                {COLOR_WORDS[name]}
               </option>
             ))}
           </select>
@@ -164,7 +164,7 @@ export function Views({ loaded: whole, isOld, fixed = [] }: Properties) {
           SVG
         </a>
       </div>
-      <Changes leftOutNs={loaded.leftOutNs} />
+      <Changes hiddenNs={loaded.hiddenNs} />
       {isGraph && (
         <>
           <Breadcrumb loaded={loaded} zoom={zoom} onZoom={setZoom} />
@@ -175,23 +175,23 @@ export function Views({ loaded: whole, isOld, fixed = [] }: Properties) {
             label={`Flame graph of ${count(layout.count - 1)} stacks`}
             zoom={zoom}
             upward={view === 'flame'}
-            colouring={colouring}
-            found={found?.functions}
-            shown={match >= 0 ? found?.nodes[match] : undefined}
+            coloring={coloring}
+            matched={result?.functions}
+            shown={match >= 0 ? result?.nodes[match] : undefined}
             onZoom={setZoom}
             onAction={act}
           />
-          <Legend loaded={loaded} colouring={colouring} />
-          <SpokenTable loaded={loaded} found={found?.functions} />
+          <Legend loaded={loaded} coloring={coloring} />
+          <AccessibleTable loaded={loaded} matched={result?.functions} />
         </>
       )}
-      {view === 'table' && <FunctionTable loaded={loaded} found={found?.functions} onFunction={setFunction} />}
-      {view === 'tree' && <TreeView loaded={loaded} found={found?.functions} zoom={zoom} onFunction={setFunction} />}
+      {view === 'table' && <FunctionTable loaded={loaded} matched={result?.functions} onFunction={setFunction} />}
+      {view === 'tree' && <TreeView loaded={loaded} matched={result?.functions} zoom={zoom} onFunction={setFunction} />}
       {view === 'sandwich' && (
         <SandwichView
           loaded={loaded}
-          colouring={colouring}
-          found={found?.functions}
+          coloring={coloring}
+          matched={result?.functions}
           onFunction={setFunction}
           onAction={act}
         />
@@ -200,39 +200,49 @@ export function Views({ loaded: whole, isOld, fixed = [] }: Properties) {
   );
 }
 
-const COLOUR_WORDS: Record<Colouring, string> = { crate: 'crate', state: 'state', phase: 'phase', diff: 'change' };
+const COLOR_WORDS: Record<Coloring, string> = { crate: 'crate', state: 'state', phase: 'phase', diff: 'change' };
 
-/** A parameter of the address that is there or not. A zoom may lead elsewhere then, so it goes. */
-function Tick({ name, value, title, children }: { name: string; value: string; title: string; children: string }) {
+/** A checkbox for a parameter of the address. Resets the zoom, because its node may be gone. */
+function ParamCheckbox({
+  name,
+  value,
+  title,
+  children,
+}: {
+  name: string;
+  value: string;
+  title: string;
+  children: string;
+}) {
   const { params } = useAddress();
   return (
     <label class="plain" title={title}>
       <input
         type="checkbox"
         checked={params.get(name) === value}
-        onChange={(event) => change({ [name]: event.currentTarget.checked ? value : null, zoom: null })}
+        onChange={(event) => setParams({ [name]: event.currentTarget.checked ? value : null, zoom: null })}
       />{' '}
       {children}
     </label>
   );
 }
 
-/** The same profile as a file that opens anywhere. */
-function svgUrl(params: URLSearchParams, fixed: Pairs): string {
+/** The same profile as an SVG file. */
+function svgUrl(params: URLSearchParams, fixed: Params): string {
   const own = ['from', 'to', 'by'].flatMap((name) =>
     params.getAll(name).map((value): [string, string] => [name, value]),
   );
   return apiUrl('profile', new URLSearchParams([['format', 'svg'], ...own, ...filtersOf(params, fixed)]));
 }
 
-function Breadcrumb({ loaded, zoom, onZoom }: { loaded: Loaded; zoom: number; onZoom(node: number): void }) {
+function Breadcrumb({ loaded, zoom, onZoom }: { loaded: LoadedProfile; zoom: number; onZoom(node: number): void }) {
   const { layout, functions } = loaded;
   const path: number[] = [];
   for (let node = zoom; ; node = layout.parent[node]) {
     path.unshift(node);
     if (node === 0) break;
   }
-  // The middle of a deep path tells least.
+  // The middle of a long path is elided.
   const ends = path.length > 9 ? [...path.slice(0, 3), -1, ...path.slice(-5)] : path;
   return (
     <nav class="crumbs" aria-label="Zoom">
@@ -242,48 +252,50 @@ function Breadcrumb({ loaded, zoom, onZoom }: { loaded: Loaded; zoom: number; on
         ) : (
           <button key={node} aria-current={index === ends.length - 1 ? 'true' : undefined} onClick={() => onZoom(node)}>
             <bdi>
-              {node === 0 || layout.fn[node] === NO_FUNCTION ? 'all' : shown(labelOf(functions, layout.fn[node]), 40)}
+              {node === 0 || layout.fn[node] === NO_FUNCTION
+                ? 'all'
+                : safeText(labelOf(functions, layout.fn[node]), 40)}
             </bdi>
           </button>
         ),
       )}
       {zoom !== 0 && (
         <small>
-          {duration(layout.total[zoom])}, {percent(layout.total[zoom], layout.total[0])} of all
+          {duration(layout.total[zoom])}, {percent(layout.total[zoom], layout.total[0])} of total
         </small>
       )}
     </nav>
   );
 }
 
-function NoSamples({ loaded }: { loaded: Loaded }) {
+function NoSamples({ loaded }: { loaded: LoadedProfile }) {
   const { params } = useAddress();
   const filtered = FILTERS.some((name) => params.has(name));
-  const { data } = loaded.about;
+  const { data } = loaded.metadata;
   return (
-    <Empty title="No samples here">
+    <EmptyState title="No samples">
       <p>
-        {filtered ? 'Nothing in this range fits all filters.' : 'Nothing was sampled in this range.'} There is data of{' '}
-        {data ? duration(data.to_ns - data.from_ns) : 'no time'} in all.
+        {filtered ? 'No samples in this range match the filters.' : 'Nothing was sampled in this range.'}{' '}
+        {data && `The collector has ${duration(data.to_ns - data.from_ns)} of data.`}
       </p>
       {loaded.outsideNs > 0 && (
-        <button onClick={() => change({ outside: '1' })}>Show the {duration(loaded.outsideNs)} outside tasks</button>
+        <button onClick={() => setParams({ outside: '1' })}>Show the {duration(loaded.outsideNs)} outside tasks</button>
       )}
       {filtered && (
-        <button onClick={() => change(Object.fromEntries(FILTERS.map((name) => [name, null])))}>
-          Drop the filters
+        <button onClick={() => setParams(Object.fromEntries(FILTERS.map((name) => [name, null])))}>
+          Clear filters
         </button>
       )}
-      {data && <button onClick={() => change({ from: null, to: null })}>Show the last 5 min</button>}
+      {data && <button onClick={() => setParams({ from: null, to: null })}>Show the last 5 min</button>}
       {data && (
         <button
           onClick={() =>
-            change({ from: String(Math.floor(data.from_ns / 1e9)), to: String(Math.ceil(data.to_ns / 1e9)) })
+            setParams({ from: String(Math.floor(data.from_ns / 1e9)), to: String(Math.ceil(data.to_ns / 1e9)) })
           }
         >
           Show all data
         </button>
       )}
-    </Empty>
+    </EmptyState>
   );
 }

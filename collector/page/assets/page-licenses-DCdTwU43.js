@@ -1,2 +1,0 @@
-//# allFunctionsCalledOnLoad
-import{Ct as e,S as t,T as n,at as r,bt as i}from"./page-common-DJQGvsaG.js";function a(){let[a,o]=e();return i(()=>{fetch(r(`licenses.txt`)).then(e=>e.text()).then(o,()=>o(`The collector cannot be reached.`))},[]),a===void 0?n(t,{}):n(`section`,{children:[n(`h2`,{children:`Licences`}),n(`pre`,{class:`licenses`,children:a})]})}export{a as LicensesPage};

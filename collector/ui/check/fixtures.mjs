@@ -1,0 +1,518 @@
+// Answers of a collector that never was: answersNamed names, many nodes, emptyAnswers at all.
+
+const NS = 1e9;
+const now = () => Math.floor(Date.now() / 1000) * NS;
+
+export const HOSTILE_NAMES = [
+  '<script>alert(1)</script>',
+  '"><img src=x onerror=alert(2)>',
+  "'; alert(3); //",
+  '\u202egnp.exe\u2066 \u200bhidden\u0000',
+  'javascript:alert(4)',
+  `${'long'.repeat(1024)}`,
+  '{{constructor.constructor("alert(5)")()}} &lt;b&gt; %3Cscript%3E',
+  '\ud800 lone',
+];
+
+const totals = (ns) => ({
+  cpu_ns: ns,
+  runnable_ns: 0,
+  lock_ns: 0,
+  sleep_ns: 0,
+  network_ns: 0,
+  disk_ns: 0,
+  other_ns: 0,
+  wait_ns: 0,
+  total_ns: ns,
+});
+const range = () => ({ from_ns: now() - 300 * NS, to_ns: now() });
+const sampled = () => ({
+  range: range(),
+  filter: {},
+  worker_seconds: 1,
+  sampled_ns: NS,
+  achieved_rate_hz: 100,
+  achieved_share: 1,
+  data: range(),
+  corrupt_files: [],
+});
+
+export function node(parent, name, kind, selfNs, file) {
+  return {
+    parent,
+    name,
+    kind,
+    file,
+    line: 0,
+    module: file,
+    self: { cpu: selfNs, runnable: 0, wait: 0 },
+    total: { cpu: selfNs, runnable: 0, wait: 0 },
+  };
+}
+
+export function profile(nodes) {
+  const sum = nodes.reduce((all, one) => all + one.self.cpu, 0);
+  return {
+    ...sampled(),
+    by: 'function',
+    workers: ['w'],
+    totals: totals(sum),
+    empty: sum === 0,
+    profile: columns(nodes),
+  };
+}
+
+/** Nodes as the API writes them in columns. */
+function columns(nodes) {
+  const functions = { names: [], kinds: [], files: [], lines: [], modules: [] };
+  const known = new Map();
+  const numbers = nodes.map(({ name, kind, file, line, module }) => {
+    const key = JSON.stringify([name, kind, file]);
+    if (!known.has(key)) {
+      known.set(key, known.size);
+      for (const [column, value] of Object.entries({
+        names: name,
+        kinds: kind,
+        files: file,
+        lines: line,
+        modules: module,
+      }))
+        functions[column].push(value);
+    }
+    return known.get(key);
+  });
+  const cpu = { nodes: [], ns: [] };
+  let last = 0;
+  nodes.forEach((one, i) => {
+    if (one.self.cpu === 0) return;
+    cpu.nodes.push(i + 1 - last);
+    cpu.ns.push(one.self.cpu);
+    last = i + 1;
+  });
+  return {
+    unit: 'ns',
+    pruned: 0,
+    functions,
+    parents: nodes.map(({ parent }, i) => i + 1 - parent),
+    numbers,
+    self: { cpu },
+  };
+}
+
+/** A tree of `count` nodes with few wide and many narrow ones, from a fixed seed. */
+export function nodesOf(count) {
+  let seed = 7;
+  const random = (below) => {
+    seed = (Math.imul(seed, 1103515245) + 12345) >>> 0;
+    return (seed >>> 8) % below;
+  };
+  const nodes = [node(0, 'load', 'task', 0, '')];
+  const depth = [0, 1];
+  for (let i = 2; i <= count; i++) {
+    // Half of the nodes are below a recent one, so that stacks are deep.
+    let parent = random(2) === 0 ? i - 1 - random(Math.min(i - 1, 8)) : 1 + random(i - 1);
+    if (depth[parent] > 90) parent = 1;
+    depth[i] = depth[parent] + 1;
+    const fn = random(8000);
+    nodes.push(
+      node(parent, `function_${fn}`, 'function', (1 + random(1000)) * 1000, `/home/crate${fn % 40}/src/lib.rs`),
+    );
+  }
+  return nodes;
+}
+
+export const manyNodes = (count) => profile(nodesOf(count));
+
+/** Answers for all questions, with `names` as names of everything that has one. */
+export function answersNamed(names) {
+  const steps = 300;
+  const first = now() - steps * NS;
+  const zeros = () => Array(steps).fill(0);
+  const tasks = names.map((name, i) => ({
+    worker: name,
+    epoch: '1',
+    id: i,
+    name,
+    key: name,
+    thread_id: i,
+    thread_name: name,
+    parent: null,
+    attempt: 2,
+    result_bytes: 5,
+    type_name: name,
+    labels: { [name]: name },
+    phases: [{ name, start_ns: now() - (20 - i) * NS, duration_ns: NS / 2, count: 1 }],
+    start_ns: now() - (20 - i) * NS,
+    stop_ns: i % 3 === 0 ? null : now() - (19 - i) * NS,
+    duration_ns: NS,
+    outcome: ['running', 'ok', 'failed', 'cancelled', 'lost'][i % 5],
+    cause: name,
+  }));
+  const nodes = names.map((name) => node(0, name, 'task', 0, ''));
+  names.forEach((name, i) => nodes.push(node(i + 1, name, 'phase', NS, '')));
+  names.forEach((name, i) => nodes.push(node(names.length + i + 1, name, 'function', NS, name)));
+  const account = {
+    accepted_ns: NS,
+    stored_ns: NS,
+    lost_refused_ns: 1,
+    lost_by_collector_ns: 0,
+    lost_queue_ns: 0,
+    lost_tasks: 1,
+    unaccounted_ns: 0,
+    balanced: true,
+  };
+  return {
+    profile: profile(nodes),
+    timeline: {
+      ...sampled(),
+      first_ns: first,
+      step_ns: NS,
+      steps,
+      others: 0,
+      series: names.map((name) => ({
+        kind: 'task',
+        name,
+        totals: totals(NS),
+        cpu_ns: zeros().fill(1e8),
+        runnable_ns: zeros(),
+        wait_ns: zeros(),
+      })),
+    },
+    tasks: { range: range(), total: tasks.length, truncated: false, aggregated: 0, tasks },
+    summary: {
+      range: null,
+      aggregated: 0,
+      names: names.map((name) => ({
+        name,
+        running: 1,
+        outcomes: { ok: 1, failed: 1, cancelled: 1, panicked: 0, lost: 1 },
+        durations: { count: 3, min_ns: 1, p50_ns: 1, p90_ns: 2, p99_ns: 3, max_ns: NS, mean_ns: 2, total_ns: 2 * NS },
+        phases: [
+          { name, tasks: 3, duration_ns: NS },
+          { name: 'execute', tasks: 3, duration_ns: NS },
+        ],
+      })),
+    },
+    workers: {
+      now_ns: now(),
+      ingest: { open: false, reason: names[0] },
+      workers: names.map((name, i) => ({
+        worker: name,
+        epochs: [
+          {
+            epoch: String(i),
+            labels: { [name]: name },
+            host: name,
+            pid: 1,
+            agent_version: name,
+            sampler_mode: name,
+            interval_ns: 1e7,
+            enabled: true,
+            states: [],
+            state: 'connected',
+            connected: true,
+            last_seen: new Date().toISOString(),
+            clock: null,
+            ticks: 1,
+            ticks_expected: 1,
+            ticks_throttled: 0,
+            acked_seq: 1,
+            account,
+            refused: 1,
+            last_refusal: name,
+            running_tasks: 1,
+          },
+        ],
+      })),
+    },
+    ...moreAnswersNamed(names),
+  };
+}
+
+/** Answers about transfers, resources, runs, events and live stacks. */
+function moreAnswersNamed(names) {
+  const peer = (i) => names[(i + 1) % names.length];
+  const sums = (i) => ({
+    count: 3,
+    failed: i % 2,
+    bytes: (i + 1) * 1e6,
+    compressed_bytes: i % 2 ? null : 1e5,
+    duration_ns: NS,
+    bandwidth: { mean: 1e6, p50: 1e6, p90: 2e6, p99: null },
+  });
+  return {
+    transferSums: {
+      range: range(),
+      corrupt_files: [],
+      types: names.map((name, i) => ({ type_name: name, ...sums(i) })),
+      links: names.flatMap((name, i) =>
+        ['incoming', 'outgoing'].map((direction) => ({ worker: name, peer: peer(i), direction, ...sums(i) })),
+      ),
+    },
+    transfers: {
+      range: range(),
+      total: names.length,
+      truncated: false,
+      corrupt_files: [],
+      transfers: names.map((name, i) => ({
+        worker: name,
+        epoch: '1',
+        id: i,
+        direction: 'incoming',
+        peer: peer(i),
+        keys: [name, name, name, name],
+        more_keys: 2,
+        type_name: name,
+        bytes: 1e6,
+        compressed_bytes: 5e5,
+        start_ns: now(),
+        duration_ns: NS,
+        bandwidth: 1e6,
+        outcome: i % 2 ? 'ok' : 'failed',
+        cause: name,
+      })),
+    },
+    resources: {
+      range: range(),
+      corrupt_files: [],
+      step_ns: NS,
+      series: names.flatMap((name, i) =>
+        ['process_memory', 'cpu', name].map((measure) => ({
+          worker: name,
+          host: name,
+          run: i % 2 ? name : null,
+          measure,
+          unit: measure === 'process_memory' ? 'bytes' : name,
+          cumulative: false,
+          points: Array.from({ length: 60 }, (_, at) => [
+            now() - (60 - at) * NS,
+            (i + 1) * 1e8 + at * 1e6,
+            (i + 1) * 1e8 + at * 1e6,
+          ]),
+          peak: (i + 1) * 2e8,
+        })),
+      ),
+    },
+    progress: {
+      now_ns: now(),
+      names: names.map((name, i) => ({
+        name,
+        expected: i % 3 === 2 ? null : 40,
+        done: 10,
+        running: 2,
+        failed: i % 2,
+        lost: 0,
+        cancelled: 0,
+        rate_per_s: 1,
+        remaining_ns: 30 * NS,
+        state: i % 2 ? 'failed' : 'running',
+      })),
+    },
+    runs: {
+      runs: names.map((name, i) => ({
+        id: String(i),
+        name,
+        worker: null,
+        start_ns: now(),
+        stop_ns: null,
+        duration_ns: NS,
+        open: true,
+      })),
+    },
+    recent: {
+      events: names.flatMap((name, i) =>
+        ['task_ended', 'worker_gone', 'run_started', 'corruption'].map((kind, at) => ({
+          id: 4 * i + at,
+          kind,
+          at_ns: now(),
+          data: {
+            worker: name,
+            name,
+            outcome: 'failed',
+            cause: name,
+            file: name,
+            duration_ns: NS,
+            start_ns: now() - NS,
+            stop_ns: now(),
+          },
+        })),
+      ),
+    },
+    'thread-dump': {
+      now_ns: now(),
+      workers: names.map((name) => ({
+        worker: name,
+        epoch: '1',
+        responded: false,
+        reason: name,
+        omitted: 0,
+        groups: [
+          {
+            kind: 'task',
+            task: name,
+            state: 'cpu',
+            stack: [{ name, file: name, line: 1, inlined: false }],
+            threads: [{ id: 1, name, blocked_ns: 0, age_ns: 1 }],
+          },
+        ],
+      })),
+    },
+  };
+}
+
+/** Two profiles, of which the first is before: `same` stays, `more` doubles, `less` halves, and each
+ * has something that the other lacks. */
+export function twoProfiles() {
+  const of = (weights) =>
+    profile([
+      node(0, 'load', 'task', 0, ''),
+      ...Object.entries(weights).map(([name, ms]) => node(1, name, 'function', ms * 1e6, '/home/made/src/lib.rs')),
+    ]);
+  const before = of({ same: 400, more: 200, less: 300, gone: 100 });
+  const after = of({ same: 400, more: 400, less: 150, fresh: 50 });
+  return {
+    ...answersNamed(['load']),
+    runs: { runs: [] },
+    profile: (url) => (url.searchParams.get('from') === '-600s' ? before : after),
+  };
+}
+
+/** A collector to which nobody has sent anything. */
+export function emptyAnswers() {
+  const made = answersNamed([]);
+  const empty = { data: null, worker_seconds: 0, achieved_rate_hz: null, achieved_share: null };
+  return { ...made, profile: { ...made.profile, ...empty, workers: [] }, timeline: { ...made.timeline, ...empty } };
+}
+
+/** Which of these answers a question gets; emptyAnswers for what is none. One may be a function of what is asked. */
+export function made(answers) {
+  const texts = Object.fromEntries(
+    Object.entries(answers).map(([name, value]) => [name, typeof value === 'function' ? value : JSON.stringify(value)]),
+  );
+  return (url) => {
+    if (!url.pathname.includes('/api/v1/')) return undefined;
+    const name = url.pathname.split('/').pop();
+    // A stream that says once that there is something, and ends; the page then asks by itself.
+    if (name === 'updates')
+      return {
+        contentType: 'text/event-stream',
+        body: `retry: 600000\nevent: update\ndata: {"now_ns":${now()},"data_to_ns":null,"flushes":1,"ingest_stopped":${JSON.stringify(answers.stopped ?? null)}}\n\n`,
+      };
+    if (name === 'tasks' && url.searchParams.get('format') === 'columns')
+      return { contentType: 'application/json', body: texts.taskColumns };
+    const summary = name === 'transfers' ? 'transferSums' : 'summary';
+    const body = texts[url.searchParams.has('summary') ? summary : name];
+    return { contentType: 'application/json', body: typeof body === 'function' ? JSON.stringify(body(url)) : body };
+  };
+}
+
+/** Lets a page ask these answers instead of the collector. */
+export async function mockApi(page, answers) {
+  const answer = made(answers);
+  await page.context().route('**/api/v1/**', (route) => route.fulfill(answer(new URL(route.request().url()))));
+}
+
+/** `count` tasks on 100 threads of 10 workers, one after the other, the newest first. */
+function tasksOf(count) {
+  const until = Array(100).fill(now() - 290 * NS);
+  const tasks = Array.from({ length: count }, (_, i) => {
+    const thread = i % 100;
+    const duration = (((i * 7919) % 1000) / 1000) * ((560 * NS) / (count / 100));
+    const start = until[thread];
+    until[thread] += duration;
+    return { i, thread, name: (i * 31) % 12, start, duration: duration * 0.9 };
+  });
+  return tasks.sort((a, b) => b.start - a.start);
+}
+
+const THREADS = Array.from({ length: 100 }, (_, thread) => ({
+  worker: `worker-${thread % 10}`,
+  epoch: '1',
+  id: thread,
+  name: `pool-${thread}`,
+}));
+
+/** As rows; of more than `limit` the newest. */
+export function manyTasks(count, limit = count) {
+  const tasks = tasksOf(count)
+    .slice(0, limit)
+    .map(({ i, thread, name, start, duration }) => ({
+      worker: THREADS[thread].worker,
+      epoch: '1',
+      id: i,
+      name: `task-${name}`,
+      key: `key-${i}`,
+      thread_id: thread,
+      thread_name: THREADS[thread].name,
+      parent: null,
+      start_ns: start,
+      stop_ns: start + duration,
+      duration_ns: duration,
+      outcome: 'ok',
+      cause: '',
+      attempt: null,
+      result_bytes: null,
+      type_name: '',
+      labels: {},
+      phases: [],
+    }));
+  return { range: range(), total: count, truncated: limit < count, aggregated: 0, tasks };
+}
+
+/** The same in columns. */
+export function manyOutlines(count) {
+  const tasks = tasksOf(count);
+  const us = (ns) => Math.round(ns / 1000);
+  return {
+    range: range(),
+    total: count,
+    truncated: false,
+    aggregated: 0,
+    corrupt_files: [],
+    outcomes: ['running', 'ok', 'failed', 'cancelled', 'panicked', 'lost'],
+    names: Array.from({ length: 12 }, (_, i) => `task-${i}`),
+    threads: THREADS,
+    first_ns: tasks[0].start,
+    columns: {
+      name: tasks.map(({ name }) => name),
+      thread: tasks.map(({ thread }) => thread),
+      id: tasks.map(({ i }) => i),
+      earlier_us: tasks.map(({ start }, at) =>
+        at === 0 ? 0 : us(tasks[0].start - start) - us(tasks[0].start - tasks[at - 1].start),
+      ),
+      duration_us: tasks.map(({ duration }) => us(duration)),
+      outcome: tasks.map(() => 1),
+    },
+  };
+}
+
+/** Ten seconds of two threads: a task that is a second each in three phases and then executes, and one that
+ * failed. */
+export function phasedTasks() {
+  const from = Math.floor(Date.now() / 1000) - 60;
+  const answers = answersNamed(['load']);
+  const phases = ['serialize', 'transfer', 'disk-read'].map((name, i) => ({
+    name,
+    start_ns: (from + i) * NS,
+    duration_ns: NS,
+    count: 1,
+  }));
+  const task = (thread_id, outcome, more) => ({
+    ...answers.tasks.tasks[0],
+    id: thread_id,
+    name: 'load',
+    thread_id,
+    thread_name: `pool-${thread_id}`,
+    start_ns: from * NS,
+    stop_ns: (from + 10) * NS,
+    duration_ns: 10 * NS,
+    outcome,
+    ...more,
+  });
+  const tasks = [task(1, 'ok', { phases }), task(2, 'failed', { phases: [] })];
+  return {
+    from: String(from),
+    to: String(from + 10),
+    answers: { ...answers, tasks: { ...answers.tasks, total: 2, tasks } },
+  };
+}

@@ -1,0 +1,99 @@
+// One side of a comparison: a range or a named run, and filters.
+
+import { useEffect, useState } from 'preact/hooks';
+import { type Changes, setParams } from '../core/address';
+import { safeText } from '../core/names';
+import { nowMs } from '../core/query';
+import { duration, parseTimeMs, type Range, rangeText } from '../core/time';
+import { type Fleet, LabelMenu, PhaseMenu, runName, TaskMenu, WorkerMenu } from './FilterMenus';
+
+/** A side's filters. Its range applies unless a run is named. */
+export interface Side extends Range {
+  run: string | null;
+  tasks: string[];
+  workers: string[];
+  labels: string[];
+  phases: string[];
+}
+
+interface Properties {
+  words: string;
+  /** Prefix of this side's parameters. */
+  prefix: string;
+  side: Side;
+  fleet: Fleet;
+}
+
+export function SidePicker({ words, prefix, side, fleet }: Properties) {
+  const [own, setOwn] = useState({ from: side.from, to: side.to });
+  useEffect(() => setOwn({ from: side.from, to: side.to }), [side.from, side.to]);
+  const set = (changes: Changes) =>
+    setParams(
+      Object.fromEntries(
+        Object.entries({ ...changes, zoom: null }).map(([name, value]) => [
+          name === 'zoom' ? name : prefix + name,
+          value,
+        ]),
+      ),
+    );
+  const runs = fleet.runs?.runs ?? [];
+  const bad = Number.isNaN(parseTimeMs(own.from, 0)) || Number.isNaN(parseTimeMs(own.to, 0));
+  const commit = () => {
+    if (!bad && (own.from !== side.from || own.to !== side.to)) set({ ...own, run: null });
+  };
+  const field = (which: 'from' | 'to') => (
+    <input
+      aria-label={`${words}: ${which}`}
+      value={own[which]}
+      aria-invalid={bad}
+      size={11}
+      onInput={(event) => setOwn({ ...own, [which]: event.currentTarget.value })}
+      onBlur={commit}
+      onKeyDown={(event) => {
+        if (event.key === 'Enter') commit();
+      }}
+    />
+  );
+  return (
+    <fieldset class="side">
+      <legend>{words}</legend>
+      <div class="filters">
+        {side.run === null && (
+          <>
+            {field('from')} to {field('to')}
+          </>
+        )}
+        {runs.length > 0 && (
+          <select
+            aria-label={`${words}: run`}
+            value={side.run ?? ''}
+            onChange={(event) => set({ run: event.currentTarget.value || null })}
+          >
+            <option value="">custom range</option>
+            {runs.map((run) => (
+              <option key={run.id} value={runName(run)}>
+                {safeText(run.name, 40)}, {duration(run.duration_ns)}
+              </option>
+            ))}
+            {side.run !== null && !runs.some((run) => runName(run) === side.run) && (
+              <option value={side.run}>{safeText(side.run, 40)}</option>
+            )}
+          </select>
+        )}
+        <TaskMenu fleet={fleet} chosen={side.tasks} onChange={(task) => set({ task })} />
+        <WorkerMenu fleet={fleet} chosen={side.workers} onChange={(worker) => set({ worker })} />
+        <LabelMenu fleet={fleet} chosen={side.labels} onChange={(label) => set({ label })} />
+        <PhaseMenu fleet={fleet} chosen={side.phases} onChange={(phase) => set({ phase })} />
+      </div>
+      <small>
+        {bad ? (
+          <span role="alert">Expected -90s, -2h, now, 2026-01-31T12:00:00Z or Unix seconds</span>
+        ) : side.run === null ? (
+          rangeText(side, nowMs())
+        ) : (
+          `run ${safeText(side.run, 60)}`
+        )}
+      </small>
+    </fieldset>
+  );
+}

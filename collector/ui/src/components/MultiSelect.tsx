@@ -1,0 +1,126 @@
+// A menu with multiple choice and type-ahead search.
+
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { safeText } from '../core/names';
+
+export interface Choice {
+  value: string;
+  /** The label, if it is not the value. */
+  words?: string;
+  /** A note next to the label, such as a share. */
+  note?: string;
+  color?: string;
+}
+
+interface Properties {
+  /** Plural noun of the choices: `tasks`. */
+  what: string;
+  choices: Choice[];
+  chosen: string[];
+  onChange(chosen: string[]): void;
+}
+
+/** Others are found by typing. */
+const LISTED_MAX = 60;
+
+export function MultiSelect({ what, choices, chosen, onChange }: Properties) {
+  const [open, setOpen] = useState(false);
+  const [text, setText] = useState('');
+  const [at, setAt] = useState(0);
+  const box = useRef<HTMLDivElement>(null);
+  const field = useRef<HTMLInputElement>(null);
+  const button = useRef<HTMLButtonElement>(null);
+  useEffect(() => {
+    if (!open) return;
+    field.current?.focus();
+    const outside = (event: Event) => {
+      if (!box.current?.contains(event.target as Node)) setOpen(false);
+    };
+    document.addEventListener('pointerdown', outside);
+    return () => document.removeEventListener('pointerdown', outside);
+  }, [open]);
+
+  // Chosen values stay listed, even if they do not occur in this range.
+  const all = [
+    ...choices,
+    ...chosen.filter((value) => !choices.some((choice) => choice.value === value)).map((value): Choice => ({ value })),
+  ];
+  const wanted = text.toLowerCase();
+  const fitting = all.filter((choice) => (choice.words ?? choice.value).toLowerCase().includes(wanted));
+  const listed = fitting.slice(0, LISTED_MAX);
+  const toggle = (value: string) =>
+    onChange(chosen.includes(value) ? chosen.filter((one) => one !== value) : [...chosen, value]);
+
+  function key(event: KeyboardEvent) {
+    event.stopPropagation();
+    if (event.key === 'Escape') {
+      setOpen(false);
+      button.current?.focus();
+    } else if (event.key === 'ArrowDown') setAt(Math.min(at + 1, listed.length - 1));
+    else if (event.key === 'ArrowUp') setAt(Math.max(at - 1, 0));
+    else if (event.key === 'Enter' && listed[at]) toggle(listed[at].value);
+    else return;
+    event.preventDefault();
+  }
+
+  const summary =
+    chosen.length === 0
+      ? 'all'
+      : chosen.length === 1
+        ? safeText(all.find(({ value }) => value === chosen[0])?.words ?? chosen[0], 24)
+        : `${chosen.length} chosen`;
+  return (
+    <div class="select" ref={box}>
+      <button
+        ref={button}
+        aria-haspopup="listbox"
+        aria-expanded={open}
+        class={chosen.length > 0 ? 'set' : ''}
+        onClick={() => setOpen(!open)}
+      >
+        {what}:{' '}
+        <b>
+          <bdi>{summary}</bdi>
+        </b>
+      </button>
+      {open && (
+        <div class="menu" onKeyDown={key}>
+          <input
+            ref={field}
+            value={text}
+            placeholder={`find ${what}`}
+            aria-label={`find ${what}`}
+            role="combobox"
+            aria-expanded="true"
+            aria-controls={`list-${what}`}
+            aria-activedescendant={listed[at] ? `${what}-${at}` : ''}
+            onInput={(event) => {
+              setText(event.currentTarget.value);
+              setAt(0);
+            }}
+          />
+          <ul id={`list-${what}`} role="listbox" aria-multiselectable="true" aria-label={what}>
+            {listed.map((choice, index) => (
+              <li
+                key={choice.value}
+                id={`${what}-${index}`}
+                role="option"
+                aria-selected={chosen.includes(choice.value)}
+                class={index === at ? 'at' : ''}
+                onClick={() => toggle(choice.value)}
+              >
+                <span class="check">{chosen.includes(choice.value) ? '✓' : ''}</span>
+                {choice.color && <i class="dot" style={{ background: choice.color }} />}
+                <bdi>{safeText(choice.words ?? choice.value, 60)}</bdi>
+                <small>{choice.note}</small>
+              </li>
+            ))}
+          </ul>
+          {fitting.length > LISTED_MAX && <p>{fitting.length - LISTED_MAX} more; type to find them</p>}
+          {fitting.length === 0 && <p>no matches</p>}
+          {chosen.length > 0 && <button onClick={() => onChange([])}>Show all {what}</button>}
+        </div>
+      )}
+    </div>
+  );
+}

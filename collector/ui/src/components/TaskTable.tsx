@@ -1,0 +1,59 @@
+// A table of tasks, each linked to the profile of its time range.
+
+import { href, itemHref, sharedParams } from '../core/address';
+import type { Task } from '../core/api';
+import { taskColor } from '../core/colors';
+import { safeText } from '../core/names';
+import { clock, duration } from '../core/time';
+import { profileOf, UNKNOWN_KEY } from '../stream/TaskStream';
+
+export function TaskTable({ tasks }: { tasks: Task[] }) {
+  // Tasks in columns have no key.
+  const hasKeys = tasks.some(({ key }) => key !== UNKNOWN_KEY);
+  return (
+    <div class="scroll">
+      <table>
+        <thead>
+          <tr>
+            <th>Task</th>
+            {hasKeys && <th>Key</th>}
+            <th class="number">Duration</th>
+            <th>Outcome</th>
+            <th>Start</th>
+            <th>Worker</th>
+            <th>Thread</th>
+          </tr>
+        </thead>
+        <tbody>
+          {tasks.map((task) => (
+            <tr key={`${task.worker} ${task.epoch} ${task.id}`}>
+              <td>
+                <a href={href('profile', profileOf(task))}>
+                  <i class="dot" style={{ background: taskColor(task.name) }} />
+                  <bdi>{safeText(task.name, 40)}</bdi>
+                  <span class="action">profile ›</span>
+                </a>
+              </td>
+              {hasKeys && (
+                <td class="soft">
+                  <bdi>{safeText(task.key, 40)}</bdi>
+                </td>
+              )}
+              <td class="number">{duration(task.duration_ns)}</td>
+              <td title={safeText(task.cause)}>{task.outcome === 'ok' ? 'ok' : <b>{task.outcome}</b>}</td>
+              <td>{clock(task.start_ns / 1e6, true)}</td>
+              <td>
+                <a href={itemHref('workers', task.worker, sharedParams({ worker: null }))}>
+                  <bdi>{safeText(task.worker, 30)}</bdi>
+                </a>
+              </td>
+              <td class="soft">
+                <bdi>{safeText(task.thread_name, 30)}</bdi>
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}

@@ -1,0 +1,166 @@
+// A stacked timeline of threads by task; dragging selects a range.
+
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
+import type { Series, TimelineAnswer } from '../core/api';
+import { onTheme, taskColor } from '../core/colors';
+import { safeText } from '../core/names';
+import { useSize } from '../core/size';
+import { clock, digits } from '../core/time';
+import { drawTimeline, type Layer, LEFT_PX, RIGHT_PX } from './timeline-draw';
+
+export type Measure = 'cpu' | 'total';
+
+interface Properties {
+  answer: TimelineAnswer;
+  measure: Measure;
+  /** Shows only tasks, if there are any. */
+  onlyTasks?: boolean;
+  height: number;
+  /** The page's range in Unix seconds, drawn as a band. */
+  band?: [number, number];
+  onSelect(fromS: number, toS: number): void;
+}
+
+/** Series that are shown individually; the rest is summed. */
+const LAYERS_MAX = 8;
+/** A longer empty interval before the first data is not shown. */
+const STEPS_BEFORE_MAX = 20;
+
+/** The heaviest series by a measure, and the sum of the rest. */
+export function layersOf(answer: TimelineAnswer, measure: Measure, onlyTasks: boolean): Layer[] {
+  const steps = answer.steps;
+  const values = (series: Series) =>
+    Float64Array.from(
+      { length: steps },
+      (_, i) =>
+        (series.cpu_ns[i] + (measure === 'cpu' ? 0 : series.runnable_ns[i] + series.wait_ns[i])) / answer.step_ns,
+    );
+  const weight = ({ totals }: Series) => (measure === 'cpu' ? totals.cpu_ns : totals.total_ns);
+  const without = onlyTasks && answer.series.some(({ kind }) => kind === 'task');
+  const fitting = answer.series.filter(
+    (series) => weight(series) > 0 && !(without && ['no_task', 'agent'].includes(series.kind)),
+  );
+  const sorted = fitting.sort((a, b) => weight(b) - weight(a));
+  const layers = sorted.slice(0, LAYERS_MAX).map((series) => ({ name: series.name, values: values(series) }));
+  const rest = sorted.slice(LAYERS_MAX);
+  if (rest.length > 0) {
+    const sum = new Float64Array(steps);
+    for (const series of rest) values(series).forEach((value, i) => (sum[i] += value));
+    layers.push({ name: `[${rest.length} others]`, values: sum });
+  }
+  return layers;
+}
+
+/** The steps with complete data: the first, and the one after the last. */
+function seen({ data, first_ns, step_ns, steps }: TimelineAnswer): [number, number] {
+  if (!data) return [0, 0];
+  const step = (ns: number) => Math.max(0, Math.min(steps, Math.floor((ns - first_ns) / step_ns)));
+  return [step(data.from_ns), step(data.to_ns)];
+}
+
+/** The displayed times, without a long empty interval before the first data. */
+function shownTimes(answer: TimelineAnswer): [number, number] {
+  const at = (step: number) => (answer.first_ns + step * answer.step_ns) / 1e9;
+  const [first] = seen(answer);
+  return [at(first < STEPS_BEFORE_MAX ? 0 : first - 2), at(answer.steps)];
+}
+
+/** A press that moves less selects nothing. */
+const DRAG_PX = 4;
+
+export function Timeline({ answer, measure, onlyTasks = false, height, band, onSelect }: Properties) {
+  const box = useRef<HTMLDivElement>(null);
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const [theme, setTheme] = useState(0);
+  const { width } = useSize(box);
+  const [at, setAt] = useState<number | null>(null);
+  // Start and current position of a drag, in pixels from the box's left edge.
+  const [brush, setBrush] = useState<[number, number] | null>(null);
+  const layers = useMemo(() => layersOf(answer, measure, onlyTasks), [answer, measure, onlyTasks]);
+  const [from, to] = shownTimes(answer);
+  const [begin, filled] = seen(answer);
+  useEffect(() => onTheme(() => setTheme((count) => count + 1)), []);
+  useLayoutEffect(() => {
+    const element = canvas.current!;
+    const scale = devicePixelRatio || 1;
+    element.width = Math.round(width * scale);
+    element.height = Math.round(height * scale);
+    if (width > 0)
+      drawTimeline(element, {
+        width,
+        height,
+        layers,
+        first: answer.first_ns / 1e9,
+        step: answer.step_ns / 1e9,
+        filled,
+        from,
+        to,
+        band,
+      });
+  }, [layers, width, height, theme, from, to, band?.[0], band?.[1]]);
+
+  const plotPx = Math.max(1, width - LEFT_PX - RIGHT_PX);
+  const timeAt = (px: number) => from + ((px - LEFT_PX) / plotPx) * (to - from);
+  const pxOf = (event: PointerEvent) =>
+    Math.max(LEFT_PX, Math.min(width - RIGHT_PX, event.clientX - box.current!.getBoundingClientRect().left));
+  const stepAt = (px: number) => Math.floor((timeAt(px) * 1e9 - answer.first_ns) / answer.step_ns);
+
+  function moved(event: PointerEvent) {
+    const px = pxOf(event);
+    const step = stepAt(px);
+    setAt(step >= 0 && step < answer.steps ? step : null);
+    if (brush) setBrush([brush[0], px]);
+  }
+
+  function released(event: PointerEvent) {
+    setBrush(null);
+    const px = pxOf(event);
+    if (!brush || Math.abs(px - brush[0]) < DRAG_PX) return;
+    const [first, last] = [brush[0], px].sort((a, b) => a - b).map(timeAt);
+    // The resolution is a second: a fraction of one would have no samples.
+    onSelect(Math.floor(first), Math.max(Math.floor(first) + 1, Math.ceil(last)));
+  }
+
+  const total = (layer: Layer) => layer.values.reduce((sum, value) => sum + value, 0) / Math.max(1, filled - begin);
+  const value = (layer: Layer) => (at === null ? total(layer) : (layer.values[at] ?? 0));
+  const atPx =
+    at === null ? 0 : LEFT_PX + (((answer.first_ns + (at + 0.5) * answer.step_ns) / 1e9 - from) / (to - from)) * plotPx;
+  return (
+    <figure class="timeline" aria-label="Threads over time, by task">
+      <div
+        ref={box}
+        class="plot brushed"
+        aria-hidden="true"
+        style={{ height: `${height}px` }}
+        onPointerDown={(event) => {
+          if (event.button !== 0) return;
+          event.currentTarget.setPointerCapture(event.pointerId);
+          setBrush([pxOf(event), pxOf(event)]);
+        }}
+        onPointerMove={moved}
+        onPointerUp={released}
+        onPointerCancel={() => setBrush(null)}
+        onPointerLeave={() => setAt(null)}
+      >
+        <canvas ref={canvas} />
+        {at !== null && !brush && atPx >= LEFT_PX && <i class="cursor" style={{ left: `${atPx}px` }} />}
+        {brush && (
+          <i class="brush" style={{ left: `${Math.min(...brush)}px`, width: `${Math.abs(brush[1] - brush[0])}px` }} />
+        )}
+      </div>
+      <figcaption class="legend">
+        <span class="when">
+          {at === null
+            ? `average ${measure === 'cpu' ? 'cores' : 'threads'}`
+            : clock((answer.first_ns + at * answer.step_ns) / 1e6)}
+        </span>
+        {layers.map((layer) => (
+          <span key={layer.name}>
+            <i class="dot" style={{ background: taskColor(layer.name) }} />
+            <bdi>{safeText(layer.name, 28)}</bdi> {digits(value(layer))}
+          </span>
+        ))}
+      </figcaption>
+    </figure>
+  );
+}

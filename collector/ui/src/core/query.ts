@@ -1,0 +1,206 @@
+// Repeated requests: when they are sent, when they are paused, and the state in between.
+
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { apiUrl } from './address';
+import type { Update } from './api';
+import type { ApiError } from './fetch';
+import { isLive, isoTime, parseTimeMs, type Range } from './time';
+
+/** Minimum time between two requests of one kind. */
+const EVERY_MS = 1500;
+/**
+ * Wait after a response, as a multiple of its duration: the page uses at most a tenth of the
+ * collector's time and of its own.
+ */
+const REST = 9;
+/**
+ * A request is repeated after this time even without an update, because a late worker shows only by
+ * silence.
+ */
+const QUIET_MS = 10_000;
+/** Random delay after an update, so that open pages do not all request at the same moment. */
+const SPREAD_MS = 400;
+/** How long a page without the update stream polls before it reconnects. */
+const UNTOLD_MS = 30_000;
+const RETRY_MS = 1000;
+const RETRY_MAX_MS = 15_000;
+
+/** A value with listeners. */
+class Observable<T> {
+  private readonly listeners = new Set<() => void>();
+  constructor(public value: T) {}
+  set(value: T): void {
+    if (Object.is(this.value, value)) return;
+    this.value = value;
+    this.listeners.forEach((listener) => listener());
+  }
+  use(): T {
+    const [value, setValue] = useState(this.value);
+    useEffect(() => {
+      const listener = () => setValue(() => this.value);
+      this.listeners.add(listener);
+      listener();
+      return () => void this.listeners.delete(listener);
+    }, []);
+    return value;
+  }
+  on(listener: () => void): () => void {
+    this.listeners.add(listener);
+    return () => void this.listeners.delete(listener);
+  }
+}
+
+/** How far the collector's clock is ahead of the browser's. */
+let aheadMs = 0;
+
+export function syncClock(collectorNs: number): void {
+  aheadMs = collectorNs / 1e6 - Date.now();
+}
+
+/** The current time of the collector's clock. */
+export function nowMs(): number {
+  return Date.now() + aheadMs;
+}
+
+/** Flushes the collector has received, from its update stream; `null` without a connection. */
+const flushCount = new Observable<number | null>(null);
+/** Why the collector does not ingest, if it does not. */
+export const ingestStopped = new Observable<string | null>(null);
+let source: EventSource | undefined;
+
+/** Listens to the update stream while the page is visible; browsers allow few connections. */
+function listen(): void {
+  if (document.hidden) {
+    source?.close();
+    source = undefined;
+    flushCount.set(null);
+  } else if (!source) {
+    const opened = new EventSource(apiUrl('updates'));
+    source = opened;
+    opened.addEventListener('update', ({ data }: MessageEvent<string>) => {
+      const { now_ns, flushes, ingest_stopped } = JSON.parse(data) as Update;
+      ingestStopped.set(ingest_stopped);
+      syncClock(now_ns);
+      flushCount.set(flushes);
+    });
+    opened.onerror = () => {
+      if (source !== opened) return;
+      flushCount.set(null);
+      // EventSource reconnects by itself, unless it was refused.
+      if (opened.readyState !== EventSource.CLOSED) return;
+      source = undefined;
+      setTimeout(listen, UNTOLD_MS);
+    };
+  }
+}
+document.addEventListener('visibilitychange', listen);
+listen();
+
+/** When the user paused, by the collector's clock. */
+export const pauseTime = new Observable<number | null>(null);
+/** Since when the collector has not responded, by the browser's clock. */
+export const disconnectedAt = new Observable<number | null>(null);
+
+export function togglePause(): void {
+  pauseTime.set(pauseTime.value === null ? nowMs() : null);
+}
+
+/** The range to request: while paused, a moving range is pinned. */
+export function requestRange(range: Range): Range {
+  const at = pauseTime.value;
+  if (at === null || !isLive(range)) return range;
+  return { from: isoTime(parseTimeMs(range.from, at)), to: isoTime(at) };
+}
+
+/** Seconds since the page was paused, updated each second. */
+export function usePausedSeconds(): number | null {
+  const since = pauseTime.use();
+  const [, tick] = useState(0);
+  useEffect(() => {
+    if (since === null) return;
+    const timer = setInterval(() => tick((ticks) => ticks + 1), 1000);
+    return () => clearInterval(timer);
+  }, [since]);
+  return since === null ? null : Math.max(0, Math.floor((nowMs() - since) / 1000));
+}
+
+export interface QueryState<T> {
+  value: T | undefined;
+  /** The key of the value; differs from the requested key until the next response. */
+  key: string;
+  problem: ApiError | undefined;
+  /** The current key has no response yet. */
+  waiting: boolean;
+}
+
+/**
+ * The newest response to a request. Sends it when `key` changes, and repeatedly while `live`, unless
+ * the page is paused or hidden. Keeps the previous value until there is a newer one.
+ */
+export function useQuery<T>(
+  key: string,
+  question: (signal: AbortSignal) => Promise<T>,
+  live: boolean,
+  everyMs = EVERY_MS,
+): QueryState<T> {
+  const [answer, setAnswer] = useState<QueryState<T>>({ value: undefined, key: '', problem: undefined, waiting: true });
+  const newest = useRef(question);
+  newest.current = question;
+  useEffect(() => {
+    const stop = new AbortController();
+    let timer = 0;
+    let failures = 0;
+    let due = false;
+    let known = flushCount.value;
+    const later = (ms: number) => {
+      timer = window.setTimeout(() => void step(false), ms);
+    };
+    const step = async (first: boolean, quiet = false) => {
+      const idle = document.hidden || (pauseTime.value !== null && live);
+      if (!first && idle && failures === 0) {
+        due = true;
+        return;
+      }
+      if (!first && live && !quiet && failures === 0 && flushCount.value !== null && flushCount.value === known) {
+        // Nothing is new: wait for an update, or until it was quiet for long.
+        due = true;
+        timer = window.setTimeout(() => void step(false, true), QUIET_MS);
+        return;
+      }
+      due = false;
+      known = flushCount.value;
+      const begun = performance.now();
+      try {
+        const value = await newest.current(stop.signal);
+        failures = 0;
+        disconnectedAt.set(null);
+        setAnswer({ value, key, problem: undefined, waiting: false });
+        if (live) later(Math.max(everyMs, REST * (performance.now() - begun)));
+      } catch (error) {
+        if (stop.signal.aborted) return;
+        const problem = error as ApiError;
+        if (problem.kind === 'connection' && disconnectedAt.value === null) disconnectedAt.set(Date.now());
+        setAnswer((old) => ({ value: old.value, key: old.key, problem, waiting: false }));
+        if (problem.kind !== 'request' || live) later(Math.min(RETRY_MAX_MS, RETRY_MS * 2 ** failures++));
+      }
+    };
+    const wake = () => {
+      if (due && !document.hidden && pauseTime.value === null) {
+        due = false;
+        clearTimeout(timer);
+        later(Math.random() * SPREAD_MS);
+      }
+    };
+    const forgets = [pauseTime.on(wake), flushCount.on(wake)];
+    document.addEventListener('visibilitychange', wake);
+    setAnswer((old) => ({ ...old, problem: undefined, waiting: true }));
+    void step(true);
+    return () => {
+      stop.abort();
+      clearTimeout(timer);
+      forgets.forEach((forget) => forget());
+      document.removeEventListener('visibilitychange', wake);
+    };
+  }, [key, live, everyMs]);
+  return answer;
+}

@@ -1,0 +1,71 @@
+// Requests to the web worker, for profiles and for tasks in columns.
+
+import { ApiError } from '../core/fetch';
+import type { Stream } from '../stream/columns';
+import type { Comparison, Scale } from './compare';
+import type { LoadedProfile, Outside } from './load';
+import { fromTransferable } from './transferable';
+import type { Reply, Request, StreamRequest } from './worker';
+
+interface Asked {
+  done(answer: LoadedProfile | Comparison | Stream): void;
+  failed(problem: ApiError): void;
+}
+
+const asked = new Map<number, Asked>();
+let worker: Worker | undefined;
+let next = 0;
+
+function start(): Worker {
+  const started = new Worker(new URL('./worker.ts', import.meta.url), { type: 'module' });
+  started.onmessage = ({ data }: MessageEvent<Reply>) => {
+    const asker = asked.get(data.id);
+    asked.delete(data.id);
+    if ('loaded' in data)
+      asker?.done({ ...data.loaded, functions: fromTransferable(data.loaded.functions) } as LoadedProfile | Comparison);
+    else if ('stream' in data) asker?.done(data.stream);
+    else asker?.failed(new ApiError(data.problem.kind, data.problem.message, data.problem.nearest));
+  };
+  // The worker could not be loaded: probably the collector was replaced or is unreachable.
+  started.onerror = () => {
+    worker = undefined;
+    for (const asker of asked.values()) asker.failed(new ApiError('connection', 'The collector cannot be reached.'));
+    asked.clear();
+  };
+  return started;
+}
+
+export function fetchProfile(url: string, outside: Outside, signal: AbortSignal): Promise<LoadedProfile> {
+  return ask({ urls: [url], outside, scale: 'share' }, signal) as Promise<LoadedProfile>;
+}
+
+export function fetchComparison(
+  before: string,
+  after: string,
+  options: { outside: Outside; scale: Scale },
+  signal: AbortSignal,
+): Promise<Comparison> {
+  return ask({ urls: [before, after], ...options }, signal) as Promise<Comparison>;
+}
+
+export function fetchTaskColumns(url: string, signal: AbortSignal): Promise<Stream> {
+  return ask({ tasks: url }, signal) as Promise<Stream>;
+}
+
+function ask(
+  question: Omit<Request, 'id'> | Omit<StreamRequest, 'id'>,
+  signal: AbortSignal,
+): Promise<LoadedProfile | Comparison | Stream> {
+  worker ??= start();
+  const to = worker;
+  const id = next++;
+  return new Promise((done, failed) => {
+    asked.set(id, { done, failed });
+    signal.addEventListener('abort', () => {
+      to.postMessage({ cancel: id });
+      asked.delete(id);
+      failed(new DOMException('aborted', 'AbortError'));
+    });
+    to.postMessage({ id, ...question } satisfies Request | StreamRequest);
+  });
+}

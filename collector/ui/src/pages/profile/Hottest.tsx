@@ -1,0 +1,86 @@
+// The hottest functions by self time, and the quality of the samples.
+
+import { useMemo } from 'preact/hooks';
+import { setParams, useAddress } from '../../core/address';
+import { indicesOfLargest } from '../../core/largest';
+import { middleCut, safeText } from '../../core/names';
+import { count, duration, percent, quantity } from '../../core/time';
+import { labelOf } from '../../flame/draw';
+import type { LoadedProfile } from '../../flame/load';
+
+const SHOWN = 3;
+
+interface Properties {
+  loaded: LoadedProfile;
+  onSearch(text: string): void;
+  onFunction(fn: number): void;
+}
+
+export function Hottest({ loaded, onFunction }: Properties) {
+  const { params } = useAddress();
+  const { layout, functions, fnSelf, metadata } = loaded;
+  const order = useMemo(() => indicesOfLargest(fnSelf, SHOWN, (fn) => fnSelf[fn] > 0), [fnSelf]);
+  const tasks = params.getAll('task');
+  return (
+    <div class="hottest">
+      <p>
+        <b>{duration(layout.total[0])}</b> of thread time
+        {tasks.length > 0 && (
+          <>
+            {' '}
+            in <bdi>{tasks.map((name) => safeText(name, 40)).join(', ')}</bdi>
+          </>
+        )}
+        , {quantity(metadata.workers.length, 'worker')}
+        {metadata.achieved_share !== null && (
+          <>
+            ,{' '}
+            <span title="Share of the expected samples that were taken. Times are measured, so they are correct at any rate.">
+              {percent(metadata.achieved_share, 1)} of expected samples
+            </span>
+          </>
+        )}
+        {loaded.outsideNs > 0 && (
+          <>
+            ; {duration(loaded.outsideNs)} outside tasks hidden{' '}
+            <button class="link" onClick={() => setParams({ outside: '1', zoom: null })}>
+              show
+            </button>
+          </>
+        )}
+        {params.get('outside') === '1' && (
+          <>
+            {' '}
+            <button class="link" onClick={() => setParams({ outside: null, zoom: null })}>
+              hide time outside tasks
+            </button>
+          </>
+        )}
+      </p>
+      {loaded.pruned > 0 && (
+        <p class="soft">
+          {count(loaded.pruned)} stacks narrower than a pixel are summed as [pruned]; select a shorter range or a task
+          to see them.
+        </p>
+      )}
+      {metadata.corrupt_files && metadata.corrupt_files.length > 0 && (
+        <p class="bad">
+          ⚠ {count(metadata.corrupt_files.length)} store files are corrupt: some of the time is missing.
+        </p>
+      )}
+      <ol aria-label="Hottest functions by self time">
+        {order.map((fn, rank) => (
+          <li key={fn}>
+            <button
+              title={`${safeText(functions.names[fn], 600)}\nshow callers and callees`}
+              onClick={() => onFunction(fn)}
+            >
+              <span class="rank">{rank === 0 ? 'Hottest (self time)' : `${count(rank + 1)}.`}</span>
+              <b>{percent(fnSelf[fn], layout.total[0])}</b> <bdi>{middleCut(labelOf(functions, fn), 42)}</bdi>
+            </button>
+          </li>
+        ))}
+      </ol>
+    </div>
+  );
+}
