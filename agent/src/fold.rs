@@ -16,13 +16,13 @@ use crate::clock;
 use crate::control::Control;
 use crate::cycle::{SealedCycle, StacksNow, Tables};
 use crate::ledger::{Ended, Ledger};
-use crate::records::gather::Gathered;
 use crate::registry;
 use crate::sampler::addresses::{AddressFrame, CodeModule, Growth};
 use crate::sampler::{Costs, OTHER_THREADS, RawCycle, RawStacks, RawThread, SamplerOptions};
 use crate::symbols::Resolver;
 use crate::sync::lock;
 use crate::sys::process::{thread_cpu_ns, thread_name};
+use crate::telemetry::collect::TelemetryCollector;
 use crate::threads;
 
 /// How often the threads' rings are emptied while no cycle comes.
@@ -52,7 +52,7 @@ pub(crate) struct Folder {
     /// By the sampler's node: ours.
     nodes: Vec<NodeId>,
     ledger: Ledger,
-    gathered: Gathered,
+    telemetry: TelemetryCollector,
     cycles_without_code: u32,
     /// Modules that the resolver has seen.
     modules: FxHashSet<Arc<CodeModule>>,
@@ -74,7 +74,7 @@ impl Folder {
             frames: Vec::new(),
             nodes: vec![NodeId::ROOT],
             ledger: Ledger::new(options.task_rows_per_second),
-            gathered: Gathered::new(options.resource_interval),
+            telemetry: TelemetryCollector::new(options.resource_interval),
             cycles_without_code: 0,
             modules: FxHashSet::default(),
             resolver: Resolver::default(),
@@ -87,7 +87,7 @@ impl Folder {
     pub(crate) fn run(mut self, cycles: &Receiver<RawCycle>, sink: &mut dyn Sink) {
         let mut stop = clock::now();
         loop {
-            self.gathered.measure();
+            self.telemetry.sample_resources();
             match cycles.recv_timeout(DRAIN_EVERY) {
                 Ok(raw) => {
                     stop = clock::at(raw.stop_ns);
@@ -114,21 +114,21 @@ impl Folder {
         self.ledger.drain();
         self.ledger.drain();
         self.ledger.settle_all();
-        self.gathered.listen();
-        self.gathered.measure_last();
+        self.telemetry.drain();
+        self.telemetry.sample_resources_last();
         self.push_records(stop, sink);
     }
 
     /// Takes what the threads told, before their rings are full.
     fn empty_rings(&mut self) {
         self.ledger.drain();
-        self.gathered.listen();
+        self.telemetry.drain();
     }
 
     /// Sends what was told and measured since `start`, if anything, without samples. Gives until when.
     fn push_records(&mut self, start: Timestamp, sink: &mut dyn Sink) -> Timestamp {
         let now = clock::now();
-        let anything = self.ledger.has_news() || !self.gathered.is_empty();
+        let anything = self.ledger.has_news() || !self.telemetry.is_empty();
         if anything && let Some(range) = TimeRange::new(start, now) {
             // A cycle without samples expects no ticks.
             sink.push(self.sealed(range, Default::default(), 1, Ticks::default()));
@@ -162,7 +162,7 @@ impl Folder {
         quantum_ns: u64,
         ticks: Ticks,
     ) -> SealedCycle {
-        let (records, lost_telemetry) = self.gathered.take();
+        let (records, lost_telemetry) = self.telemetry.take();
         let Ended { tasks, totals, lost_tasks, aggregated_tasks } = self.ledger.seal();
         SealedCycle {
             range,
@@ -216,7 +216,7 @@ impl Folder {
         for frame in &growth.frames {
             // The first cycle's names take seconds, in which the threads go on telling and samples of
             // resources are due.
-            self.gathered.measure();
+            self.telemetry.sample_resources();
             let now = clock::now();
             if now.since_ns(emptied) >= DRAIN_EVERY.as_nanos() as u64 {
                 self.empty_rings();

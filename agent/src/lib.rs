@@ -1,5 +1,5 @@
-//! Emberline's agent: samples every thread of the process it lives in, knows which task each one
-//! runs, and ships both to a collector. The process should never notice.
+//! Emberline's agent: samples every thread of the process it lives in, knows which task each thread
+//! runs, and ships both to a collector.
 //!
 //! A worker needs one line in `main` and one for each kind of task:
 //!
@@ -14,23 +14,36 @@
 //! }
 //! ```
 //!
-//! The way of a sample: `sampler` (ticks, stacks as addresses) → `fold` (names, whole cycles) →
-//! `ship` (outbox, one gRPC stream) or [`LocalAgent`] (this process's memory). The way of a task:
-//! `task` (guards, futures, handles) → `registry` (a ring for each thread) → `fold`.
+//! # Tasks
+//! A thread's samples belong to the task of its innermost guard. A thread pool does not know for
+//! which task its threads work: its closures carry [`current_task`]. Async code is wrapped in
+//! [`TaskBuilder::future`]. With the feature `tracing-layer`, spans of `tracing` become tasks by
+//! `TaskLayer`.
 //!
-//! A thread runs the task of its guard. Async code is wrapped in [`TaskBuilder::future`], closures for
-//! a thread pool carry [`current_task`], and with the feature `tracing-layer` spans of `tracing`
-//! become tasks by `TaskLayer`.
+//! The program may also report transfers ([`transfer`](transfer())), how many tasks are still to come
+//! ([`expect_tasks`]), its own memory accounting ([`report_memory`]), and named periods
+//! ([`mark_run`]). The agent measures the resources of the process and the machine by itself.
 //!
-//! Beside tasks the program may tell of its transfers ([`transfer`](transfer())), of what is still to
-//! come ([`expect_tasks`]), of its memory ([`report_memory`]), and give periods a name ([`mark_run`]); what
-//! it and its machine use is measured by itself. All of it goes `records` → `fold` → `ship`.
+//! # Features
+//! | feature | default | adds |
+//! |---|---|---|
+//! | `ship` | yes | `Agent`: shipping to a collector over gRPC (tokio, tonic) |
+//! | `tokio-io` | with `ship` | [`TransferReader`] and [`TransferWriter`] around tokio's readers and writers |
+//! | `tracing-layer` | no | `TaskLayer`: spans of `tracing` as tasks |
+//! | `diagnostics` | no | `diagnostics`: callbacks, profilers, a progress bar and plots in this process |
 //!
-//! [`diagnostics`] shows the same tasks without any agent: callbacks, profilers, a progress bar and a
-//! picture of a run, in this process alone.
+//! Without `ship` there is no network code, and [`AgentBuilder::start_local`] records into memory.
 //!
-//! Without the default feature `ship` there is no network code, no tokio and no tonic; then
-//! [`AgentBuilder::start_local`] records into memory.
+//! # Platforms
+//! The sampler needs Linux on x86-64 with glibc. On every other platform the crate compiles, agents
+//! start and do nothing, and only `AgentBuilder::start_required` fails. [`SamplerMode`] tells how
+//! much is sampled.
+//!
+//! # Inside
+//! Samples: `sampler` (ticks, stacks as addresses) → `fold` (names, whole cycles) → `ship` (outbox,
+//! one gRPC stream) or [`LocalAgent`] (this process's memory). Tasks: `task` (guards, futures,
+//! handles) → `registry` (a ring for each thread) → `fold`. Transfers and the like: `telemetry` (a
+//! ring for each thread) → `fold`.
 
 #![cfg_attr(
     not(sampler),
@@ -63,7 +76,6 @@ mod mode;
 mod overhead;
 mod progress;
 mod recording;
-mod records;
 mod registry;
 #[cfg(feature = "ship")]
 mod report;
@@ -88,6 +100,7 @@ mod sys;
 #[path = "sys/portable.rs"]
 mod sys;
 mod task;
+mod telemetry;
 mod threads;
 #[cfg(sampler)]
 mod totals;

@@ -1,4 +1,4 @@
-//! Recording into this process's own memory: no collector, no network.
+//! Records into this process's own memory: no collector, no network.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -13,16 +13,16 @@ use crate::recording::Recording;
 use crate::sync::lock;
 use crate::totals;
 
-/// Most tasks that a recording keeps; the oldest go first and are counted.
+/// Most tasks of a recording; the oldest are dropped and counted as lost.
 const TASKS_MAX: usize = 100_000;
 
-/// Most records of each other kind; as with tasks.
-const RECORDS_MAX: usize = 100_000;
+/// Most telemetry items of each kind; the oldest are dropped and counted as lost.
+const TELEMETRY_MAX: usize = 100_000;
 
-/// Most sums of tasks that a recording keeps apart by the second.
+/// Most sums of tasks that a recording keeps by the second.
 const TOTALS_MAX: usize = 100_000;
 
-/// What was recorded so far.
+/// Everything recorded so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recorded {
     delta: Delta,
@@ -36,7 +36,7 @@ pub(crate) struct Recorded {
     aggregated_tasks: u64,
 }
 
-/// A recording, shared by the folder that writes it and the program that reads it.
+/// A recording, shared by the symbolizer, which writes it, and the program, which reads it.
 #[derive(Clone, Debug)]
 pub(crate) struct Recorder {
     tables: Arc<Mutex<Tables>>,
@@ -58,7 +58,8 @@ impl Recorder {
         let all = Filter { threads: ThreadKind::All, ..Filter::default() };
         let profile =
             |delta: &Delta| Profile::collect(&tables.symbols, &tables.trie, [delta], &all);
-        let (by_phase, threads) = (profile(&recorded.delta), profile(&recorded.threads));
+        let by_phase = profile(&recorded.delta);
+        let threads = profile(&recorded.threads);
         drop(tables);
         Recording {
             profile: if self.phases { by_phase } else { by_phase.without_phases() },
@@ -91,26 +92,27 @@ impl Sink for Recorder {
             recorded.tasks.pop_first();
             recorded.lost_tasks += 1;
         }
-        let lost = recorded.keep(cycle.records);
-        recorded.lost_telemetry += cycle.lost_telemetry + lost;
+        let dropped = recorded.add_telemetry(cycle.records);
+        recorded.lost_telemetry += cycle.lost_telemetry + dropped;
     }
 }
 
 impl Recorded {
-    /// Keeps what came, of names and ids the latest. Gives how much went for want of room.
-    fn keep(&mut self, later: Telemetry) -> u64 {
+    /// Adds telemetry, replacing earlier values of the same name or id. Returns the number of items
+    /// dropped for want of room.
+    fn add_telemetry(&mut self, later: Telemetry) -> u64 {
         let telemetry = &mut self.telemetry;
         telemetry.expected.retain(|known| later.expected.iter().all(|new| new.name != known.name));
         telemetry.runs.retain(|known| later.runs.iter().all(|new| new.id != known.id));
         telemetry.append(later);
-        shed_oldest(&mut telemetry.transfers)
-            + shed_oldest(&mut telemetry.resources)
-            + shed_oldest(&mut telemetry.runs)
+        drop_oldest(&mut telemetry.transfers)
+            + drop_oldest(&mut telemetry.resources)
+            + drop_oldest(&mut telemetry.runs)
     }
 }
 
-fn shed_oldest<T>(records: &mut Vec<T>) -> u64 {
-    let excess = records.len().saturating_sub(RECORDS_MAX);
-    records.drain(..excess);
+fn drop_oldest<T>(items: &mut Vec<T>) -> u64 {
+    let excess = items.len().saturating_sub(TELEMETRY_MAX);
+    items.drain(..excess);
     excess as u64
 }

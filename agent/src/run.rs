@@ -1,20 +1,20 @@
-//! Named runs: periods by which the fleet's profiles are asked for.
+//! Named runs: periods by which the fleet's profiles are selected.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use profiler_core::limits::bounded_name;
 use profiler_core::{RunId, RunMarker};
 
-use crate::records::{self, Told};
+use crate::telemetry::{self, TelemetryEvent};
 use crate::{clock, fork, wanted};
 
 static NEXT_RUN: AtomicU64 = AtomicU64::new(1);
 
-/// Gives this period a name, under which the collector finds it again: every question that takes a
-/// range of time takes `--run nightly` in its place.
+/// Names the period until the guard is dropped. Every query that takes a time range accepts the name
+/// instead, for example `--run nightly`.
 ///
-/// The period is the fleet's, not this process's: it says from when to when, and of other workers
-/// too. While no agent runs this does nothing.
+/// The period selects the data of the whole fleet, not only of this process. While no agent runs
+/// this does nothing.
 ///
 /// ```
 /// let nightly = emberline_agent::mark_run("nightly");
@@ -22,8 +22,8 @@ static NEXT_RUN: AtomicU64 = AtomicU64::new(1);
 /// drop(nightly);
 /// ```
 ///
-/// Not to be confused with [`diagnostics::run`](crate::diagnostics::run()), which tells this process's
-/// own callbacks and progress bars what belongs together, and no collector.
+/// `diagnostics::run` is something else: it groups the tasks of this process for its own callbacks
+/// and progress bars, without a collector.
 pub fn mark_run(name: impl AsRef<str>) -> RunGuard {
     let run = wanted::by_agent().then(|| {
         let id = RunId(NEXT_RUN.fetch_add(1, Ordering::Relaxed));
@@ -31,19 +31,20 @@ pub fn mark_run(name: impl AsRef<str>) -> RunGuard {
         Box::new(RunMarker { id, name, start: clock::now(), stop: None })
     });
     if let Some(run) = &run {
-        records::tell(Told::Run(run.clone()));
+        telemetry::record(TelemetryEvent::Run(run.clone()));
     }
     RunGuard { run, generation: fork::generation() }
 }
 
-/// A named period that goes on until this is dropped, on whichever thread. If the agent or the process
-/// ends first, the collector ends it where it heard of this worker last, and says that its end was
-/// lost.
+/// A named run, which ends when this is dropped, on any thread.
+///
+/// If the agent or the process ends first, the collector ends the run when it last heard from this
+/// worker, and marks its end as lost.
 #[derive(Debug)]
 #[must_use = "the run ends when this guard is dropped"]
 pub struct RunGuard {
     run: Option<Box<RunMarker>>,
-    /// How many forks away the process was; a child does not end its parent's run.
+    /// The [`fork::generation`] in which it started: a child does not end its parent's run.
     generation: usize,
 }
 
@@ -52,7 +53,7 @@ impl Drop for RunGuard {
         let Some(mut run) = self.run.take() else { return };
         if self.generation == fork::generation() && wanted::by_agent() {
             run.stop = Some(clock::now());
-            records::tell(Told::Run(run));
+            telemetry::record(TelemetryEvent::Run(run));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Between the folder and the shipper: settings in, cycles through, sums out.
+//! Connects the agent to its shipper.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ use crate::sys::signals::BlockedSignals;
 const URL_DEFAULT: &str = "http://127.0.0.1:4747";
 const URL_VARIABLE: &str = "EMBERLINE_URL";
 
-/// The shipper, until it is finished.
+/// The shipper, or `None` once it has finished.
 #[derive(Clone, Debug)]
 pub(crate) struct ShipSink(Arc<Mutex<Option<Shipper>>>);
 
@@ -37,12 +37,12 @@ impl Sink for ShipSink {
     }
 }
 
-/// An agent's way to its collector.
+/// An agent's connection to its collector.
 #[derive(Debug)]
 pub(crate) struct Shipping {
     sink: ShipSink,
     flush_timeout: Duration,
-    last: ShipReport,
+    last_report: ShipReport,
     process: u32,
 }
 
@@ -69,11 +69,12 @@ impl Shipping {
             limits: Limits::default(),
         };
         let _blocked = BlockedSignals::new();
-        let shipper = Shipper::start(options, tables, Arc::new(ProcessClock)).map_err(refused)?;
-        let last = ShipReport::of(&shipper.report());
+        let shipper =
+            Shipper::start(options, tables, Arc::new(ProcessClock)).map_err(start_error)?;
+        let last_report = ShipReport::of(&shipper.report());
         let sink = ShipSink(Arc::new(Mutex::new(Some(shipper))));
         let process = std::process::id();
-        Ok(Shipping { sink, flush_timeout: builder.flush_timeout, last, process })
+        Ok(Shipping { sink, flush_timeout: builder.flush_timeout, last_report, process })
     }
 
     pub(crate) fn sink(&self) -> ShipSink {
@@ -82,24 +83,24 @@ impl Shipping {
 
     pub(crate) fn report(&self) -> ShipReport {
         let shipper = lock(&self.sink.0);
-        shipper.as_ref().map_or(self.last, |shipper| ShipReport::of(&shipper.report()))
+        shipper.as_ref().map_or(self.last_report, |shipper| ShipReport::of(&shipper.report()))
     }
 
-    /// Flushes; a second call gives the same report.
+    /// Flushes and returns the final report; a second call returns the same report.
     pub(crate) fn finish(&mut self) -> ShipReport {
         if self.process != std::process::id() {
-            // A forked child has neither the thread nor, perhaps, the lock: its parent flushes.
-            return self.last;
+            // A forked child has no such thread, and the lock may be held forever. Its parent flushes.
+            return self.last_report;
         }
         let shipper = lock(&self.sink.0).take();
         if let Some(shipper) = shipper {
-            self.last = ShipReport::of(&shipper.finish(self.flush_timeout));
+            self.last_report = ShipReport::of(&shipper.finish(self.flush_timeout));
         }
-        self.last
+        self.last_report
     }
 }
 
-fn refused(error: ShipError) -> StartError {
+fn start_error(error: ShipError) -> StartError {
     match error {
         ShipError::Url { url, reason } => StartError::Collector { url, reason },
         ShipError::Labels { count } => StartError::Labels { count },
@@ -115,8 +116,8 @@ impl AgentClock for ProcessClock {
     }
 }
 
-/// A number that no other life of an agent has. The standard library seeds its hashers from the
-/// system's random source once a thread, so the process and the time are hashed too.
+/// Returns a number that no other life of an agent has. The standard library reads the system's random
+/// source only once per thread to seed its hashers, so this also hashes the process and the time.
 fn random_epoch() -> u64 {
     RandomState::new().hash_one((std::process::id(), clock::now().unix_ns()))
 }

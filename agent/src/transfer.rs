@@ -1,4 +1,4 @@
-//! Transfers: what came and went over the program's links, in which both ends may tell their side.
+//! Transfers over the program's links. Both ends of a link may report the same transfer.
 
 mod stream;
 
@@ -11,32 +11,32 @@ use profiler_core::limits::{
 use profiler_core::{Direction, Outcome, Timestamp, TransferEvent, TransferId};
 
 pub use self::stream::{TransferReader, TransferWriter};
-use crate::records::{self, Told};
 use crate::task::{self, TaskHandle};
+use crate::telemetry::{self, TelemetryEvent};
 use crate::{clock, fork, wanted};
 
-/// Most bytes of all keys of one transfer. What is past it is counted as more keys.
+/// Most bytes of all keys of one transfer. Further keys are only counted.
 const KEYS_BYTES_MAX: usize = NAME_BYTES_MAX;
 
 static NEXT_TRANSFER: AtomicU64 = AtomicU64::new(1);
 
-/// Names a transfer: which way, seen from this process, and who is at the other end; keys and `start`
-/// follow.
+/// Describes a transfer by its direction, seen from this process, and the name of the other end.
+/// [`TransferBuilder::start`] starts it.
 ///
-/// `peer` is best the other worker's id, so that both ends can be compared; any name will do. Keep the
-/// number of different peers and types small: past 4,096 of them new ones count as `[overflow]`.
-/// While no agent runs, a transfer costs a load and does nothing.
+/// `peer` should be the other worker's id, so that both ends can be compared, but any name works. Keep
+/// the number of different peers and types small: past 4,096 of them new ones count as `[overflow]`.
+/// While no agent runs, a transfer costs one load and does nothing.
 ///
 /// ```
 /// use emberline_agent::{Direction, transfer};
 ///
 /// let mut fetch = transfer(Direction::Incoming, "worker-2").key("x-17").type_name("Matrix").start();
-/// // … for each block that came …
+/// // … for each received block …
 /// fetch.add_bytes(65_536);
 /// drop(fetch);
 /// ```
 ///
-/// A [`TransferReader`] or [`TransferWriter`] around a socket or file counts by itself.
+/// A [`TransferReader`] or [`TransferWriter`] around a socket or file counts the bytes by itself.
 pub fn transfer(direction: Direction, peer: impl AsRef<str>) -> TransferBuilder {
     let unset = Timestamp::from_unix_ns(0);
     let record = wanted::by_agent().then(|| {
@@ -69,8 +69,8 @@ pub struct TransferBuilder {
 }
 
 impl TransferBuilder {
-    /// What is transferred, such as `x-17`; may be given several times. The first 64 keys of at most
-    /// 4 KiB together are kept, the others counted.
+    /// Adds the key of something that is transferred, for example `x-17`. The first 64 keys, of at
+    /// most 4 KiB together, are kept; further ones are only counted.
     pub fn key(mut self, key: impl AsRef<str>) -> Self {
         let Some(record) = &mut self.record else { return self };
         let key = key.as_ref();
@@ -83,7 +83,7 @@ impl TransferBuilder {
         self
     }
 
-    /// Type of what is transferred, such as `Matrix`, by which bandwidths are summed.
+    /// Sets the type of what is transferred, for example `Matrix`. Bandwidths are summed by type.
     pub fn type_name(mut self, type_name: impl AsRef<str>) -> Self {
         if let Some(record) = &mut self.record {
             record.type_name = bounded_name(type_name.as_ref()).into();
@@ -91,7 +91,8 @@ impl TransferBuilder {
         self
     }
 
-    /// The task that it is for. Unless given it is the one that is current where the transfer is named.
+    /// Sets the task that needs the transfer. The default is the current task of the thread that called
+    /// [`transfer`].
     pub fn task(mut self, task: &TaskHandle) -> Self {
         if let Some(record) = &mut self.record {
             record.task = task.id();
@@ -99,46 +100,46 @@ impl TransferBuilder {
         self
     }
 
-    /// Starts it. It goes on until the guard is dropped, on whichever thread.
+    /// Starts the transfer. It ends when the guard is dropped, on any thread.
     pub fn start(mut self) -> TransferGuard {
         if let Some(record) = &mut self.record {
-            record.thread_id = records::thread_id();
+            record.thread_id = telemetry::thread_id();
             record.start = clock::now();
         }
         TransferGuard { record: self.record, generation: fork::generation() }
     }
 
-    /// Starts it, counting what is read from `inner`, sync or async.
+    /// Starts the transfer and counts the bytes read from `inner`, sync or async.
     pub fn reader<R>(self, inner: R) -> TransferReader<R> {
         TransferReader::new(inner, self.start())
     }
 
-    /// Starts it, counting what is written to `inner`, sync or async.
+    /// Starts the transfer and counts the bytes written to `inner`, sync or async.
     pub fn writer<W>(self, inner: W) -> TransferWriter<W> {
         TransferWriter::new(inner, self.start())
     }
 }
 
-/// A transfer under way. Dropping it ends the transfer as `ok`, or as `panicked` during a panic;
-/// [`TransferGuard::fail`] and [`TransferGuard::cancel`] end it otherwise. It may move between threads
-/// and be held across an `.await`.
+/// A running transfer. Dropping it ends the transfer as `ok`, or as `panicked` during a panic;
+/// [`TransferGuard::fail`] and [`TransferGuard::cancel`] end it with another outcome. It may move
+/// between threads and be held across an `.await`.
 #[derive(Debug)]
 #[must_use = "the transfer ends when this guard is dropped"]
 pub struct TransferGuard {
     record: Option<Box<TransferEvent>>,
-    /// How many forks away the process was when it started; a child does not end its parent's.
+    /// The [`fork::generation`] in which it started: a child does not end its parent's transfer.
     generation: usize,
 }
 
 impl TransferGuard {
-    /// So many bytes more, as the program has them.
+    /// Adds bytes, as the program sees them.
     pub fn add_bytes(&mut self, bytes: u64) {
         if let Some(record) = &mut self.record {
             record.bytes = record.bytes.saturating_add(bytes);
         }
     }
 
-    /// So many bytes more as they went over the link, if that is not the same.
+    /// Adds bytes as they crossed the link, if compression makes that another number.
     pub fn add_compressed_bytes(&mut self, bytes: u64) {
         if let Some(record) = &mut self.record {
             let before = record.compressed_bytes.unwrap_or(0);
@@ -146,14 +147,14 @@ impl TransferGuard {
         }
     }
 
-    /// Sets how many bytes went over the link in all.
+    /// Sets the total number of bytes that crossed the link.
     pub fn set_compressed_bytes(&mut self, bytes: u64) {
         if let Some(record) = &mut self.record {
             record.compressed_bytes = Some(bytes);
         }
     }
 
-    /// Ends the transfer as `failed`, and says why. Longer than 1 KiB is cut.
+    /// Ends the transfer as `failed`, with a cause, which is cut to 1 KiB.
     pub fn fail(mut self, cause: impl Display) {
         self.end(Outcome::Failed, |record| {
             record.cause = bounded(&cause.to_string(), CAUSE_BYTES_MAX).into();
@@ -173,7 +174,7 @@ impl TransferGuard {
         record.outcome = outcome;
         record.stop = clock::now();
         change(&mut record);
-        records::tell(Told::Transfer(record));
+        telemetry::record(TelemetryEvent::Transfer(record));
     }
 }
 

@@ -1,4 +1,4 @@
-//! Readers and writers that count what goes through them.
+//! Readers and writers that count the bytes of a transfer.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 
@@ -7,21 +7,21 @@ use pin_project_lite::pin_project;
 use super::TransferGuard;
 
 pin_project! {
-    /// Counts what is read as bytes of a transfer. It ends when the reader is at its end or fails,
-    /// and else when this is dropped.
+    /// Counts the bytes that are read as a transfer. The transfer ends at the end of the stream, at an
+    /// error, or when this is dropped.
     ///
-    /// It reads wherever `R` does: [`Read`], and with the feature `tokio-io`, which is part of `ship`,
+    /// Implements [`Read`] if `R` does, and with the feature `tokio-io`, which is part of `ship`,
     /// tokio's `AsyncRead`.
     ///
     /// ```
     /// use std::io::Read;
     /// use emberline_agent::{Direction, transfer};
     ///
-    /// let socket: &[u8] = b"what the other end sent";
+    /// let socket: &[u8] = b"data of the other end";
     /// let mut reader = transfer(Direction::Incoming, "worker-2").key("x-17").reader(socket);
     /// let mut data = Vec::new();
     /// reader.read_to_end(&mut data)?;
-    /// # assert_eq!(data.len(), 23);
+    /// # assert_eq!(data.len(), 21);
     /// # Ok::<(), std::io::Error>(())
     /// ```
     #[derive(Debug)]
@@ -33,20 +33,20 @@ pin_project! {
 }
 
 pin_project! {
-    /// Counts what is written as bytes of a transfer. It ends when writing fails or an async writer is
-    /// shut down, and else when this is dropped.
+    /// Counts the bytes that are written as a transfer. The transfer ends at an error, when an async
+    /// writer is shut down, or when this is dropped.
     ///
-    /// It writes wherever `W` does: [`Write`], and with the feature `tokio-io`, which is part of
-    /// `ship`, tokio's `AsyncWrite`.
+    /// Implements [`Write`] if `W` does, and with the feature `tokio-io`, which is part of `ship`,
+    /// tokio's `AsyncWrite`.
     ///
     /// ```
     /// use std::io::Write;
     /// use emberline_agent::{Direction, transfer};
     ///
     /// let mut writer = transfer(Direction::Outgoing, "worker-2").key("x-17").writer(Vec::new());
-    /// writer.write_all(b"what the other end is to get")?;
+    /// writer.write_all(b"data for the other end")?;
     /// let socket = writer.finish();
-    /// # assert_eq!(socket.len(), 28);
+    /// # assert_eq!(socket.len(), 22);
     /// # Ok::<(), std::io::Error>(())
     /// ```
     #[derive(Debug)]
@@ -58,40 +58,40 @@ pin_project! {
 }
 
 impl<R> TransferReader<R> {
-    /// Counts what is read from `inner` for a transfer that has started.
+    /// Counts the bytes read from `inner` as part of a started transfer.
     pub fn new(inner: R, transfer: TransferGuard) -> Self {
         TransferReader { inner, transfer: Some(transfer) }
     }
 
-    /// The transfer, to add compressed bytes; `None` after it ended.
+    /// Returns the transfer, to add compressed bytes; `None` after it has ended.
     pub fn transfer(&mut self) -> Option<&mut TransferGuard> {
         self.transfer.as_mut()
     }
 
-    /// Ends the transfer, and gives back the reader.
+    /// Ends the transfer and returns the reader.
     pub fn finish(self) -> R {
         self.inner
     }
 }
 
 impl<W> TransferWriter<W> {
-    /// Counts what is written to `inner` for a transfer that has started.
+    /// Counts the bytes written to `inner` as part of a started transfer.
     pub fn new(inner: W, transfer: TransferGuard) -> Self {
         TransferWriter { inner, transfer: Some(transfer) }
     }
 
-    /// The transfer, to add compressed bytes; `None` after it ended.
+    /// Returns the transfer, to add compressed bytes; `None` after it has ended.
     pub fn transfer(&mut self) -> Option<&mut TransferGuard> {
         self.transfer.as_mut()
     }
 
-    /// Ends the transfer, and gives back the writer.
+    /// Ends the transfer and returns the writer.
     pub fn finish(self) -> W {
         self.inner
     }
 }
 
-/// Counts what a call did. A call that only says "again" did nothing; any other error is the end.
+/// Counts the bytes of a call. An error ends the transfer, unless the call is only to be repeated.
 fn count(transfer: &mut Option<TransferGuard>, done: &io::Result<usize>) {
     match done {
         Ok(bytes) => add(transfer, *bytes),
@@ -169,7 +169,8 @@ mod poll {
             buffer: &mut ReadBuf<'_>,
         ) -> Poll<io::Result<()>> {
             let this = self.project();
-            let (before, has_room) = (buffer.filled().len(), buffer.remaining() > 0);
+            let before = buffer.filled().len();
+            let has_room = buffer.remaining() > 0;
             let done = this.inner.poll_read(context, buffer);
             match &done {
                 Poll::Ready(Ok(())) => {
