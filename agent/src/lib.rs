@@ -137,3 +137,8 @@ pub use task::{
     TaskGuard, TaskHandle, TaskScope, current_task, phase, task,
 };
 pub use transfer::{TransferBuilder, TransferGuard, TransferReader, TransferWriter, transfer};
+
+/// Compiles and runs the examples of the crate's README.
+#[cfg(all(doctest, feature = "ship"))]
+#[doc = include_str!("../README.md")]
+struct Readme;
