@@ -1,6 +1,6 @@
-//! Tasks: which one a thread works for, for the sampler, and a row for the ledger at every start and
-//! stop. Guards are for threads, futures for async runtimes, handles for thread pools, and the layer
-//! for programs that have spans of `tracing` already.
+//! Tasks: for the sampler the one that each thread works for, and for the ledger a row at every start
+//! and end. Guards are for threads, futures for async runtimes, handles for thread pools, and the
+//! layer for programs that already have spans of `tracing`.
 
 mod future;
 mod handle;
@@ -30,7 +30,7 @@ pub use self::layer::TaskLayer;
 #[cfg(not(feature = "diagnostics"))]
 use self::no_hooks as hooks;
 pub use self::phase::{Phase, PhaseFuture, PhaseFutureExt, PhaseGuard, phase};
-use self::running::{Queued, Running, Said, begin_here, end_here, with_here};
+use self::running::{QueueTime, Running, TaskOptions, begin_here, end_here, with_here};
 use self::thread::ScopeNumber;
 use crate::detail::Detail;
 #[cfg(feature = "diagnostics")]
@@ -38,14 +38,14 @@ use crate::diagnostics::hooks;
 use crate::registry::{self, NameId};
 use crate::{clock, wanted};
 
-/// The name of the task that this thread runs, if it runs one.
+/// Returns the name of the innermost task of this thread.
 #[cfg(feature = "diagnostics")]
 pub(crate) fn current_name() -> Option<Arc<str>> {
     let name = thread::current().name;
     (name != NameId::NONE).then(|| registry::name(name))
 }
 
-/// The innermost task that this thread runs.
+/// Returns the id of the innermost task of this thread.
 pub(crate) fn current_id() -> Option<TaskId> {
     thread::current().id.map(TaskId::from)
 }
@@ -58,10 +58,10 @@ fn bounded_cause(cause: impl Display) -> Arc<str> {
     bounded(&cause.to_string(), CAUSE_BYTES_MAX).into()
 }
 
-/// Names a task; `key` and `start` follow, or [`TaskBuilder::future`] for async code.
+/// Describes a task; [`TaskBuilder::start`] starts it, or [`TaskBuilder::future`] in async code.
 ///
-/// `name` is the group by which profiles and totals are asked for, such as `load`: keep the number
-/// of different names small. Past 10,000 of them new ones count as `[overflow]`.
+/// Profiles and totals are grouped by `name`, for example `load`. Keep the number of different names
+/// small: past 10,000 of them new ones count as `[overflow]`.
 ///
 /// ```
 /// let task = emberline_agent::task("load").key("load-17").start();
@@ -71,46 +71,45 @@ fn bounded_cause(cause: impl Display) -> Arc<str> {
 #[inline]
 pub fn task(name: impl AsRef<str>) -> TaskBuilder {
     let name = wanted::by_anyone().then(|| registry::name_id(name.as_ref()));
-    TaskBuilder { name, said: None }
+    TaskBuilder { name, options: None }
 }
 
 /// A task about to start.
 #[derive(Debug)]
 #[must_use = "a task starts with `start` or `future`"]
 pub struct TaskBuilder {
-    /// `None` while nobody wants to know.
+    /// `None` while nobody consumes task events.
     name: Option<NameId>,
-    said: Option<Said>,
+    options: Option<TaskOptions>,
 }
 
 impl TaskBuilder {
-    /// Which one of its group this task is, such as `load-17`. Longer than 4 KiB is cut.
+    /// Sets the key that identifies this task within its name, for example `load-17`. It is cut to 4 KiB.
     pub fn key(mut self, key: impl Into<String>) -> Self {
-        if let Some(said) = self.said() {
-            said.key = Some(bounded_name(&key.into()).into());
+        if let Some(options) = self.options() {
+            options.key = Some(bounded_name(&key.into()).into());
         }
         self
     }
 
-    /// As [`TaskBuilder::key`], for a key that is used again: it is not copied unless it must be cut.
+    /// Like [`TaskBuilder::key`], for a key that is used repeatedly: it is copied only if it must be cut.
     pub fn shared_key(mut self, key: Arc<str>) -> Self {
-        if let Some(said) = self.said() {
+        if let Some(options) = self.options() {
             let is_cut = key.len() > NAME_BYTES_MAX;
-            said.key = Some(if is_cut { bounded_name(&key).into() } else { key });
+            options.key = Some(if is_cut { bounded_name(&key).into() } else { key });
         }
         self
     }
 
-    /// The task on whose behalf this one runs. Unless given it is the one that is current where this
-    /// one starts.
+    /// Sets the parent. The default is the current task of the thread on which this one starts.
     pub fn parent(mut self, parent: &TaskHandle) -> Self {
-        if let Some(said) = self.said() {
-            said.parent = Some(parent.0);
+        if let Some(options) = self.options() {
+            options.parent = Some(parent.0);
         }
         self
     }
 
-    /// Which try this is, from 1, for work that is begun again after a failure.
+    /// Sets the number of this attempt, from 1, for work that is retried after a failure.
     pub fn attempt(mut self, attempt: u32) -> Self {
         if let Some(detail) = self.detail() {
             detail.attempt = attempt;
@@ -118,9 +117,8 @@ impl TaskBuilder {
         self
     }
 
-    /// Adds a label that is shown with the task, such as `table` and `orders`. Keys are names as those
-    /// of tasks: keep them few. Of more than 16 labels the first are kept; a value longer than 4 KiB is
-    /// cut.
+    /// Adds a label that is shown with the task, for example `table` and `orders`. Keys share the limit
+    /// on task names, so keep them few. The first 16 labels are kept; values are cut to 4 KiB.
     pub fn label(mut self, key: impl AsRef<str>, value: impl AsRef<str>) -> Self {
         if let Some(detail) = self.detail().filter(|it| it.labels.len() < TASK_LABELS_MAX) {
             let key = registry::name_id(key.as_ref());
@@ -129,8 +127,8 @@ impl TaskBuilder {
         self
     }
 
-    /// Since when the work has waited to be started: it becomes the phase `queue`, up to the task's
-    /// start.
+    /// Sets when the work was queued. The time from then to the task's start becomes the phase
+    /// `queue`.
     ///
     /// ```
     /// let queued = std::time::Instant::now();
@@ -142,76 +140,77 @@ impl TaskBuilder {
         self.queued_before(since.elapsed())
     }
 
-    /// As [`TaskBuilder::queued_since`], by the clock of the day, which another process can tell; a time
-    /// to come is now.
+    /// Like [`TaskBuilder::queued_since`], by wall-clock time, which another process can send. A time in
+    /// the future counts as now.
     pub fn queued_since_time(self, since: SystemTime) -> Self {
-        // By another machine's clock it may be still to come.
+        // Another machine's clock may be ahead.
         self.queued_before(since.elapsed().unwrap_or_default())
     }
 
-    /// As [`TaskBuilder::queued_since`], by how long it was.
+    /// Like [`TaskBuilder::queued_since`], with the length of the wait.
     pub fn queued_for(mut self, length: Duration) -> Self {
-        if let Some(said) = self.said() {
-            said.queued = Some(Queued::ForNs(nanoseconds(length)));
+        if let Some(options) = self.options() {
+            options.queued = Some(QueueTime::ForNs(nanoseconds(length)));
         }
         self
     }
 
     fn queued_before(mut self, length: Duration) -> Self {
-        if let Some(said) = self.said() {
+        if let Some(options) = self.options() {
             let length_ns = i64::try_from(nanoseconds(length)).unwrap_or(i64::MAX);
-            said.queued = Some(Queued::Since(clock::now().shifted(length_ns.saturating_neg())));
+            options.queued =
+                Some(QueueTime::Since(clock::now().shifted(length_ns.saturating_neg())));
         }
         self
     }
 
-    /// `None` while nobody wants to know.
-    fn said(&mut self) -> Option<&mut Said> {
-        self.name.map(|_| self.said.get_or_insert_default())
+    /// `None` while nobody consumes task events.
+    fn options(&mut self) -> Option<&mut TaskOptions> {
+        self.name.map(|_| self.options.get_or_insert_default())
     }
 
-    /// As [`TaskBuilder::said`].
+    /// `None` while nobody consumes task events.
     fn detail(&mut self) -> Option<&mut Detail> {
-        self.said().map(|said| &mut **said.detail.get_or_insert_default())
+        self.options().map(|options| &mut **options.detail.get_or_insert_default())
     }
 
-    /// Starts the task on this thread. It runs until the guard is dropped.
+    /// Starts the task on this thread. It ends when the guard is dropped.
     #[inline(always)]
     pub fn start(mut self) -> TaskGuard {
         let name = self.name.filter(|_| wanted::by_anyone());
-        let scope = name.and_then(|name| begin_here(name, self.said.as_mut()));
+        let scope = name.and_then(|name| begin_here(name, self.options.as_mut()));
         TaskGuard { scope, not_send: PhantomData }
     }
 
-    /// Starts a task that may end on another thread. `None` while nobody wants to know, and on a thread
-    /// whose locals are already gone.
+    /// Starts a task that may end on another thread. Returns `None` while nobody consumes task events,
+    /// and on a thread whose locals are already gone.
     fn begin(&mut self) -> Option<Running> {
         let name = self.name.filter(|_| wanted::by_anyone())?;
-        Running::begin(name, self.said.take().unwrap_or_default())
+        Running::begin(name, self.options.take().unwrap_or_default())
     }
 }
 
 /// A running task. Dropping it ends the task as `ok`, or as `panicked` during a panic;
-/// [`TaskGuard::fail`] and [`TaskGuard::cancel`] end it otherwise.
+/// [`TaskGuard::fail`] and [`TaskGuard::cancel`] end it with another outcome.
 ///
-/// Tasks nest: samples go to the innermost one that runs on the thread. The guard stays on its
-/// thread, for that thread's samples are the task's; other threads that work for it take
+/// Tasks nest: samples belong to the innermost task of the thread. The guard stays on its thread,
+/// because that thread's samples are the task's; other threads that work for it enter
 /// [`TaskGuard::handle`].
 ///
-/// Do not hold it across an `.await`: meanwhile the thread works for others. The compiler refuses
-/// that for futures that move between threads; for the rest, clippy does with
-/// `await-holding-invalid-types = ["emberline_agent::TaskGuard"]` in `clippy.toml`.
-/// [`TaskBuilder::future`] is for async code.
+/// Do not hold it across an `.await`, during which the thread does other work: use
+/// [`TaskBuilder::future`]. The compiler rejects that for futures that move between threads; for other
+/// futures clippy does, with `await-holding-invalid-types = ["emberline_agent::TaskGuard"]` in
+/// `clippy.toml`.
 #[derive(Debug)]
 #[must_use = "the task ends when this guard is dropped"]
 pub struct TaskGuard {
-    /// `None` while nobody wants to know.
+    /// `None` while nobody consumes task events.
     scope: Option<ScopeNumber>,
     not_send: PhantomData<*const ()>,
 }
 
 impl TaskGuard {
-    /// Tells the size of the task's result.
+    /// Sets the size of the task's result.
     ///
     /// ```
     /// let mut task = emberline_agent::task("load").start();
@@ -223,12 +222,12 @@ impl TaskGuard {
         self.set_result(Some(bytes), || NameId::NONE);
     }
 
-    /// Tells the type of the task's result. It is a name as those of tasks: keep them few.
+    /// Sets the type of the task's result. Types share the limit on task names, so keep them few.
     pub fn result_type(&mut self, name: impl AsRef<str>) {
         self.set_result(None, || registry::name_id(name.as_ref()));
     }
 
-    /// As [`TaskGuard::result_type`], with the name that the compiler has for `T`.
+    /// Like [`TaskGuard::result_type`], with the compiler's name of `T`.
     pub fn result_of<T: ?Sized>(&mut self) {
         self.result_type(std::any::type_name::<T>());
     }
@@ -240,7 +239,7 @@ impl TaskGuard {
         }
     }
 
-    /// Ends the task as `failed`, and says why. Longer than 1 KiB is cut.
+    /// Ends the task as `failed`, with a cause, which is cut to 1 KiB.
     pub fn fail(mut self, cause: impl Display) {
         if let Some(scope) = self.scope.take() {
             let cause = bounded_cause(cause);

@@ -1,4 +1,4 @@
-//! Tasks of an async runtime: a future that is its task wherever it is polled.
+//! Tasks of async runtimes: a future that is its task on every thread that polls it.
 
 use std::fmt::{self, Display};
 use std::pin::Pin;
@@ -16,16 +16,15 @@ use crate::{registry, wanted};
 
 impl TaskBuilder {
     /// Makes `future` a task. The task starts at the first poll and ends as `ok` when the future is
-    /// ready, as `panicked` if a poll panics, and as `cancelled` if it is dropped before it was
-    /// ready. One that is never polled leaves no trace.
+    /// ready, as `panicked` if a poll panics, and as `cancelled` if the future is dropped before it
+    /// was ready. A future that is never polled leaves no trace.
     ///
-    /// On each poll, samples of the polling thread belong to the task; after it, to what they belonged
-    /// to before. So it does not matter which threads the runtime uses, and what else they do
-    /// meanwhile. The future's own values are dropped inside the task too. A poll takes no lock and
-    /// allocates nothing.
+    /// During a poll, samples of the polling thread belong to the task; afterwards, to the previous
+    /// one. So it does not matter which threads the runtime uses and what else they do. The future's
+    /// own values are dropped inside the task too. A poll takes no lock and allocates nothing.
     ///
-    /// The task's parent is the one that is current at the first poll. A runtime polls what it was
-    /// given by `spawn` outside any task: there, name it with [`TaskBuilder::parent`].
+    /// The task's parent is the current task at the first poll. Runtimes poll spawned futures outside
+    /// any task: set their parent with [`TaskBuilder::parent`].
     ///
     /// ```
     /// use emberline_agent::task;
@@ -42,15 +41,15 @@ impl TaskBuilder {
         TaskFuture { state: State::of(self), future: Some(future), cause: |_| None, result: None }
     }
 
-    /// As [`TaskBuilder::future`], for a future of a [`Result`]: `Err` ends the task as `failed`, with
-    /// the error's text as the cause.
+    /// Like [`TaskBuilder::future`], for a future of a [`Result`]: `Err` ends the task as `failed`, with
+    /// the error's text as its cause.
     ///
     /// ```
     /// use emberline_agent::task;
     ///
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
     /// let read = task("read").try_future(async { std::fs::read("/no/such/file") });
-    /// assert!(read.await.is_err()); // The ledger has the reason.
+    /// assert!(read.await.is_err()); // The task's record has the cause.
     /// # });
     /// ```
     pub fn try_future<F, T, E>(self, future: F) -> TaskFuture<F>
@@ -64,7 +63,7 @@ impl TaskBuilder {
 }
 
 impl<F: Future> TaskFuture<F> {
-    /// Tells the size of the task's result, as `bytes` has it from the output, and its type.
+    /// Sets the size of the task's result, which `bytes` computes from the output, and its type.
     ///
     /// ```
     /// use emberline_agent::task;
@@ -80,7 +79,7 @@ impl<F: Future> TaskFuture<F> {
     }
 }
 
-/// Puts a future into a task, at the end of the line.
+/// Makes a future a task, as a postfix method.
 ///
 /// ```
 /// use emberline_agent::{TaskFutureExt as _, task};
@@ -91,12 +90,12 @@ impl<F: Future> TaskFuture<F> {
 /// # });
 /// ```
 pub trait TaskFutureExt: Future + Sized {
-    /// The same as [`TaskBuilder::future`].
+    /// Same as [`TaskBuilder::future`].
     fn in_task(self, task: TaskBuilder) -> TaskFuture<Self> {
         task.future(self)
     }
 
-    /// The same as [`TaskBuilder::try_future`].
+    /// Same as [`TaskBuilder::try_future`].
     fn in_try_task<T, E: Display>(self, task: TaskBuilder) -> TaskFuture<Self>
     where
         Self: Future<Output = Result<T, E>>,
@@ -111,13 +110,13 @@ pin_project! {
     /// A future that is a task; made by [`TaskBuilder::future`] and [`TaskBuilder::try_future`].
     #[must_use = "a future does nothing unless it is polled"]
     pub struct TaskFuture<F: Future> {
-        // Gone once it was ready, so that it is dropped inside the task.
+        // `None` once it was ready, because it is dropped inside the task.
         #[pin]
         future: Option<F>,
         state: State,
-        // Why an output is a failure.
+        // Returns the cause if an output is a failure.
         cause: fn(&F::Output) -> Option<Arc<str>>,
-        // How large an output is.
+        // Returns the size of an output.
         result: Option<fn(&F::Output) -> u64>,
     }
 
@@ -169,10 +168,10 @@ impl<F: Future> fmt::Debug for TaskFuture<F> {
     }
 }
 
-/// How far a future's task is.
+/// The state of a future's task.
 #[derive(Debug)]
 enum State {
-    /// Not polled yet. Without an agent it stays so.
+    /// Not polled yet, or nobody consumes task events.
     Waiting(TaskBuilder),
     Running(Running),
     Ended(TaskRef),
@@ -191,7 +190,7 @@ impl State {
         }
     }
 
-    /// Lets this thread work for the task.
+    /// Makes this thread work for the task.
     fn enter(&self) -> Scope {
         match self {
             State::Running(running) if wanted::by_anyone() => Scope::enter(running.task()),
@@ -200,7 +199,7 @@ impl State {
         }
     }
 
-    /// Ends what runs, once.
+    /// Ends a running task, once.
     fn end(&mut self, outcome: Outcome, cause: Option<Arc<str>>) {
         if let State::Running(running) = self {
             running.set_cause(cause);
@@ -210,7 +209,7 @@ impl State {
     }
 }
 
-/// Ends a task when it is dropped, also by a panic.
+/// Ends a task when this is dropped, also by a panic.
 struct EndAs<'a>(Outcome, Option<&'a mut State>);
 
 impl Drop for EndAs<'_> {

@@ -1,4 +1,4 @@
-//! A task by reference, for work that its thread hands to others.
+//! References to tasks, for work that a thread hands to other threads.
 
 use profiler_core::TaskId;
 
@@ -9,19 +9,19 @@ use super::thread::{self, TaskRef};
 use crate::registry::{self, NameId};
 use crate::wanted;
 
-/// The task that this thread runs now, to carry it to other threads; the handle of no task if it
-/// runs none, or no agent is running.
+/// Returns a handle of this thread's current task, to carry it to other threads. The handle is empty if
+/// the thread runs no task, or no agent is running.
 ///
-/// A thread pool does not know whose work its threads do. Give each closure the handle:
+/// A thread pool does not know for which task its threads work. Give each closure the handle:
 ///
 /// ```
 /// let _task = emberline_agent::task("render").start();
-/// let here = emberline_agent::current_task();
+/// let task = emberline_agent::current_task();
 /// std::thread::scope(|threads| {
 ///     for part in 0..4 {
-///         let here = here.clone();
+///         let task = task.clone();
 ///         threads.spawn(move || {
-///             let _in = here.enter();
+///             let _scope = task.enter();
 ///             // … work on `part`: samples of this thread belong to `render` …
 /// #           let _ = part;
 ///         });
@@ -30,36 +30,36 @@ use crate::wanted;
 /// ```
 ///
 /// With rayon, enter it inside the closure that rayon runs: `items.par_iter().for_each(|item| { let
-/// _in = here.enter(); … })`. A thread that steals work in the middle of other work goes back to its
+/// _scope = task.enter(); … })`. A thread that steals work in the middle of other work returns to its
 /// own task when the scope ends.
 #[must_use = "a handle does nothing until it is entered"]
 pub fn current_task() -> TaskHandle {
     TaskHandle(if wanted::by_anyone() { thread::current() } else { TaskRef::NONE })
 }
 
-/// A task, or none, from any thread: made by [`current_task`] and [`TaskGuard::handle`].
+/// A reference to a task, or to none, for any thread: made by [`current_task`] and
+/// [`TaskGuard::handle`].
 ///
-/// It keeps nothing alive. After the task has ended a handle can still be entered, and samples then
-/// still count for the task's name, for the work was done on its behalf; the ledger's row does not
-/// change.
+/// A handle keeps nothing alive. It can be entered after the task has ended; samples then still count
+/// for the task's name, because the work was done on its behalf, but its row does not change.
 #[derive(Clone, Debug)]
 pub struct TaskHandle(pub(super) TaskRef);
 
 impl TaskHandle {
-    /// The task's number, if it is one.
+    /// Returns the id of the task, unless the handle is empty.
     pub(crate) fn id(&self) -> Option<TaskId> {
         self.0.id.map(TaskId::from)
     }
 
-    /// Lets this thread's samples belong to the task while the scope lives; after it, they belong to
-    /// what they belonged to before. The ledger gets no row. The handle of no task puts the thread's
-    /// samples outside any task.
+    /// Makes this thread's samples belong to the task until the scope is dropped; after that they belong
+    /// to the previous task again. No row is recorded. An empty handle puts the samples outside any
+    /// task.
     pub fn enter(&self) -> TaskScope {
         TaskScope { _scope: if wanted::by_anyone() { Scope::enter(self.0) } else { Scope::none() } }
     }
 
-    /// Tells the size of the task's result, while the task runs; the last word holds. Inside a future
-    /// that is a task, [`current_task`] gives the handle.
+    /// Sets the size of the task's result while the task runs; the last call wins. Inside a future that
+    /// is a task, [`current_task`] returns the handle.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -70,37 +70,37 @@ impl TaskHandle {
     /// # });
     /// ```
     pub fn result_bytes(&self, bytes: u64) {
-        self.tell_result(Some(bytes), None);
+        self.record_result(Some(bytes), None);
     }
 
-    /// Tells the type of the task's result, as [`TaskHandle::result_bytes`].
+    /// Sets the type of the task's result, like [`TaskHandle::result_bytes`].
     pub fn result_type(&self, name: impl AsRef<str>) {
-        self.tell_result(None, Some(name.as_ref()));
+        self.record_result(None, Some(name.as_ref()));
     }
 
-    /// As [`TaskHandle::result_type`], with the name that the compiler has for `T`.
+    /// Like [`TaskHandle::result_type`], with the compiler's name of `T`.
     pub fn result_of<T: ?Sized>(&self) {
         self.result_type(std::any::type_name::<T>());
     }
 
-    fn tell_result(&self, bytes: Option<u64>, type_name: Option<&str>) {
+    fn record_result(&self, bytes: Option<u64>, type_name: Option<&str>) {
         if let Some(id) = self.0.id.filter(|_| wanted::by_anyone()) {
             let type_name = type_name.map_or(NameId::NONE, registry::name_id);
-            thread::tell_result(id, bytes, type_name);
+            thread::record_result(id, bytes, type_name);
         }
     }
 }
 
-/// A thread at work for a task. It stays on its thread, and is not held across an `.await`: wrap the
-/// future instead, with [`TaskBuilder::future`](super::TaskBuilder::future).
+/// The time in which a thread works for a task. It stays on its thread. Do not hold it across an
+/// `.await`: wrap the future with [`TaskBuilder::future`](super::TaskBuilder::future) instead.
 #[derive(Debug)]
-#[must_use = "the thread goes back to what it did before when this is dropped"]
+#[must_use = "the thread returns to its previous task when this is dropped"]
 pub struct TaskScope {
     _scope: Scope,
 }
 
 impl TaskGuard {
-    /// The task, for other threads that work for it.
+    /// Returns a handle of the task, for other threads that work for it.
     #[must_use = "a handle does nothing until it is entered"]
     pub fn handle(&self) -> TaskHandle {
         let task = self.scope.and_then(|scope| with_here(scope, |running| running.task()));

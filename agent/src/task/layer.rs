@@ -12,30 +12,28 @@ use tracing_subscriber::layer::{Context, Layer};
 use tracing_subscriber::registry::{LookupSpan, SpanRef};
 
 use super::bounded_cause;
-use super::running::{Running, Said};
+use super::running::{Running, TaskOptions};
 use super::scope::span;
 use super::thread::{self, TaskRef};
 use crate::{registry, threads, wanted};
 
-/// A layer that makes spans tasks, for a program that has spans already: those of `#[instrument]`, of
+/// A layer that makes spans tasks, for a program that already has spans: of `#[instrument]`, of
 /// `.instrument(span)` on a future, and of `span.enter()`.
 ///
-/// While a span is entered, samples of that thread belong to its task; so a future is attributed
-/// right on whichever thread it is polled. The row in the ledger begins with the span and ends when
-/// the span is closed, that is when its last handle is dropped.
+/// While a span is entered, samples of that thread belong to its task, so a future is attributed
+/// correctly on every thread that polls it. The task starts with the span and ends when the span is
+/// closed, which is when its last handle is dropped.
 ///
-/// - Which spans: those at [`Level::INFO`] and above, unless set otherwise. Choose few, such as one a
+/// - Spans at [`Level::INFO`] and above become tasks by default. Choose few, for example one per
 ///   request or job: each is a row in the ledger.
-/// - The task's name is the span's, or the value of its field `task`; its key that of the field
-///   `task.key`, which may also be recorded later.
-/// - The parent is the span that was named as parent, else the task that is current where the span
-///   is made.
-/// - The task ends as `failed` if an event at level ERROR happened in it, which is what
-///   `#[instrument(err)]` writes; the cause is the last event's field `error`, else its message. It
-///   ends as `panicked` if a panic went through it, else as `ok`: a dropped future cannot be told
-///   from a finished one.
+/// - The task's name is the span's name, or the value of its field `task`. The field `task.key` is its
+///   key, and may also be recorded later.
+/// - The parent is the span's explicit parent, or else the current task where the span is created.
+/// - The task ends as `failed` if an event at level ERROR happened in it, as `#[instrument(err)]`
+///   writes; the cause is the last event's field `error`, or else its message. It ends as `panicked` if
+///   a panic unwound through it, and otherwise as `ok`: a dropped future looks like a finished one.
 ///
-/// Make the layer part of the subscriber beside your others; it filters nothing for them.
+/// Add the layer to the subscriber next to your others; it filters nothing for them.
 ///
 /// ```
 /// use emberline_agent::TaskLayer;
@@ -64,7 +62,7 @@ impl Default for TaskLayer {
 }
 
 impl TaskLayer {
-    /// All spans at level INFO and above.
+    /// Returns a layer that makes all spans at level INFO and above tasks.
     #[must_use]
     pub fn new() -> TaskLayer {
         TaskLayer {
@@ -75,23 +73,23 @@ impl TaskLayer {
         }
     }
 
-    /// Only spans at `level` and above are tasks.
+    /// Makes only spans at `level` and above tasks.
     #[must_use]
     pub fn with_max_level(mut self, level: Level) -> TaskLayer {
         self.level = level;
         self
     }
 
-    /// Only spans of this module or target, and those below it, are tasks: `my_service` means also
-    /// `my_service::http`. May be given several times.
+    /// Makes only spans of this target and the modules below it tasks: `my_service` includes
+    /// `my_service::http`. May be called several times.
     #[must_use]
     pub fn with_target_prefix(mut self, prefix: impl Into<String>) -> TaskLayer {
         self.target_prefixes.push(prefix.into());
         self
     }
 
-    /// Only spans for which `is_task` holds are tasks; it is asked when a span is made, after level
-    /// and target.
+    /// Makes only spans for which `is_task` returns true tasks. It is called when a span is created and
+    /// its level and target match.
     ///
     /// ```
     /// # use emberline_agent::TaskLayer;
@@ -106,11 +104,11 @@ impl TaskLayer {
         self
     }
 
-    /// Whether an event at level ERROR makes the innermost task around it `failed`: yes, unless set.
-    /// Turn it off where errors are logged that are then recovered from.
+    /// Sets whether an event at level ERROR fails the innermost task around it. The default is `true`.
+    /// Turn it off if the program logs errors from which it recovers.
     #[must_use]
-    pub fn with_error_events(mut self, make_erred: bool) -> TaskLayer {
-        self.error_events = make_erred;
+    pub fn with_error_events(mut self, fail_task: bool) -> TaskLayer {
+        self.error_events = fail_task;
         self
     }
 
@@ -137,15 +135,15 @@ fn is_below(target: &str, prefix: &str) -> bool {
     target.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
 }
 
-/// What a span that is a task carries.
+/// The task of a span, as the span's extension.
 struct SpanTask {
     running: Running,
-    /// The last error in it.
+    /// The cause from its last error event.
     error: Option<Arc<str>>,
     panicked: bool,
 }
 
-/// The task of the span itself.
+/// Returns the task of the span itself, without its parents.
 fn own_task<'a, S: LookupSpan<'a>>(span: &SpanRef<'a, S>) -> Option<TaskRef> {
     span.extensions().get::<SpanTask>().map(|task| task.running.task())
 }
@@ -171,8 +169,8 @@ where
         };
         let key = fields.key.map(Arc::from);
         let parent = Some(parent.unwrap_or(TaskRef::NONE));
-        let said = Said { key, parent, ..Said::default() };
-        if let Some(running) = Running::begin(name, said) {
+        let options = TaskOptions { key, parent, ..TaskOptions::default() };
+        if let Some(running) = Running::begin(name, options) {
             let task = SpanTask { running, error: None, panicked: false };
             span.extensions_mut().replace(task);
         }
@@ -183,7 +181,7 @@ where
         if own_task(&span).is_none() {
             return;
         }
-        // The values' own code runs here, so the span must not be locked.
+        // Formatting the values runs code of the program, so the span must not be locked.
         let mut fields = TaskFields::default();
         values.record(&mut fields);
         if let (Some(key), Some(task)) = (fields.key, span.extensions_mut().get_mut::<SpanTask>()) {
@@ -236,7 +234,7 @@ where
     }
 }
 
-/// A span's fields that say what its task is called.
+/// The fields of a span that name its task.
 #[derive(Default)]
 struct TaskFields {
     name: Option<String>,
@@ -258,7 +256,7 @@ impl Visit for TaskFields {
     }
 }
 
-/// An event's fields that say what went wrong.
+/// The fields of an error event that describe the cause.
 #[derive(Default)]
 struct ErrorFields {
     error: Option<String>,
@@ -288,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prefix_is_a_whole_module() {
+    fn prefixes_match_whole_module_names() {
         for (target, prefix, below) in [
             ("load", "load", true),
             ("load::disk", "load", true),

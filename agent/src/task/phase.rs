@@ -1,4 +1,4 @@
-//! Phases of a task: what it does when, for the ledger and for samples alike.
+//! Phases: what a task does at which time, in its record and in samples.
 
 use std::fmt;
 use std::pin::Pin;
@@ -12,30 +12,30 @@ use super::thread::ScopeNumber;
 use crate::registry::{self, NameId};
 use crate::wanted;
 
-/// What a task does at the moment. It executes unless it says otherwise.
+/// The kind of work that a task does at a time. The default is [`Phase::Execute`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Phase<'a> {
-    /// Waits to be begun.
+    /// Waits to be started.
     Queue,
-    /// Gets or sends data over a network.
+    /// Sends or receives data over a network.
     Transfer,
     /// Reads from a disk.
     DiskRead,
-    /// Makes values of bytes.
+    /// Decodes bytes to values.
     Deserialize,
-    /// Does its work: what it is in outside any other phase.
+    /// Does its work: the phase outside any other one.
     Execute,
-    /// Makes bytes of values.
+    /// Encodes values to bytes.
     Serialize,
     /// Writes to a disk.
     DiskWrite,
-    /// Whatever the program calls it. It is a name as those of tasks: keep them few.
+    /// A phase of the program's own. Its names share the limit on task names, so keep them few.
     Custom(&'a str),
 }
 
 impl<'a> Phase<'a> {
-    /// The phase of that name.
+    /// Returns the phase with that name.
     #[must_use]
     pub fn of_name(name: &'a str) -> Self {
         let own = [
@@ -50,17 +50,17 @@ impl<'a> Phase<'a> {
         own.into_iter().find(|phase| phase.name() == name).unwrap_or(Phase::Custom(name))
     }
 
-    /// The phase's name in profiles and ledgers.
+    /// Returns the phase's name, as in profiles and task records.
     #[must_use]
     pub const fn name(self) -> &'a str {
         match self {
             Phase::Custom(name) => name,
-            other => PHASES[other.place()],
+            other => PHASES[other.index()],
         }
     }
 
-    /// Among [`PHASES`].
-    const fn place(self) -> usize {
+    /// The index in [`PHASES`].
+    const fn index(self) -> usize {
         match self {
             Phase::Queue => 0,
             Phase::Transfer => 1,
@@ -72,13 +72,13 @@ impl<'a> Phase<'a> {
         }
     }
 
-    /// The number of its name; none for `execute`, which is what no phase means.
+    /// Returns the id of its name; none for `execute`, which is the same as no phase.
     fn id(self) -> NameId {
-        const EXECUTE: NameId = NameId::of_phase(Phase::Execute.place());
+        const EXECUTE: NameId = NameId::of_phase(Phase::Execute.index());
         let id = match self {
             Phase::Custom("") => NameId::NONE,
             Phase::Custom(name) => registry::name_id(name),
-            other => NameId::of_phase(other.place()),
+            other => NameId::of_phase(other.index()),
         };
         if id == EXECUTE { NameId::NONE } else { id }
     }
@@ -90,21 +90,21 @@ impl<'a> From<&'a str> for Phase<'a> {
     }
 }
 
-/// Puts the task that this thread runs into a phase until the guard is dropped. However short the
-/// phase is, the ledger has it, and samples of this thread carry it.
+/// Puts this thread's current task into a phase until the guard is dropped. The task's record has every
+/// phase, however short, and samples of this thread carry it.
 ///
-/// Guards nest: the inner phase interrupts the outer one, which goes on afterwards, so the phases of
-/// a task never overlap; what they leave of the task's time it executed. Past 48 intervals of a task
-/// further ones are summed by phase. A thread that writes faster than the agent reads has its tasks
-/// and phases summed by name meanwhile: ten names of tasks (each outcome counts for itself) and 31 of
-/// phases (in each name of a task), others as `[overflow]`.
+/// Guards nest: the inner phase interrupts the outer one, which continues afterwards, so the phases of
+/// a task never overlap. The rest of the task's time is `execute`. Past 48 intervals of a task further
+/// ones are summed by phase. While a thread writes faster than the agent reads, its tasks and phases
+/// are summed by name: ten task names (each outcome counts separately) and 31 phases (for each task
+/// name), others as `[overflow]`.
 ///
-/// It works the same on other threads that [entered](super::TaskHandle::enter) the task. Where two of
-/// them are in phases of one task at the same time, the one that began last has the time. A phase that
-/// is still open on such a thread when the task ends is in samples, but not in the ledger: drop guards
-/// there before the task's. On a thread without a task only samples carry the phase. Do not hold the
-/// guard across an `.await`:
-/// [`PhaseFutureExt::in_phase`] is for async code.
+/// Phases also work on other threads that [entered](super::TaskHandle::enter) the task. Where two of
+/// them are in phases of one task at the same time, the phase that started last gets the time. A phase
+/// that is still open on such a thread when the task ends is in samples, but not in the task's record:
+/// drop those guards before the task's. On a thread without a task only samples carry the phase.
+///
+/// Do not hold the guard across an `.await`: use [`PhaseFutureExt::in_phase`] in async code.
 ///
 /// ```
 /// use emberline_agent::{Phase, phase, task};
@@ -115,7 +115,7 @@ impl<'a> From<&'a str> for Phase<'a> {
 ///     // … read …
 /// }
 /// let _decoding = phase("decode");
-/// // … a phase of one's own …
+/// // … a phase of the program's own …
 /// ```
 pub fn phase<'a>(phase: impl Into<Phase<'a>>) -> PhaseGuard {
     let active = wanted::by_anyone();
@@ -123,14 +123,14 @@ pub fn phase<'a>(phase: impl Into<Phase<'a>>) -> PhaseGuard {
     PhaseGuard { _scope: if active { scope() } else { Scope::none() } }
 }
 
-/// A thread in a phase of its task; made by [`phase`]. It stays on its thread.
+/// The time in which a thread is in a phase of its task; made by [`phase`]. It stays on its thread.
 #[derive(Debug)]
 #[must_use = "the phase ends when this is dropped"]
 pub struct PhaseGuard {
     _scope: Scope,
 }
 
-/// Puts a future into a phase, at the end of the line.
+/// Puts a future into a phase, as a postfix method.
 ///
 /// ```
 /// use emberline_agent::{Phase, PhaseFutureExt as _, task};
@@ -143,9 +143,9 @@ pub struct PhaseGuard {
 /// # });
 /// ```
 pub trait PhaseFutureExt: Future + Sized {
-    /// The task that is current at the first poll is in the phase from then until the future is ready
-    /// or dropped: for the ledger all that time, for samples while it is polled. Inner phases interrupt
-    /// it, as with [`phase`].
+    /// Puts the task that is current at the first poll into a phase until the future is ready or
+    /// dropped: in the task's record for all that time, in samples while the future is polled. Inner
+    /// phases interrupt it, as with [`phase`].
     fn in_phase<'a>(self, phase: impl Into<Phase<'a>>) -> PhaseFuture<Self> {
         let phase = if wanted::by_anyone() { phase.into().id() } else { NameId::NONE };
         PhaseFuture { future: Some(self), phase, state: State::Waiting }
@@ -158,7 +158,7 @@ pin_project! {
     /// A future in a phase of its task; made by [`PhaseFutureExt::in_phase`].
     #[must_use = "a future does nothing unless it is polled"]
     pub struct PhaseFuture<F: Future> {
-        // Gone once it was ready, so that what it holds is dropped inside the phase.
+        // `None` once it was ready, because it is dropped inside the phase.
         #[pin]
         future: Option<F>,
         phase: NameId,
@@ -202,10 +202,10 @@ impl<F: Future> fmt::Debug for PhaseFuture<F> {
     }
 }
 
-/// How far a future's phase is.
+/// The state of a future's phase.
 #[derive(Debug)]
 enum State {
-    /// Not polled yet. Without an agent it stays so.
+    /// Not polled yet, or nobody consumes task events.
     Waiting,
     In(FuturePhase),
     Ended,
@@ -220,7 +220,7 @@ impl State {
     }
 }
 
-/// A poll inside the phase, also if it panics.
+/// A poll inside the phase, which it leaves when dropped, also by a panic.
 struct Polling<'a>(Option<(&'a mut FuturePhase, ScopeNumber)>);
 
 impl<'a> Polling<'a> {
@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_phase_is_found_by_its_name() {
+    fn names_and_phases_correspond() {
         for name in PHASES {
             assert_eq!(Phase::of_name(name).name(), name);
             assert!(!matches!(Phase::of_name(name), Phase::Custom(_)), "{name}");

@@ -14,34 +14,33 @@ use crate::registry::{
 use crate::threads::ThreadIdentity;
 use crate::wanted::WantedBy;
 
-/// The phase of waiting to be started.
+/// The phase in which a task waits to be started.
 const QUEUE: NameId = NameId::of_phase(0);
 const _: () = assert!(matches!(PHASES[0].as_bytes(), b"queue"));
 
-/// What may be said of a task as it begins, beside its name.
+/// Optional properties of a task at its start.
 #[derive(Debug, Default)]
-pub(super) struct Said {
+pub(super) struct TaskOptions {
     pub(super) key: Option<Arc<str>>,
-    /// `None`: the one that is current where it begins.
+    /// `None` for the current task of the thread on which it starts.
     pub(super) parent: Option<TaskRef>,
     pub(super) detail: Option<Box<Detail>>,
-    /// How it waited to be started, if that was said.
-    pub(super) queued: Option<Queued>,
+    pub(super) queued: Option<QueueTime>,
 }
 
-/// Since when a task has waited to be started.
+/// How long a task waited to be started.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Queued {
+pub(super) enum QueueTime {
     Since(Timestamp),
     ForNs(u64),
 }
 
-impl Queued {
-    /// When the waiting began, of a task that started at `start`.
+impl QueueTime {
+    /// Returns when the wait of a task that started at `start` began.
     fn since(self, start: Timestamp) -> Timestamp {
         match self {
-            Queued::Since(since) => since.min(start),
-            Queued::ForNs(length_ns) => {
+            QueueTime::Since(since) => since.min(start),
+            QueueTime::ForNs(length_ns) => {
                 let length_ns = i64::try_from(length_ns).unwrap_or(i64::MAX);
                 start.shifted(length_ns.saturating_neg())
             }
@@ -57,33 +56,36 @@ pub(super) struct Running {
     start: Timestamp,
     pub(super) key: Option<Arc<str>>,
     detail: Option<Box<Detail>>,
-    /// By callbacks, which then hear of its end too. In a box, for a guard is moved where it is made.
+    /// Set if callbacks saw the start, so that they see the end too. Boxed, because a guard is moved
+    /// where it is made.
     observed: Option<Box<Observed>>,
-    /// Where it started, if it may end elsewhere: a count that threads share is slow to change.
+    /// The thread of the start, only if the task may end on another one: changing a shared reference
+    /// count is slow.
     thread: Option<Arc<ThreadIdentity>>,
     name: NameId,
-    /// Whether an agent was there to take rows when it started.
-    in_ledger: bool,
-    /// Whether its start was written, so that its end must be too.
-    is_known: bool,
+    /// Whether an agent ran when it started.
+    recorded: bool,
+    /// Whether the ring had room for its start, so that its end must be written too.
+    start_written: bool,
 }
 
 impl Running {
-    /// Starts a task that may end on another thread: a row for the ledger and word to the callbacks, and
-    /// nothing for samples. `None` on a thread whose locals are already gone.
-    pub(super) fn begin(name: NameId, mut said: Said) -> Option<Running> {
+    /// Starts a task that may end on another thread: it is reported to the agent and the callbacks, and
+    /// samples are not affected. `None` on a thread whose locals are already gone.
+    pub(super) fn begin(name: NameId, mut options: TaskOptions) -> Option<Running> {
         let begin = |thread: &Thread| {
-            let begun = Begun::begin(thread, name, Some(&said));
-            let origin = Some(thread.mine().cell.thread.clone());
-            let mut running = Running { thread: origin, ..begun.running(name, Some(&mut said)) };
-            running.tell_start(thread, said.queued);
+            let started = StartedTask::begin(thread, name, Some(&options));
+            let origin = Some(thread.link().cell.thread.clone());
+            let mut running =
+                Running { thread: origin, ..started.running(name, Some(&mut options)) };
+            running.announce_start(thread, options.queued);
             running
         };
         THREAD.try_with(begin).ok()
     }
 
-    /// Tells callbacks that it has begun, and how long it waited for that.
-    fn tell_start(&mut self, thread: &Thread, queued: Option<Queued>) {
+    /// Reports the start to the callbacks, and the queue time before it.
+    fn announce_start(&mut self, thread: &Thread, queued: Option<QueueTime>) {
         if WantedBy::now().callbacks() {
             let record = self.record(None, Outcome::Running);
             self.observed = hooks::task_began(&record).map(Box::new);
@@ -94,9 +96,8 @@ impl Running {
         }
     }
 
-    /// Ends it. The row is lost on a thread whose locals are already gone; its start said it ran. When
-    /// the agent is gone too, a row would only wait for another one, which does not know the task.
-    /// Called once.
+    /// Ends the task; called once. The end is lost on a thread whose locals are already gone. Without an
+    /// agent no row is written: it would wait for the next agent, which does not know the task.
     pub(super) fn end(&mut self, outcome: Outcome) {
         let _ = THREAD.try_with(|thread| self.end_on(thread, outcome));
     }
@@ -104,22 +105,22 @@ impl Running {
     #[inline]
     fn end_on(&mut self, thread: &Thread, outcome: Outcome) {
         let wanted = WantedBy::now();
-        let to_ledger = self.in_ledger && wanted.agent();
-        if !to_ledger && self.observed.is_none() {
+        let to_agent = self.recorded && wanted.agent();
+        if !to_agent && self.observed.is_none() {
             return;
         }
         let stop = clock::now();
         thread.end_phases_of(self.id, stop);
         if self.observed.is_some() && wanted.callbacks() {
-            self.tell_end(stop, outcome);
+            self.announce_end(stop, outcome);
         }
-        if to_ledger {
+        if to_agent {
             self.write_end(thread, stop, outcome);
         }
     }
 
     #[cold]
-    fn tell_end(&mut self, stop: Timestamp, outcome: Outcome) {
+    fn announce_end(&mut self, stop: Timestamp, outcome: Outcome) {
         if let Some(observed) = self.observed.take() {
             let record = self.record(Some(stop), outcome);
             hooks::task_ended(*observed, record, self.detail.as_deref());
@@ -128,24 +129,25 @@ impl Running {
 
     #[inline(always)]
     fn write_end(&mut self, thread: &Thread, stop: Timestamp, outcome: Outcome) {
-        let Running { id, parent, start, name, is_known, .. } = *self;
-        let mut mine = thread.mine();
-        // A start that had no room was not told.
-        if !is_known && mine.room() <= ROWS_FOR_KNOWN_ENDS {
-            return mine.cell.spill.add_task(name, outcome, start, stop);
+        let Running { id, parent, start, name, start_written, .. } = *self;
+        let mut link = thread.link();
+        // The agent does not wait for this end, because the start had no room either.
+        if !start_written && link.room() <= ROWS_FOR_KNOWN_ENDS {
+            return link.cell.spill.add_task(name, outcome, start, stop);
         }
         if let Some(origin) = self.thread.take()
-            && !Arc::ptr_eq(&origin, &mine.cell.thread)
+            && !Arc::ptr_eq(&origin, &link.cell.thread)
         {
             self.detail().began_on = Some(origin);
         }
-        let (key, detail) = (self.key.take(), self.detail.take());
-        mine.push(Row::Task(TaskRow { id, parent, start, stop, key, detail, name, outcome }));
+        let key = self.key.take();
+        let detail = self.detail.take();
+        link.push(Row::Task(TaskRow { id, parent, start, stop, key, detail, name, outcome }));
     }
 
-    /// The task as callbacks see it.
+    /// Returns the task as callbacks see it.
     fn record(&self, stop: Option<Timestamp>, outcome: Outcome) -> TaskRecord {
-        let here = || THREAD.try_with(|thread| thread.mine().cell.thread.clone()).ok();
+        let here = || THREAD.try_with(|thread| thread.link().cell.thread.clone()).ok();
         let thread = self.thread.clone().or_else(here);
         TaskRecord {
             id: self.id.into(),
@@ -166,95 +168,120 @@ impl Running {
         TaskRef { id: Some(self.id), name: self.name }
     }
 
-    /// Says why it fails, if that is known.
+    /// Sets the cause of a failure, if there is one.
     pub(super) fn set_cause(&mut self, cause: Option<Arc<str>>) {
         if cause.is_some() {
             self.detail().cause = cause;
         }
     }
 
-    /// What else is said of it, for more to be said.
+    /// Returns the optional details, to be extended.
     pub(super) fn detail(&mut self) -> &mut Detail {
         self.detail.get_or_insert_default()
     }
 }
 
-/// What a task has begun with. Not yet a [`Running`], for a struct that is written and at once moved is
-/// slow to read back.
-struct Begun {
+/// The start of a task. It is not yet a [`Running`], because a struct that is moved right after it was
+/// written is slow to read back.
+struct StartedTask {
     id: LocalTaskId,
     parent: Option<LocalTaskId>,
     start: Timestamp,
-    in_ledger: bool,
-    is_known: bool,
+    recorded: bool,
+    start_written: bool,
 }
 
-impl Begun {
-    /// Starts a task: its row for the ledger, if that takes rows and there is room.
+impl StartedTask {
+    /// Starts a task and writes its row, if an agent runs and the ring has room.
     #[inline(always)]
-    fn begin(thread: &Thread, name: NameId, said: Option<&Said>) -> Begun {
-        let in_ledger = WantedBy::now().agent();
-        let parent = said.and_then(|said| said.parent).unwrap_or_else(|| thread.current()).id;
-        let mut mine = thread.mine();
-        let (id, start) = (mine.ids.next(), clock::now());
-        let is_known = in_ledger && mine.room() > ROWS_BEYOND_STARTS;
-        if is_known {
-            let (stop, outcome) = (start, Outcome::Running);
-            let key = said.and_then(|said| said.key.clone());
-            let detail = said.and_then(|said| said.detail.clone());
-            mine.push(Row::Task(TaskRow { id, parent, start, stop, key, detail, name, outcome }));
+    fn begin(thread: &Thread, name: NameId, options: Option<&TaskOptions>) -> StartedTask {
+        let recorded = WantedBy::now().agent();
+        let parent =
+            options.and_then(|options| options.parent).unwrap_or_else(|| thread.current()).id;
+        let mut link = thread.link();
+        let id = link.ids.next();
+        let start = clock::now();
+        let start_written = recorded && link.room() > ROWS_BEYOND_STARTS;
+        if start_written {
+            let key = options.and_then(|options| options.key.clone());
+            let detail = options.and_then(|options| options.detail.clone());
+            link.push(Row::Task(TaskRow {
+                id,
+                parent,
+                start,
+                stop: start,
+                key,
+                detail,
+                name,
+                outcome: Outcome::Running,
+            }));
         }
-        Begun { id, parent, start, in_ledger, is_known }
+        StartedTask { id, parent, start, recorded, start_written }
     }
 
     #[inline(always)]
-    fn running(self, name: NameId, said: Option<&mut Said>) -> Running {
-        let Begun { id, parent, start, in_ledger, is_known } = self;
-        let (key, detail) = match said {
-            Some(said) => (said.key.take(), said.detail.take()),
+    fn running(self, name: NameId, options: Option<&mut TaskOptions>) -> Running {
+        let StartedTask { id, parent, start, recorded, start_written } = self;
+        let (key, detail) = match options {
+            Some(options) => (options.key.take(), options.detail.take()),
             None => (None, None),
         };
-        let (observed, thread) = (None, None);
-        Running { id, parent, start, key, detail, observed, thread, name, in_ledger, is_known }
+        Running {
+            id,
+            parent,
+            start,
+            key,
+            detail,
+            observed: None,
+            thread: None,
+            name,
+            recorded,
+            start_written,
+        }
     }
 }
 
-/// A task that ends on the thread on which it began, whose samples are its own meanwhile. The thread
-/// keeps it.
+/// A task that ends on the thread on which it started, and to which that thread's samples belong until
+/// then. The thread owns it.
 #[derive(Debug)]
-pub(super) struct RunningHere {
+pub(super) struct ScopedTask {
     scope: ScopeNumber,
     running: Running,
 }
 
-/// Starts one. `None` on a thread whose locals are already gone.
-pub(super) fn begin_here(name: NameId, mut said: Option<&mut Said>) -> Option<ScopeNumber> {
+/// Starts a [`ScopedTask`] on this thread. `None` on a thread whose locals are already gone.
+pub(super) fn begin_here(
+    name: NameId,
+    mut options: Option<&mut TaskOptions>,
+) -> Option<ScopeNumber> {
     let begin = |thread: &Thread| {
-        let begun = Begun::begin(thread, name, said.as_deref());
-        let queued = said.as_ref().and_then(|said| said.queued);
-        match said.take() {
-            None if !WantedBy::now().callbacks() => keep(thread, begun.running(name, None)),
-            said => keep_told(thread, begun.running(name, said), queued),
+        let started = StartedTask::begin(thread, name, options.as_deref());
+        let queued = options.as_ref().and_then(|options| options.queued);
+        match options.take() {
+            None if !WantedBy::now().callbacks() => {
+                push_running(thread, started.running(name, None))
+            }
+            options => push_announced(thread, started.running(name, options), queued),
         }
     };
     THREAD.try_with(begin).ok()
 }
 
 #[inline(always)]
-fn keep(thread: &Thread, running: Running) -> ScopeNumber {
+fn push_running(thread: &Thread, running: Running) -> ScopeNumber {
     let scope = thread.enter(running.task());
-    thread.tasks.borrow_mut().push(RunningHere { scope, running });
+    thread.tasks.borrow_mut().push(ScopedTask { scope, running });
     scope
 }
 
-/// Callbacks hear of it where its parent is still current.
+/// Announces the start first, while the parent is still current.
 #[inline(never)]
-fn keep_told(thread: &Thread, mut running: Running, queued: Option<Queued>) -> ScopeNumber {
-    running.tell_start(thread, queued);
-    keep(thread, running)
+fn push_announced(thread: &Thread, mut running: Running, queued: Option<QueueTime>) -> ScopeNumber {
+    running.announce_start(thread, queued);
+    push_running(thread, running)
 }
 
-/// Ends one that was started here.
+/// Ends a task that was started on this thread.
 pub(super) fn end_here(scope: ScopeNumber, outcome: Outcome) {
     let end = |thread: &Thread| {
         thread.leave(scope);
@@ -272,7 +299,7 @@ pub(super) fn end_here(scope: ScopeNumber, outcome: Outcome) {
     let _ = THREAD.try_with(end);
 }
 
-/// Calls `with` for one that was started here and has not ended.
+/// Calls `with` for a running task that was started on this thread.
 pub(super) fn with_here<T>(scope: ScopeNumber, with: impl FnOnce(&mut Running) -> T) -> Option<T> {
     let with = |thread: &Thread| {
         let mut tasks = thread.tasks.borrow_mut();

@@ -1,4 +1,4 @@
-//! Stays of a thread in a task or a phase: what samples belong to meanwhile.
+//! The times in which a thread is in a task or a phase, to which its samples then belong.
 
 use std::marker::PhantomData;
 
@@ -8,8 +8,8 @@ use super::thread::{ScopeNumber, THREAD, TaskRef, Thread};
 use crate::clock;
 use crate::registry::NameId;
 
-/// While it lives, samples of this thread belong to a task, or to a phase of the current one. Scopes
-/// may be dropped in any order: the last one entered of those that live decides.
+/// While this lives, samples of this thread belong to a task, or to a phase of the current task. Scopes
+/// may be dropped in any order: of the living ones the last one entered decides.
 #[derive(Debug)]
 pub(super) struct Scope {
     number: Option<ScopeNumber>,
@@ -18,13 +18,13 @@ pub(super) struct Scope {
 
 impl Scope {
     pub(super) fn enter(task: TaskRef) -> Scope {
-        let enters = |thread: &Thread| task != TaskRef::NONE || !thread.is_in_nothing();
+        let enters = |thread: &Thread| task != TaskRef::NONE || !thread.is_idle();
         let enter = |thread: &Thread| enters(thread).then(|| thread.enter(task));
         let number = THREAD.try_with(enter).ok().flatten();
         Scope { number, not_send: PhantomData }
     }
 
-    /// Puts the current task into a phase: for samples, and for the ledger until the scope ends.
+    /// Puts the current task into a phase, in samples and in the task's record, until the scope ends.
     pub(super) fn enter_phase(phase: NameId) -> Scope {
         let number = THREAD.try_with(|thread| thread.enter_phase(phase)).ok();
         Scope { number, not_send: PhantomData }
@@ -50,12 +50,12 @@ pub(super) struct FuturePhase {
     pub(super) phase: NameId,
     /// The task that was current at the first poll.
     task: TaskRef,
-    /// Since when it has been in the phase without being interrupted by an inner one.
+    /// The start of the current interval, which an inner phase ends.
     pub(super) since: Option<Timestamp>,
 }
 
 impl FuturePhase {
-    /// Begins at the first poll.
+    /// Starts the phase, at the first poll.
     pub(super) fn begin(phase: NameId) -> FuturePhase {
         let begin = |thread: &Thread| {
             let task = thread.current();
@@ -71,15 +71,15 @@ impl FuturePhase {
         THREAD.try_with(|thread| thread.enter_future(self)).ok()
     }
 
-    /// The poll is over; inner phases may have interrupted this one.
+    /// Ends a poll; inner phases may have interrupted this one.
     pub(super) fn leave(&mut self, number: ScopeNumber) {
         let leave = |thread: &Thread| thread.remove(|entry| entry.scope == Some(number));
-        if let Some(left) = THREAD.try_with(leave).ok().flatten() {
-            self.since = left.since;
+        if let Some(entry) = THREAD.try_with(leave).ok().flatten() {
+            self.since = entry.since;
         }
     }
 
-    /// The future is ready or gone.
+    /// Ends the phase: the future is ready or dropped.
     pub(super) fn end(self) {
         let _ = THREAD.try_with(|thread| {
             if self.task.id.is_some() {
@@ -91,7 +91,7 @@ impl FuturePhase {
     }
 }
 
-/// What enters and leaves without a guard to hold: spans of `tracing`.
+/// Spans of `tracing`, which are entered and left without a guard.
 #[cfg(feature = "tracing-layer")]
 pub(super) mod span {
     use super::super::thread::{Entry, THREAD, TaskRef};
@@ -103,12 +103,11 @@ pub(super) mod span {
         });
     }
 
-    /// Whether a panic is unwinding the thread that was not when the span was entered. A span that was
-    /// not entered on this thread changes nothing.
+    /// Leaves the span and returns whether a panic that started inside it unwinds the thread. A span
+    /// that was not entered on this thread changes nothing.
     pub(in crate::task) fn leave(task: TaskRef) -> bool {
-        let left = THREAD
+        let entry = THREAD
             .try_with(|thread| thread.remove(|entry| entry.scope.is_none() && entry.task == task));
-        let left = left.ok().flatten();
-        left.is_some_and(|entry| !entry.unwinding && std::thread::panicking())
+        entry.ok().flatten().is_some_and(|entry| !entry.unwinding && std::thread::panicking())
     }
 }

@@ -1,4 +1,4 @@
-//! The calling thread's side of its cell: which task is current, and rows for the ledger.
+//! The calling thread's side of its cell: its current task, and the rows that it writes.
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::num::NonZeroU64;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use profiler_core::Timestamp;
 
 use super::hooks;
-use super::running::RunningHere;
+use super::running::ScopedTask;
 use super::scope::FuturePhase;
 use crate::detail::Interval;
 use crate::registry::{
@@ -17,7 +17,7 @@ use crate::registry::{
 use crate::wanted::WantedBy;
 use crate::{clock, fork};
 
-/// A task, or none, as samples and children see it.
+/// A reference to a task, or to none, for samples and child tasks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct TaskRef {
     pub(super) id: Option<LocalTaskId>,
@@ -28,17 +28,17 @@ impl TaskRef {
     pub(super) const NONE: TaskRef = TaskRef { id: None, name: NameId::NONE };
 }
 
-/// The innermost task that this thread runs.
+/// Returns the innermost task of this thread.
 pub(super) fn current() -> TaskRef {
     THREAD.try_with(Thread::current).unwrap_or(TaskRef::NONE)
 }
 
-/// Says of a task's result what is known now.
-pub(super) fn tell_result(task: LocalTaskId, bytes: Option<u64>, type_name: NameId) {
+/// Records what is known of a task's result.
+pub(super) fn record_result(task: LocalTaskId, bytes: Option<u64>, type_name: NameId) {
     let wanted = WantedBy::now();
     if wanted.agent() {
         let row = Row::Result(ResultRow { task, bytes, type_name });
-        let _ = THREAD.try_with(|thread| thread.mine().push_leaving(ROWS_FOR_ENDS, row));
+        let _ = THREAD.try_with(|thread| thread.link().push_reserving(ROWS_FOR_ENDS, row));
     }
     if wanted.callbacks() {
         hooks::note_result(task.into(), bytes, type_name);
@@ -49,8 +49,8 @@ thread_local! {
     pub(super) static THREAD: Thread = Thread::new();
 }
 
-/// One stay of a thread in a task or phase. Never given twice on a thread, so that a task which is
-/// entered twice is left twice.
+/// Identifies one entry of a thread into a task or phase. Numbers are not reused on a thread, so a task
+/// that is entered twice is left twice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct ScopeNumber(NonZeroU64);
 
@@ -62,25 +62,25 @@ impl ScopeNumber {
     }
 }
 
-/// One task or phase that the thread is in.
+/// A task or phase that the thread is in.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
-    /// Spans have none.
+    /// `None` for spans.
     pub(super) scope: Option<ScopeNumber>,
     pub(super) task: TaskRef,
-    /// [`NameId::NONE`] while it executes.
+    /// [`NameId::NONE`] for `execute`.
     pub(super) phase: NameId,
-    /// Whether it is a phase's own entry, not a task's that was entered within a phase.
+    /// Whether this is the entry of a phase itself, not of a task that was entered within a phase.
     pub(super) is_phase: bool,
-    /// Since when the task has been in this phase here; `None` if it is not for the ledger, or an
-    /// inner phase has interrupted it.
+    /// The start of the current interval of the phase; `None` if the phase is not recorded or an inner
+    /// phase has interrupted it.
     pub(super) since: Option<Timestamp>,
     #[cfg(feature = "tracing-layer")]
     pub(super) unwinding: bool,
 }
 
 impl Entry {
-    /// What a thread's samples belong to.
+    /// Returns the task and phase to which the thread's samples belong.
     fn context(stack: &[Entry]) -> TaskContext {
         let context = |entry: &Entry| TaskContext { task: entry.task.name, phase: entry.phase };
         stack.last().map_or_else(TaskContext::default, context)
@@ -88,32 +88,32 @@ impl Entry {
 }
 
 pub(super) struct Thread {
-    mine: RefCell<Mine>,
-    /// Tasks that run here and their phases, the innermost last.
+    link: RefCell<AgentLink>,
+    /// Tasks and phases that the thread is in, the innermost last.
     stack: RefCell<Vec<Entry>>,
-    /// Those that began here and end here.
-    pub(super) tasks: RefCell<Vec<RunningHere>>,
+    /// Running tasks that started on this thread and end on it.
+    pub(super) tasks: RefCell<Vec<ScopedTask>>,
     next_scope: Cell<ScopeNumber>,
 }
 
-/// What the thread shares with the agent of its process.
-pub(super) struct Mine {
+/// The thread's connection to the agent of its process.
+pub(super) struct AgentLink {
     pub(super) cell: Arc<ThreadCell>,
     rows: rtrb::Producer<RingSlot>,
     pub(super) ids: TaskIds,
     registered: bool,
-    /// How many forks away the process is.
+    /// The process's [`fork::generation`].
     generation: usize,
 }
 
-impl Mine {
-    fn new() -> Mine {
+impl AgentLink {
+    fn new() -> AgentLink {
         let (cell, rows) = ThreadCell::new();
         let ids = TaskIds::default();
-        Mine { cell, rows, ids, registered: false, generation: fork::generation() }
+        AgentLink { cell, rows, ids, registered: false, generation: fork::generation() }
     }
 
-    /// Rows that the ring has room for.
+    /// Returns the number of rows for which the ring has room.
     pub(super) fn room(&self) -> usize {
         self.rows.slots()
     }
@@ -125,9 +125,9 @@ impl Mine {
         }
     }
 
-    /// Writes a row if so many others would still have room.
-    fn push_leaving(&mut self, room: usize, row: Row) {
-        if self.room() > room {
+    /// Writes a row if at least `reserved` others would still have room.
+    fn push_reserving(&mut self, reserved: usize, row: Row) {
+        if self.room() > reserved {
             self.push(row);
         } else {
             self.cell.count_lost();
@@ -138,26 +138,26 @@ impl Mine {
 impl Thread {
     fn new() -> Self {
         Thread {
-            mine: RefCell::new(Mine::new()),
+            link: RefCell::new(AgentLink::new()),
             stack: RefCell::new(Vec::new()),
             tasks: RefCell::new(Vec::new()),
             next_scope: Cell::new(ScopeNumber::FIRST),
         }
     }
 
-    /// The thread's own part, which the agent knows if there is one. In a forked child this is another
-    /// thread than before, and the agent is another.
-    pub(super) fn mine(&self) -> RefMut<'_, Mine> {
-        let mut mine = self.mine.borrow_mut();
-        if mine.generation != fork::generation() {
-            *mine = Mine::new();
+    /// Borrows the link, after registering it with a running agent. A forked child gets a new link,
+    /// because its thread and its agent are others.
+    pub(super) fn link(&self) -> RefMut<'_, AgentLink> {
+        let mut link = self.link.borrow_mut();
+        if link.generation != fork::generation() {
+            *link = AgentLink::new();
         }
-        // Without an agent nobody would ever let go of the cells of threads that are gone.
-        if !mine.registered && WantedBy::now().agent() {
-            mine.registered = true;
-            registry::register(&mine.cell);
+        // Only an agent ever drops the cells of threads that have ended.
+        if !link.registered && WantedBy::now().agent() {
+            link.registered = true;
+            registry::register(&link.cell);
         }
-        mine
+        link
     }
 
     pub(super) fn current(&self) -> TaskRef {
@@ -170,7 +170,7 @@ impl Thread {
         number
     }
 
-    /// An entry for `task`. Within a phase of the same task, it stays in that.
+    /// Makes an entry for `task`, in the current phase if that is of the same task.
     pub(super) fn entry(&self, scope: Option<ScopeNumber>, task: TaskRef) -> Entry {
         let stack = self.stack.borrow();
         let phase = stack.last().filter(|last| last.task == task).map(|last| last.phase);
@@ -191,19 +191,21 @@ impl Thread {
         scope
     }
 
-    pub(super) fn is_in_nothing(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         self.stack.borrow().is_empty()
     }
 
     pub(super) fn enter_phase(&self, phase: NameId) -> ScopeNumber {
-        let (scope, task) = (self.next_scope(), self.current());
+        let scope = self.next_scope();
+        let task = self.current();
         let since = self.interrupt(task).filter(|_| phase != NameId::NONE);
         self.push_entry(Entry { phase, is_phase: true, since, ..self.entry(Some(scope), task) });
         scope
     }
 
     pub(super) fn enter_future(&self, future: FuturePhase) -> ScopeNumber {
-        let (scope, task) = (self.next_scope(), self.current());
+        let scope = self.next_scope();
+        let task = self.current();
         let FuturePhase { phase, since, .. } = future;
         self.push_entry(Entry { phase, is_phase: true, since, ..self.entry(Some(scope), task) });
         scope
@@ -211,11 +213,11 @@ impl Thread {
 
     pub(super) fn push_entry(&self, entry: Entry) {
         self.stack.borrow_mut().push(entry);
-        self.mine().cell.set_context(TaskContext { task: entry.task.name, phase: entry.phase });
+        self.link().cell.set_context(TaskContext { task: entry.task.name, phase: entry.phase });
     }
 
-    /// Ends a stay, wherever in the stack it is; if it was in a phase, that is over, and the one that it
-    /// interrupted goes on.
+    /// Removes an entry, wherever in the stack it is. If it is a phase, its interval ends, and the phase
+    /// that it interrupted continues.
     pub(super) fn leave(&self, scope: ScopeNumber) {
         let mut stack = self.stack.borrow_mut();
         if let Some(last) = stack.last()
@@ -223,30 +225,30 @@ impl Thread {
             && !last.is_phase
         {
             stack.pop();
-            return self.mine.borrow().cell.set_context(Entry::context(&stack));
+            return self.link.borrow().cell.set_context(Entry::context(&stack));
         }
         drop(stack);
-        let is_meant = |entry: &Entry| entry.scope == Some(scope);
-        if let Some(left) = self.remove(is_meant).filter(|left| left.is_phase)
-            && left.task.id.is_some()
+        let matches_entry = |entry: &Entry| entry.scope == Some(scope);
+        if let Some(ended) = self.remove(matches_entry).filter(|entry| entry.is_phase)
+            && ended.task.id.is_some()
         {
             let now = clock::now();
-            self.push_phase(left.task, left.phase, left.since, now);
-            self.resume(left.task, now);
+            self.push_phase(ended.task, ended.phase, ended.since, now);
+            self.resume(ended.task, now);
         }
     }
 
-    /// Removes the last entry that is meant, wherever it is.
-    pub(super) fn remove(&self, is_meant: impl Fn(&Entry) -> bool) -> Option<Entry> {
+    /// Removes the last matching entry.
+    pub(super) fn remove(&self, matches_entry: impl Fn(&Entry) -> bool) -> Option<Entry> {
         let mut stack = self.stack.borrow_mut();
-        let index = stack.iter().rposition(is_meant)?;
-        let left = stack.remove(index);
-        self.mine.borrow().cell.set_context(Entry::context(&stack));
-        Some(left)
+        let index = stack.iter().rposition(matches_entry)?;
+        let removed = stack.remove(index);
+        self.link.borrow().cell.set_context(Entry::context(&stack));
+        Some(removed)
     }
 
-    /// Ends what the innermost phase of `task` has had so far, for another one begins; gives when.
-    /// `None` for no task, whose phases are for samples alone.
+    /// Ends the current interval of the innermost phase of `task`, because another phase starts, and
+    /// returns the time. `None` without a task, where phases are in samples only.
     pub(super) fn interrupt(&self, task: TaskRef) -> Option<Timestamp> {
         task.id?;
         let now = clock::now();
@@ -258,7 +260,7 @@ impl Thread {
         Some(now)
     }
 
-    /// Lets the innermost phase of `task` that is left go on.
+    /// Continues the innermost remaining phase of `task`.
     pub(super) fn resume(&self, task: TaskRef, now: Timestamp) {
         self.with_phase_of(task, |entry| {
             if entry.phase != NameId::NONE {
@@ -267,25 +269,25 @@ impl Thread {
         });
     }
 
-    /// Changes the innermost phase of the innermost task, if that is `task` and in one.
+    /// Calls `change` for the innermost phase of the innermost task, if that is `task` and is in one.
     fn with_phase_of<T>(&self, task: TaskRef, change: impl FnOnce(&mut Entry) -> T) -> Option<T> {
         let mut stack = self.stack.borrow_mut();
         let mut of_task = stack.iter_mut().rev().take_while(|entry| entry.task == task);
         of_task.find(|entry| entry.is_phase).map(change)
     }
 
-    /// A task has ended: so have its phases, though their guards may still live.
+    /// Ends the phases of a task that has ended, even if their guards still live.
     pub(super) fn end_phases_of(&self, id: LocalTaskId, stop: Timestamp) {
-        if self.is_in_nothing() {
+        if self.is_idle() {
             return;
         }
         let mut from = 0;
         loop {
             let mut stack = self.stack.borrow_mut();
             let mut rest = stack.iter_mut().enumerate().skip(from);
-            let is_meant =
+            let matches_entry =
                 |(_, entry): &(usize, &mut Entry)| entry.is_phase && entry.task.id == Some(id);
-            let Some((index, entry)) = rest.find(is_meant) else { return };
+            let Some((index, entry)) = rest.find(matches_entry) else { return };
             from = index + 1;
             entry.is_phase = false;
             let ended = (entry.task, entry.phase, entry.since.take());
@@ -294,7 +296,7 @@ impl Thread {
         }
     }
 
-    /// Tells the ledger and the callbacks of a stay in a phase, if it began.
+    /// Reports an interval of a phase to the agent and the callbacks, if it has a start.
     pub(super) fn push_phase(
         &self,
         task: TaskRef,
@@ -305,11 +307,11 @@ impl Thread {
         let (Some(start), Some(id)) = (since, task.id) else { return };
         let wanted = WantedBy::now();
         if wanted.agent() {
-            let mut mine = self.mine();
-            if mine.room() > ROWS_FOR_ENDS {
-                mine.push(Row::Phase(PhaseRow { task: id, phase, start, stop }));
+            let mut link = self.link();
+            if link.room() > ROWS_FOR_ENDS {
+                link.push(Row::Phase(PhaseRow { task: id, phase, start, stop }));
             } else {
-                mine.cell.spill.add_phase(task.name, phase, start, stop);
+                link.cell.spill.add_phase(task.name, phase, start, stop);
             }
         }
         if wanted.callbacks() {
@@ -320,8 +322,8 @@ impl Thread {
 
 impl Drop for Thread {
     fn drop(&mut self) {
-        let mine = self.mine.borrow();
-        mine.cell.set_context(TaskContext::default());
-        mine.cell.set_gone();
+        let link = self.link.borrow();
+        link.cell.set_context(TaskContext::default());
+        link.cell.set_gone();
     }
 }
