@@ -7,12 +7,12 @@ use std::thread::JoinHandle;
 
 use crate::builder::{AgentBuilder, StartError};
 use crate::control::Control;
-use crate::cycle::Tables;
-use crate::fold::{Folder, Sink};
 use crate::local::Recorder;
-use crate::sampler::{Costs, Sampler, SamplerOptions};
+use crate::sampler::{OverheadCounters, Sampler, SamplerOptions};
 use crate::spawn::spawn;
+use crate::symbolizer::{Sink, Symbolizer};
 use crate::sys::process::lower_priority;
+use crate::tables::Tables;
 use crate::{Overhead, Recording, SamplerMode, fork, wanted};
 
 /// Most cycles queued from the sampler to the symbolizer: the seconds that a symbolizer of low
@@ -71,7 +71,7 @@ impl Agent {
     /// Returns what the agent has cost so far.
     #[must_use]
     pub fn overhead(&self) -> Overhead {
-        self.threads.costs.report()
+        self.threads.overhead.report()
     }
 
     /// Returns how much of this process the sampler can see.
@@ -125,7 +125,7 @@ impl LocalAgent {
     /// Returns what the agent has cost so far.
     #[must_use]
     pub fn overhead(&self) -> Overhead {
-        self.threads.costs.report()
+        self.threads.overhead.report()
     }
 
     /// Returns how much of this process the sampler can see.
@@ -176,10 +176,10 @@ struct Threads {
     stop: Arc<AtomicBool>,
     control: Arc<Control>,
     sampler: Option<JoinHandle<()>>,
-    folder: Option<JoinHandle<()>>,
+    symbolizer: Option<JoinHandle<()>>,
     running: Option<Running>,
     process: u32,
-    costs: Arc<Costs>,
+    overhead: Arc<OverheadCounters>,
 }
 
 impl Threads {
@@ -197,21 +197,21 @@ impl Threads {
             stop: stop.clone(),
             control: control.clone(),
             sampler: None,
-            folder: None,
+            symbolizer: None,
             running: Some(running),
             process: std::process::id(),
-            costs: Arc::default(),
+            overhead: Arc::default(),
         };
-        let costs = threads.costs.clone();
-        let folder = Folder::new(options, tables, costs.clone(), control.clone());
-        let fold = move || {
+        let overhead = threads.overhead.clone();
+        let symbolizer = Symbolizer::new(options, tables, overhead.clone(), control.clone());
+        let symbolize = move || {
             lower_priority();
-            folder.run(&receiver, &mut *sink);
+            symbolizer.run(&receiver, &mut *sink);
         };
-        threads.folder = Some(spawn("fold", fold)?);
+        threads.symbolizer = Some(spawn("symbols", symbolize)?);
         let (started, is_started) = sync_channel(1);
         let sample = move || {
-            let sampler = Sampler::new(options, control, costs);
+            let sampler = Sampler::new(options, control, overhead);
             // Fails only if nobody waits any more, which changes nothing.
             let _ = started.send(());
             sampler.run(&stop, &sender);
@@ -228,7 +228,7 @@ impl Threads {
         self.control.wake();
         // First, so that the symbolizer still reads the last rows of the guards.
         drop(self.running.take());
-        for thread in [self.sampler.take(), self.folder.take()].into_iter().flatten() {
+        for thread in [self.sampler.take(), self.symbolizer.take()].into_iter().flatten() {
             // In a forked child the thread does not exist, and joining it could wait forever.
             if self.process == std::process::id() {
                 // A panic was logged where it happened.

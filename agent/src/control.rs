@@ -1,8 +1,8 @@
-//! What the shipper and the sampler say to each other while both run: new settings, questions for
-//! the stacks of the moment, and how far the sampler has got with them.
+//! What the shipper and the sampler tell each other while both run: new settings, requests for thread
+//! dumps, and how far the sampler has got with them.
 //!
-//! The sampler never waits for it: it reads one number a tick, and takes the lock only if that moved
-//! and nobody else has it.
+//! The sampler never waits: it reads one number a tick, and takes the lock only if that number changed
+//! and nobody else holds it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
@@ -10,6 +10,7 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 use profiler_core::Settings;
+use profiler_core::wire::ThreadDump;
 
 use crate::SamplerMode;
 use crate::clock::monotonic_ns;
@@ -18,37 +19,45 @@ use crate::sync::lock;
 /// Shared by one agent's threads.
 #[derive(Debug)]
 pub(crate) struct Control {
-    wanted: Mutex<Wanted>,
-    /// Number of the latest settings that were asked for.
-    wanted_number: AtomicU64,
-    /// Number of the settings that the sampler works by.
+    desired: Mutex<DesiredSettings>,
+    /// Number of the desired settings.
+    desired_number: AtomicU64,
+    /// Number of the settings that the sampler uses.
     applied_number: AtomicU64,
-    /// Number of the latest question for stacks.
-    stacks_number: AtomicU64,
+    /// Number of the latest request for a thread dump.
+    dump_request: AtomicU64,
     mode: Mutex<SamplerMode>,
     /// The sampler's thread, to be woken.
     sampler: OnceLock<Thread>,
 }
 
-/// The settings that were asked for last.
+/// The latest settings that were requested.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct DesiredSettings {
     /// Rises with each change.
     pub(crate) number: u64,
     pub(crate) settings: Settings,
-    /// The collector's name for the change; 0 before the first.
+    /// The collector's number for the change; 0 before the first.
     #[cfg_attr(not(feature = "ship"), expect(dead_code, reason = "only a collector asks"))]
     pub(crate) revision: u64,
 }
 
+/// The state of every thread at one moment; nodes are in the [`Tables`](crate::tables::Tables).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ThreadDumpReply {
+    /// Number of the request; the dump answers earlier requests too.
+    pub(crate) request: u64,
+    pub(crate) dump: ThreadDump,
+}
+
 impl Control {
-    /// Of an agent that starts with these settings.
+    /// For an agent that starts with these settings.
     pub(crate) fn new(settings: Settings) -> Control {
         Control {
-            wanted: Mutex::new(Wanted { number: 0, settings, revision: 0 }),
-            wanted_number: AtomicU64::new(0),
+            desired: Mutex::new(DesiredSettings { number: 0, settings, revision: 0 }),
+            desired_number: AtomicU64::new(0),
             applied_number: AtomicU64::new(0),
-            stacks_number: AtomicU64::new(0),
+            dump_request: AtomicU64::new(0),
             mode: Mutex::new(SamplerMode::Starting),
             sampler: OnceLock::new(),
         }
@@ -64,40 +73,40 @@ impl Control {
 
 /// The sampler's side.
 impl Control {
-    /// Says how the sampler works in this process; called on the sampler's thread.
+    /// Sets the sampling mode; called on the sampler's thread.
     pub(crate) fn start(&self, mode: SamplerMode) {
-        // A second start does not happen, and would be of the same thread.
+        // A sampler starts once, so the cell is still empty.
         let _ = self.sampler.set(thread::current());
         self.set_mode(mode);
     }
 
-    /// Says how the sampler works from now on.
+    /// Sets the sampling mode from now on.
     pub(crate) fn set_mode(&self, mode: SamplerMode) {
         *lock(&self.mode) = mode;
     }
 
-    /// How much of this process the sampler can see.
+    /// The sampling mode in this process.
     pub(crate) fn mode(&self) -> SamplerMode {
         lock(&self.mode).clone()
     }
 
-    /// The settings that were asked for, if they are newer than the sampler's. `None` too while
-    /// they are being changed: the sampler comes again.
-    pub(crate) fn newer_than(&self, number: u64) -> Option<Wanted> {
-        if self.wanted_number.load(Ordering::Acquire) == number {
+    /// The desired settings, if they are newer than the sampler's. Also `None` while they are being
+    /// changed: the sampler tries again at its next tick.
+    pub(crate) fn newer_than(&self, number: u64) -> Option<DesiredSettings> {
+        if self.desired_number.load(Ordering::Acquire) == number {
             return None;
         }
-        self.wanted.try_lock().ok().map(|wanted| *wanted)
+        self.desired.try_lock().ok().map(|desired| *desired)
     }
 
-    /// Says that the sampler works by the settings of that number.
+    /// The sampler now uses the settings with this number.
     pub(crate) fn set_applied(&self, number: u64) {
         self.applied_number.store(number, Ordering::Release);
     }
 
-    /// Number of the latest question for stacks; 0 before the first.
-    pub(crate) fn stacks_asked(&self) -> u64 {
-        self.stacks_number.load(Ordering::Acquire)
+    /// Number of the latest request for a thread dump; 0 before the first.
+    pub(crate) fn dump_requested(&self) -> u64 {
+        self.dump_request.load(Ordering::Acquire)
     }
 
     /// Sleeps until a time of the monotonic clock, or until [`Control::wake`].
@@ -108,37 +117,37 @@ impl Control {
         }
     }
 
-    /// Whether the sampler looks, or will as soon as it can.
+    /// Whether sampling is on, or is about to be switched on.
     pub(crate) fn is_enabled(&self) -> bool {
-        lock(&self.wanted).settings.enabled
+        lock(&self.desired).settings.enabled
     }
 }
 
 /// The shipper's side.
 #[cfg(feature = "ship")]
 impl Control {
-    /// Asks for changed settings; `revision` is the collector's name for them.
+    /// Requests changed settings; `revision` is the collector's number for them.
     pub(crate) fn change(&self, revision: u64, change: profiler_core::SettingsChange) {
-        let mut wanted = lock(&self.wanted);
-        wanted.settings = wanted.settings.with(change);
-        wanted.revision = revision;
-        wanted.number += 1;
-        self.wanted_number.store(wanted.number, Ordering::Release);
-        drop(wanted);
+        let mut desired = lock(&self.desired);
+        desired.settings = desired.settings.with(change);
+        desired.revision = revision;
+        desired.number += 1;
+        self.desired_number.store(desired.number, Ordering::Release);
+        drop(desired);
         self.wake();
     }
 
-    /// Asks for the stacks of the moment; gives the question's number.
-    pub(crate) fn ask_stacks(&self) -> u64 {
-        let number = self.stacks_number.fetch_add(1, Ordering::AcqRel) + 1;
+    /// Requests a thread dump and returns the request's number.
+    pub(crate) fn request_dump(&self) -> u64 {
+        let number = self.dump_request.fetch_add(1, Ordering::AcqRel) + 1;
         self.wake();
         number
     }
 
-    /// The settings that were asked for last, and whether the sampler works by them.
-    pub(crate) fn wanted(&self) -> (Wanted, bool) {
-        let wanted = *lock(&self.wanted);
-        (wanted, self.applied_number.load(Ordering::Acquire) == wanted.number)
+    /// The desired settings, and whether the sampler has applied them.
+    pub(crate) fn desired(&self) -> (DesiredSettings, bool) {
+        let desired = *lock(&self.desired);
+        (desired, self.applied_number.load(Ordering::Acquire) == desired.number)
     }
 }
 
@@ -154,50 +163,50 @@ mod tests {
         Settings { interval_ns: 10_000_000, enabled: true, states: StateSet::ALL };
 
     #[test]
-    fn settings_count_as_applied_when_the_sampler_says_so() {
+    fn settings_count_as_applied_once_the_sampler_reports_them() {
         let control = Control::new(SETTINGS);
         assert!(control.newer_than(0).is_none());
-        assert!(control.wanted().1, "what it starts with is applied");
+        assert!(control.desired().1, "the initial settings are applied");
         let off = SettingsChange { enabled: Some(false), ..Default::default() };
         control.change(7, off);
         let slow = SettingsChange { interval_ns: Some(50_000_000), ..Default::default() };
         control.change(9, slow);
-        let wanted = control.newer_than(0).unwrap();
-        assert_eq!((wanted.number, wanted.revision), (2, 9));
-        assert_eq!(wanted.settings, SETTINGS.with(off).with(slow));
-        assert!(!control.wanted().1);
+        let desired = control.newer_than(0).unwrap();
+        assert_eq!((desired.number, desired.revision), (2, 9));
+        assert_eq!(desired.settings, SETTINGS.with(off).with(slow));
+        assert!(!control.desired().1);
         control.set_applied(1);
-        assert!(!control.wanted().1, "an older change is not the latest");
-        control.set_applied(wanted.number);
-        assert!(control.wanted().1 && control.newer_than(wanted.number).is_none());
+        assert!(!control.desired().1, "an older change is not the latest");
+        control.set_applied(desired.number);
+        assert!(control.desired().1 && control.newer_than(desired.number).is_none());
     }
 
     #[test]
     fn the_sampler_does_not_wait_for_the_lock() {
         let control = Control::new(SETTINGS);
         control.change(1, SettingsChange::default());
-        let held = control.wanted.lock().unwrap();
+        let held = control.desired.lock().unwrap();
         assert!(control.newer_than(0).is_none());
         drop(held);
         assert!(control.newer_than(0).is_some());
     }
 
     #[test]
-    fn a_question_wakes_a_sampler_that_sleeps_for_good() {
+    fn a_request_wakes_a_sampler_that_sleeps_indefinitely() {
         let control = Arc::new(Control::new(SETTINGS));
-        let (tell, told) = std::sync::mpsc::channel();
+        let (started, start) = std::sync::mpsc::channel();
         let sampler = {
             let control = control.clone();
             thread::spawn(move || {
                 control.start(SamplerMode::Full);
-                tell.send(()).unwrap();
-                while control.stacks_asked() == 0 {
+                started.send(()).unwrap();
+                while control.dump_requested() == 0 {
                     control.sleep_until(u64::MAX);
                 }
             })
         };
-        told.recv().unwrap();
-        assert_eq!(control.ask_stacks(), 1);
+        start.recv().unwrap();
+        assert_eq!(control.request_dump(), 1);
         sampler.join().unwrap();
         assert_eq!(control.mode(), SamplerMode::Full);
     }

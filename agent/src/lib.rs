@@ -40,10 +40,10 @@
 //! much is sampled.
 //!
 //! # Inside
-//! Samples: `sampler` (ticks, stacks as addresses) → `fold` (names, whole cycles) → `ship` (outbox,
+//! Samples: `sampler` (ticks, stacks as addresses) → `symbolizer` (names, whole cycles) → `ship` (outbox,
 //! one gRPC stream) or [`LocalAgent`] (this process's memory). Tasks: `task` (guards, futures,
-//! handles) → `registry` (a ring for each thread) → `fold`. Transfers and the like: `telemetry` (a
-//! ring for each thread) → `fold`.
+//! handles) → `registry` (a ring for each thread) → `symbolizer`. Transfers and the like: `telemetry` (a
+//! ring for each thread) → `symbolizer`.
 
 #![cfg_attr(
     not(sampler),
@@ -55,17 +55,15 @@ mod agent;
 #[cfg(not(sampler))]
 #[path = "unsupported.rs"]
 mod agent;
+#[cfg(sampler)]
+mod batch;
 mod builder;
 mod clock;
 #[cfg(sampler)]
 mod control;
-#[cfg(sampler)]
-mod cycle;
 mod detail;
 #[cfg(feature = "diagnostics")]
 pub mod diagnostics;
-#[cfg(sampler)]
-mod fold;
 mod fork;
 #[cfg(sampler)]
 mod ledger;
@@ -92,6 +90,8 @@ mod shipping;
 mod spawn;
 mod spill;
 #[cfg(sampler)]
+mod symbolizer;
+#[cfg(sampler)]
 mod symbols;
 mod sync;
 #[cfg(sampler)]
@@ -99,11 +99,11 @@ mod sys;
 #[cfg(not(sampler))]
 #[path = "sys/portable.rs"]
 mod sys;
+#[cfg(sampler)]
+mod tables;
 mod task;
 mod telemetry;
 mod threads;
-#[cfg(sampler)]
-mod totals;
 mod transfer;
 mod wanted;
 

@@ -7,11 +7,11 @@ use profiler_core::{
     Delta, Filter, Profile, TaskId, TaskRecord, TaskTotals, Telemetry, ThreadKind, Ticks,
 };
 
-use crate::cycle::{SealedCycle, Tables};
-use crate::fold::Sink;
+use crate::batch::{Batch, coarsen_totals, merge_telemetry, merge_totals};
 use crate::recording::Recording;
+use crate::symbolizer::Sink;
 use crate::sync::lock;
-use crate::totals;
+use crate::tables::Tables;
 
 /// Most tasks of a recording; the oldest are dropped and counted as lost.
 const TASKS_MAX: usize = 100_000;
@@ -76,24 +76,24 @@ impl Recorder {
 }
 
 impl Sink for Recorder {
-    fn push(&mut self, cycle: SealedCycle) {
+    fn push(&mut self, batch: Batch) {
         let mut recorded = lock(&self.recorded);
-        recorded.delta = recorded.delta.merge(&cycle.delta);
-        recorded.threads = recorded.threads.merge(&cycle.threads);
-        totals::merge(&mut recorded.totals, cycle.totals);
+        recorded.delta = recorded.delta.merge(&batch.delta);
+        recorded.threads = recorded.threads.merge(&batch.threads);
+        merge_totals(&mut recorded.totals, batch.totals);
         if recorded.totals.len() > TOTALS_MAX {
-            totals::coarsen(&mut recorded.totals);
+            coarsen_totals(&mut recorded.totals);
         }
-        recorded.aggregated_tasks += cycle.aggregated_tasks;
-        recorded.ticks += cycle.ticks;
-        recorded.lost_tasks += cycle.lost_tasks;
-        recorded.tasks.extend(cycle.tasks.into_iter().map(|task| (task.id, task)));
+        recorded.aggregated_tasks += batch.aggregated_tasks;
+        recorded.ticks += batch.span.map_or(Ticks::default(), |span| span.ticks);
+        recorded.lost_tasks += batch.lost_tasks;
+        recorded.tasks.extend(batch.tasks.into_iter().map(|task| (task.id, task)));
         while recorded.tasks.len() > TASKS_MAX {
             recorded.tasks.pop_first();
             recorded.lost_tasks += 1;
         }
-        let dropped = recorded.add_telemetry(cycle.records);
-        recorded.lost_telemetry += cycle.lost_telemetry + dropped;
+        let dropped = recorded.add_telemetry(batch.telemetry);
+        recorded.lost_telemetry += batch.lost_telemetry + dropped;
     }
 }
 
@@ -102,9 +102,7 @@ impl Recorded {
     /// dropped for want of room.
     fn add_telemetry(&mut self, later: Telemetry) -> u64 {
         let telemetry = &mut self.telemetry;
-        telemetry.expected.retain(|known| later.expected.iter().all(|new| new.name != known.name));
-        telemetry.runs.retain(|known| later.runs.iter().all(|new| new.id != known.id));
-        telemetry.append(later);
+        merge_telemetry(telemetry, later);
         drop_oldest(&mut telemetry.transfers)
             + drop_oldest(&mut telemetry.resources)
             + drop_oldest(&mut telemetry.runs)

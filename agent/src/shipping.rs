@@ -6,15 +6,16 @@ use std::time::Duration;
 
 use profiler_core::{Epoch, Timestamp};
 
+use crate::batch::Batch;
 use crate::builder::{AgentBuilder, StartError, host_name};
 use crate::clock;
-use crate::control::Control;
-use crate::cycle::{SealedCycle, StacksNow, Tables};
-use crate::fold::Sink;
+use crate::control::{Control, ThreadDumpReply};
 use crate::report::ShipReport;
 use crate::ship::{self, AgentClock, Limits, ShipError, ShipOptions, Shipper};
+use crate::symbolizer::Sink;
 use crate::sync::lock;
 use crate::sys::signals::BlockedSignals;
+use crate::tables::Tables;
 
 const URL_DEFAULT: &str = "http://127.0.0.1:4747";
 const URL_VARIABLE: &str = "EMBERLINE_URL";
@@ -24,15 +25,15 @@ const URL_VARIABLE: &str = "EMBERLINE_URL";
 pub(crate) struct ShipSink(Arc<Mutex<Option<Shipper>>>);
 
 impl Sink for ShipSink {
-    fn push(&mut self, cycle: SealedCycle) {
+    fn push(&mut self, batch: Batch) {
         if let Some(shipper) = &*lock(&self.0) {
-            shipper.push(cycle);
+            shipper.push(batch);
         }
     }
 
-    fn stacks(&mut self, stacks: StacksNow) {
+    fn thread_dump(&mut self, reply: ThreadDumpReply) {
         if let Some(shipper) = &*lock(&self.0) {
-            shipper.stacks(stacks);
+            shipper.thread_dump(reply);
         }
     }
 }

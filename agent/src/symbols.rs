@@ -14,7 +14,7 @@ use profiler_core::limits::bounded_name;
 use profiler_core::{Frame, FrameKind};
 
 use crate::fork;
-use crate::sampler::addresses::CodeModule;
+use crate::sampler::CodeModule;
 
 /// Most inlined functions at one address; beyond, the outermost are left out.
 const INLINED_MAX: usize = 64;

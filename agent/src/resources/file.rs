@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use nix::sys::resource::{Resource, getrlimit};
 
-use crate::sampler::KeptFile;
+use crate::sys::file::CheckedFile;
 
 /// Most that is read of one file; the lines of 500 processors take as much.
 const TEXT_BYTES_MAX: usize = 64 << 10;
@@ -24,7 +24,7 @@ const DESCRIPTORS_TO_KEEP_OPEN: u64 = 256;
 #[derive(Debug)]
 pub(super) struct SystemFile {
     path: String,
-    kept: Option<KeptFile>,
+    kept: Option<CheckedFile>,
     /// Looks to come for which it counts as absent.
     absent: u32,
     text: Vec<u8>,
@@ -55,14 +55,14 @@ impl SystemFile {
     }
 
     fn read_text(&mut self) -> bool {
-        if let Some(file) = self.kept.as_ref().and_then(KeptFile::if_same)
+        if let Some(file) = self.kept.as_ref().and_then(CheckedFile::if_same)
             && read_whole(file, &mut self.text)
         {
             return true;
         }
         let Ok(file) = File::open(&self.path) else { return false };
         let is_read = read_whole(&file, &mut self.text);
-        self.kept = if is_read && may_keep_open() { KeptFile::new(file) } else { None };
+        self.kept = if is_read && may_keep_open() { CheckedFile::new(file) } else { None };
         is_read
     }
 }

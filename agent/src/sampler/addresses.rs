@@ -1,5 +1,5 @@
-//! The sampler's tree: stacks as code addresses, counted where they are seen. Names come later, on
-//! another thread.
+//! The sampler's tree: weights by stack, with frames as code addresses. The symbolizer resolves the
+//! addresses later, on its own thread.
 
 use std::sync::Arc;
 
@@ -7,12 +7,11 @@ use profiler_core::limits::AGENT_NODES_MAX;
 use profiler_core::{CallTrie, Delta, FrameId, Full, NodeId, Weight};
 use rustc_hash::FxHashMap;
 
-use super::budget::{Known, Place};
 use super::sys::modules::Module;
 use super::unwind::Stack;
 use crate::registry::NameId;
 
-/// What a node of the address tree stands for, as the folder gets it.
+/// What a frame of the sampler's tree stands for.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum AddressFrame {
     Task(NameId),
@@ -22,9 +21,9 @@ pub(crate) enum AddressFrame {
     Agent,
     Truncated,
     Overflow,
-    /// The sampler's thread, which does not look at its own stack.
+    /// The sampler's thread, which does not sample its own stack.
     Sampler,
-    /// A thread, by name and id; id 0 stands for all of that name that are counted together.
+    /// A thread by name and id; id 0 stands for all threads of that name that are counted together.
     Thread {
         name: Arc<str>,
         id: u32,
@@ -36,41 +35,47 @@ pub(crate) enum AddressFrame {
     },
 }
 
-/// The levels above a stack.
+/// The levels of the tree above a stack.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Top {
+pub(super) struct TaskLevels {
     pub(super) first: AddressFrame,
-    /// [`NameId::NONE`]: no second level.
+    /// No second level if [`NameId::NONE`].
     pub(super) phase: NameId,
 }
 
-/// The module that an address lay in when it was seen.
+/// Where a weight is counted: at a stack, and once more at the thread below the same task and phase.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Attribution {
+    pub(crate) node: NodeId,
+    pub(crate) thread: NodeId,
+}
+
+/// The module that contained an address when it was sampled.
 #[derive(PartialEq, Eq, Hash, Debug)]
 pub(crate) struct CodeModule {
     pub(crate) path: Arc<str>,
     pub(crate) build_id: Arc<str>,
-    /// What to take from an address to get the file's own.
+    /// Subtract it from an address to get the address in the file.
     pub(crate) base: u64,
 }
 
-/// What the tree gained since it was last sealed.
+/// What was added to the tree since it was last sealed.
 #[derive(Debug)]
-pub(crate) struct Growth {
+pub(crate) struct TreeDelta {
     pub(crate) frames: Vec<AddressFrame>,
     /// Parent and frame of each new node.
     pub(crate) nodes: Vec<(NodeId, FrameId)>,
     pub(crate) delta: Delta,
-    /// The same weights once more, at nodes of threads.
+    /// The same weights at nodes of threads.
     pub(crate) threads: Delta,
 }
 
 /// Counts stacks of addresses.
 pub(super) struct AddressTrie {
     pub(super) trie: CallTrie,
-    pub(super) known: Known,
     frames: Vec<AddressFrame>,
     frame_ids: FxHashMap<AddressFrame, FrameId>,
-    /// Ids of the addresses of the modules as they are now.
+    /// Ids of addresses in the modules that are loaded now.
     code_ids: FxHashMap<u64, FrameId>,
     modules: Vec<(std::ops::Range<u64>, Arc<CodeModule>)>,
     sealed_frames: usize,
@@ -81,7 +86,6 @@ impl AddressTrie {
     pub(super) fn new(modules: &[Module]) -> Self {
         let mut addresses = AddressTrie {
             trie: CallTrie::new(AGENT_NODES_MAX),
-            known: Known::default(),
             frames: Vec::new(),
             frame_ids: FxHashMap::default(),
             code_ids: FxHashMap::default(),
@@ -93,23 +97,26 @@ impl AddressTrie {
         addresses
     }
 
-    /// Takes over a changed list of modules: from now on an address may be other code than before.
+    /// Replaces the list of modules: from now on an address may be different code.
     pub(super) fn set_modules(&mut self, modules: &[Module]) {
         self.code_ids.clear();
         self.modules = modules
             .iter()
             .map(|module| {
-                let Module { path, build_id, base, .. } = module;
-                let (path, build_id) = (path.clone(), build_id.clone());
-                (module.range.clone(), Arc::new(CodeModule { path, build_id, base: *base }))
+                let code = CodeModule {
+                    path: module.path.clone(),
+                    build_id: module.build_id.clone(),
+                    base: module.base,
+                };
+                (module.range.clone(), Arc::new(code))
             })
             .collect();
         self.modules.sort_unstable_by_key(|(range, _)| range.start);
     }
 
-    /// The node of `stack` below `top`.
-    pub(super) fn node_of(&mut self, top: &Top, stack: &Stack) -> NodeId {
-        let (first, mut node) = self.levels_of(top);
+    /// The node of `stack` below `levels`.
+    pub(super) fn node_of(&mut self, levels: &TaskLevels, stack: &Stack) -> NodeId {
+        let (first, mut node) = self.insert_levels(levels);
         if !stack.complete {
             let frame = self.frame_id(AddressFrame::Truncated);
             node = node.and_then(|node| self.trie.insert(node, frame));
@@ -124,36 +131,27 @@ impl AddressTrie {
         })
     }
 
-    /// The nodes of the first level and of the last one above a stack.
-    pub(super) fn levels_of(&mut self, top: &Top) -> (NodeId, Result<NodeId, Full>) {
-        let first = self.frame_id(top.first.clone());
-        // Task names have a limit of their own, so first-level nodes need none.
+    /// The nodes of the first level and of the last level above a stack.
+    pub(super) fn insert_levels(&mut self, levels: &TaskLevels) -> (NodeId, Result<NodeId, Full>) {
+        let first = self.frame_id(levels.first.clone());
+        // The number of task names is limited, so first-level nodes need no limit of their own.
         let first = self.trie.insert_past_limit(NodeId::ROOT, first);
-        if top.phase == NameId::NONE {
+        if levels.phase == NameId::NONE {
             return (first, Ok(first));
         }
-        let phase = self.frame_id(AddressFrame::Phase(top.phase));
+        let phase = self.frame_id(AddressFrame::Phase(levels.phase));
         (first, self.trie.insert(first, phase))
     }
 
-    /// The place of the sampler's own thread, whose frame is `thread`.
-    pub(super) fn sampler_place(&mut self, thread: FrameId) -> Place {
-        let top = Top { first: AddressFrame::Agent, phase: NameId::NONE };
-        let (agent, _) = self.levels_of(&top);
-        let sampler = self.frame_id(AddressFrame::Sampler);
-        let node = self.trie.insert_past_limit(agent, sampler);
-        Place { node, thread: self.thread_node(&top, thread) }
-    }
-
     /// Counts a weight at its stack and at its thread.
-    pub(super) fn add(&mut self, place: Place, weight: Weight) {
-        self.trie.add_weight(place.node, weight);
-        self.trie.add_weight(place.thread, weight);
+    pub(super) fn add(&mut self, attribution: Attribution, weight: Weight) {
+        self.trie.add_weight(attribution.node, weight);
+        self.trie.add_weight(attribution.thread, weight);
     }
 
-    /// Shows what is new since the last seal to `send`. If it has no room, everything is kept and
-    /// goes into the next seal.
-    pub(super) fn seal(&mut self, send: impl FnOnce(Growth) -> Result<(), Growth>) -> bool {
+    /// Passes everything new since the last seal to `send`. If `send` has no room and returns it, it stays
+    /// in the tree for the next seal. Returns whether it was sent.
+    pub(super) fn seal(&mut self, send: impl FnOnce(TreeDelta) -> Result<(), TreeDelta>) -> bool {
         let end = self.trie.node_count();
         let new_nodes = (self.sealed_nodes..end).filter_map(|id| self.trie.node(NodeId(id)));
         let nodes = new_nodes.collect();
@@ -166,13 +164,13 @@ impl AddressTrie {
             let entries = both.entries().iter().copied();
             entries.filter(|(node, ..)| is_thread(*node) == threads).collect()
         };
-        let growth = Growth {
+        let delta = TreeDelta {
             frames: self.frames[self.sealed_frames..].to_vec(),
             nodes,
             delta: part(false),
             threads: part(true),
         };
-        match send(growth) {
+        match send(delta) {
             Ok(()) => {
                 self.sealed_frames = self.frames.len();
                 self.sealed_nodes = end;
@@ -189,7 +187,7 @@ impl AddressTrie {
         }
     }
 
-    /// Whether the frame is known already.
+    /// Whether the frame has an id.
     pub(super) fn has_frame(&self, frame: &AddressFrame) -> bool {
         self.frame_ids.contains_key(frame)
     }
@@ -231,50 +229,52 @@ mod tests {
 
     use super::*;
 
-    fn top(first: AddressFrame) -> Top {
-        Top { first, phase: NameId::NONE }
+    fn levels(first: AddressFrame) -> TaskLevels {
+        TaskLevels { first, phase: NameId::NONE }
     }
 
     #[test]
     fn a_seal_without_room_keeps_everything_for_the_next() {
         let mut addresses = AddressTrie::new(&[]);
         let stack = Stack { addresses: vec![10, 20], complete: true };
-        let top = top(AddressFrame::NoTask);
-        let node = addresses.node_of(&top, &stack);
-        let frame = addresses.thread_frame("main".into(), 7, false);
-        let place = Place { node, thread: addresses.thread_node(&top, frame) };
-        addresses.add(place, Weight::of(State::Cpu, 5));
+        let levels = levels(AddressFrame::NoTask);
+        let node = addresses.node_of(&levels, &stack);
+        let frame = addresses.frame_id(AddressFrame::Thread { name: "main".into(), id: 7 });
+        let above = addresses.insert_levels(&levels).0;
+        let thread = addresses.trie.insert(above, frame).unwrap();
+        let attribution = Attribution { node, thread };
+        addresses.add(attribution, Weight::of(State::Cpu, 5));
         assert!(!addresses.seal(Err));
-        addresses.add(place, Weight::of(State::Cpu, 2));
-        let mut seen = None;
-        assert!(addresses.seal(|growth| {
-            seen = Some(growth);
+        addresses.add(attribution, Weight::of(State::Cpu, 2));
+        let mut sealed = None;
+        assert!(addresses.seal(|tree| {
+            sealed = Some(tree);
             Ok(())
         }));
-        let growth = seen.take().unwrap();
-        assert_eq!(growth.delta.total(), Weight::of(State::Cpu, 7));
-        assert_eq!(growth.threads.total(), Weight::of(State::Cpu, 7));
+        let tree = sealed.take().unwrap();
+        assert_eq!(tree.delta.total(), Weight::of(State::Cpu, 7));
+        assert_eq!(tree.threads.total(), Weight::of(State::Cpu, 7));
         let outer = AddressFrame::Code { address: 20, module: None };
         let inner = AddressFrame::Code { address: 10, module: None };
         let thread = AddressFrame::Thread { name: "main".into(), id: 7 };
-        assert_eq!(growth.frames, [AddressFrame::NoTask, outer, inner, thread]);
-        assert_eq!(growth.nodes.len(), 4);
-        assert!(addresses.seal(|growth| {
-            seen = Some(growth);
+        assert_eq!(tree.frames, [AddressFrame::NoTask, outer, inner, thread]);
+        assert_eq!(tree.nodes.len(), 4);
+        assert!(addresses.seal(|tree| {
+            sealed = Some(tree);
             Ok(())
         }));
-        let growth = seen.unwrap();
-        assert!(growth.frames.is_empty() && growth.nodes.is_empty() && growth.delta.is_empty());
+        let tree = sealed.unwrap();
+        assert!(tree.frames.is_empty() && tree.nodes.is_empty() && tree.delta.is_empty());
     }
 
     #[test]
-    fn an_incomplete_stack_hangs_below_truncated() {
+    fn an_incomplete_stack_is_below_truncated() {
         let mut addresses = AddressTrie::new(&[]);
         let stack = Stack { addresses: vec![10], complete: false };
-        addresses.node_of(&top(AddressFrame::Task(NameId(5))), &stack);
-        addresses.seal(|growth| {
-            assert_eq!(growth.frames[1], AddressFrame::Truncated);
-            assert_eq!(growth.nodes[1].0, NodeId(1));
+        addresses.node_of(&levels(AddressFrame::Task(NameId(5))), &stack);
+        addresses.seal(|tree| {
+            assert_eq!(tree.frames[1], AddressFrame::Truncated);
+            assert_eq!(tree.nodes[1].0, NodeId(1));
             Ok(())
         });
     }

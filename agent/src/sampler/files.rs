@@ -1,28 +1,25 @@
-//! The files of `/proc` that tell of this process's threads, and which of them stay open.
+//! The files of `/proc` about this process's threads, and which of them stay open.
 //!
-//! Opening one costs three times as much as reading it, so those of threads that run now and then
-//! are kept open: few, for descriptors are the program's. A program may also close descriptors that
-//! are not its own and open others under their numbers; so each is known by the file behind it, is
-//! only ever read at an offset (which changes nothing for anybody), and is closed only while it is
-//! still the same.
+//! Opening a file costs three times as much as reading it, so the files of threads that run now and then
+//! are kept open: few, because descriptors belong to the program. A program may also close descriptors that
+//! are not its own and reuse their numbers; so each is a [`CheckedFile`], and is only read at an offset,
+//! which affects no other user of the descriptor.
 
 use std::fs::{self, File};
 use std::io;
-use std::mem::ManuallyDrop;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
 use super::wait::WaitSite;
+use crate::sys::file::CheckedFile;
 
 const TASKS: &str = "/proc/self/task";
-/// Most files that are kept open, and the part (one in so many) of the process's descriptors that
-/// they may be.
+/// Most files that are kept open; and at most 1/16 of the process's descriptors.
 const KEPT_MAX: u64 = 128;
 const KEPT_PART: u64 = 16;
-/// Ticks without keeping files after the process ran out of descriptors.
+/// Ticks for which no file is kept open after the process ran out of descriptors.
 const SHORT_TICKS: u32 = 1000;
 
-/// What a thread is doing, as the kernel sees it.
+/// A thread's activity, as the kernel reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Activity {
     /// On a processor or ready for one.
@@ -31,26 +28,26 @@ pub(super) enum Activity {
     Blocked(WaitSite),
 }
 
-/// Why a thread could not be looked at.
+/// Why a thread could not be probed.
 #[derive(Debug)]
-pub(super) enum Unseen {
-    /// There is no such thread (any more).
+pub(super) enum ProbeError {
+    /// The thread does not exist (any more).
     Gone,
-    /// The system refuses for now, such as for want of a descriptor.
+    /// The system refused, for example because descriptors ran out.
     Refused(io::Error),
 }
 
 /// The open files of one thread.
 #[derive(Debug, Default)]
 pub(super) struct ThreadFiles {
-    syscall: Option<KeptFile>,
-    schedstat: Option<KeptFile>,
+    syscall: Option<CheckedFile>,
+    schedstat: Option<CheckedFile>,
 }
 
-/// All kept files, and the rules for keeping them.
+/// All files that are kept open, and the limits on them.
 #[derive(Debug)]
 pub(super) struct Files {
-    tasks: Option<KeptFile>,
+    tasks: Option<CheckedFile>,
     kept: u64,
     kept_max: u64,
     short_ticks: u32,
@@ -68,41 +65,41 @@ impl Files {
         self.short_ticks = self.short_ticks.saturating_sub(1);
     }
 
-    /// A number that changes when threads come or go (though not if as many come as go).
+    /// A number that changes when threads start or end (unless as many start as end).
     pub(super) fn thread_count(&mut self) -> Option<u64> {
-        if let Some(count) = self.tasks.as_ref().and_then(KeptFile::links_if_same) {
+        if let Some(count) = self.tasks.as_ref().and_then(CheckedFile::links_if_same) {
             return Some(count);
         }
-        let opened = File::open(TASKS).ok().and_then(KeptFile::new);
-        let count = opened.as_ref().and_then(KeptFile::links_if_same);
+        let opened = File::open(TASKS).ok().and_then(CheckedFile::new);
+        let count = opened.as_ref().and_then(CheckedFile::links_if_same);
         self.tasks = opened;
         count.or_else(|| Some(fs::metadata(TASKS).ok()?.nlink()))
     }
 
-    /// What the thread is doing, without a signal.
+    /// The thread's activity, read without a signal.
     pub(super) fn activity(
         &mut self,
         thread_id: u32,
         files: &mut ThreadFiles,
-    ) -> Result<Activity, Unseen> {
+    ) -> Result<Activity, ProbeError> {
         let mut buffer = [0; 256];
         let text = self.read(thread_id, "syscall", &mut files.syscall, &mut buffer)?;
         parse_activity(text).ok_or_else(|| {
-            // Another file of the program's, perhaps, under the number of ours.
+            // The program may have opened another file under the number of ours.
             self.close(files);
             invalid(text)
         })
     }
 
-    /// Nanoseconds that a thread has spent ready but without a processor; `None` if the kernel does
-    /// not count it or the thread is gone.
+    /// Nanoseconds that a thread has been ready but without a processor; `None` if the kernel does not
+    /// count them or the thread is gone.
     pub(super) fn run_delay_ns(&mut self, thread_id: u32, files: &mut ThreadFiles) -> Option<u64> {
         let mut buffer = [0; 128];
         let text = self.read(thread_id, "schedstat", &mut files.schedstat, &mut buffer).ok()?;
         text.split(' ').nth(1)?.parse().ok()
     }
 
-    /// Closes a thread's files: it has not run for a while, or is gone.
+    /// Closes a thread's files, because it has not run for a while or is gone.
     pub(super) fn close(&mut self, files: &mut ThreadFiles) {
         for file in [files.syscall.take(), files.schedstat.take()].into_iter().flatten() {
             self.kept -= 1;
@@ -114,70 +111,70 @@ impl Files {
         &mut self,
         thread_id: u32,
         name: &str,
-        place: &mut Option<KeptFile>,
+        slot: &mut Option<CheckedFile>,
         buffer: &'b mut [u8],
-    ) -> Result<&'b str, Unseen> {
+    ) -> Result<&'b str, ProbeError> {
         let mut length = None;
-        if let Some(kept) = place {
-            match kept.file.read_at(buffer, 0) {
+        if let Some(kept) = slot {
+            match kept.unchecked().read_at(buffer, 0) {
                 Ok(read) => length = Some(read),
                 Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {
-                    return Err(Unseen::Gone);
+                    return Err(ProbeError::Gone);
                 }
-                // The program has closed it: it is somebody else's now, or nobody's.
+                // The program has closed the descriptor, and may have reused its number.
                 Err(_) => {
-                    *place = None;
+                    *slot = None;
                     self.kept -= 1;
                 }
             }
         }
         let length = match length {
             Some(length) => length,
-            None => self.read_new(thread_id, name, place, buffer)?,
+            None => self.read_new(thread_id, name, slot, buffer)?,
         };
         let text = std::str::from_utf8(&buffer[..length]).map(str::trim_end);
-        text.map_err(|error| Unseen::Refused(io::Error::new(io::ErrorKind::InvalidData, error)))
+        text.map_err(|error| ProbeError::Refused(io::Error::new(io::ErrorKind::InvalidData, error)))
     }
 
     fn read_new(
         &mut self,
         thread_id: u32,
         name: &str,
-        place: &mut Option<KeptFile>,
+        slot: &mut Option<CheckedFile>,
         buffer: &mut [u8],
-    ) -> Result<usize, Unseen> {
+    ) -> Result<usize, ProbeError> {
         let opened = File::open(format!("{TASKS}/{thread_id}/{name}"));
         let file = opened.map_err(|error| self.explain(error))?;
         let length = file.read_at(buffer, 0).map_err(|error| self.explain(error))?;
         if self.kept < self.kept_max && self.short_ticks == 0 {
-            *place = KeptFile::new(file);
-            self.kept += u64::from(place.is_some());
+            *slot = CheckedFile::new(file);
+            self.kept += u64::from(slot.is_some());
         }
         Ok(length)
     }
 
-    fn explain(&mut self, error: io::Error) -> Unseen {
+    fn explain(&mut self, error: io::Error) -> ProbeError {
         match error.raw_os_error() {
-            Some(libc::ESRCH | libc::ENOENT) => Unseen::Gone,
+            Some(libc::ESRCH | libc::ENOENT) => ProbeError::Gone,
             Some(libc::EMFILE | libc::ENFILE) => {
                 self.short_ticks = SHORT_TICKS;
-                Unseen::Refused(error)
+                ProbeError::Refused(error)
             }
-            _ => Unseen::Refused(error),
+            _ => ProbeError::Refused(error),
         }
     }
 
-    /// Whether the process is short of descriptors, and kept ones are to be given back.
+    /// Whether the process ran out of descriptors, so that kept files must be closed.
     pub(super) fn must_close(&self) -> bool {
         self.short_ticks > 0 && self.kept > 0
     }
 }
 
-fn invalid(text: &str) -> Unseen {
-    Unseen::Refused(io::Error::new(io::ErrorKind::InvalidData, format!("`{text}`")))
+fn invalid(text: &str) -> ProbeError {
+    ProbeError::Refused(io::Error::new(io::ErrorKind::InvalidData, format!("`{text}`")))
 }
 
-/// `running`, or `call [arguments] sp pc` with all but the call in hexadecimal.
+/// Parses `running`, or `call [arguments] sp pc` with all but the call in hexadecimal.
 fn parse_activity(text: &str) -> Option<Activity> {
     if text == "running" {
         return Some(Activity::Running);
@@ -192,45 +189,10 @@ fn parse_activity(text: &str) -> Option<Activity> {
     Some(Activity::Blocked(WaitSite { call, argument, sp, pc }))
 }
 
-/// An open file that is known by more than its number.
-#[derive(Debug)]
-pub(crate) struct KeptFile {
-    file: ManuallyDrop<File>,
-    device: u64,
-    inode: u64,
-}
-
-impl KeptFile {
-    pub(crate) fn new(file: File) -> Option<KeptFile> {
-        let metadata = file.metadata().ok()?;
-        let (device, inode) = (metadata.dev(), metadata.ino());
-        Some(KeptFile { file: ManuallyDrop::new(file), device, inode })
-    }
-
-    /// The file, if the descriptor still stands for it.
-    pub(crate) fn if_same(&self) -> Option<&File> {
-        self.links_if_same().map(|_| &*self.file)
-    }
-
-    /// The number of its links, if the descriptor still stands for this file.
-    fn links_if_same(&self) -> Option<u64> {
-        let metadata = self.file.metadata().ok()?;
-        (metadata.dev() == self.device && metadata.ino() == self.inode).then(|| metadata.nlink())
-    }
-}
-
-impl Drop for KeptFile {
-    fn drop(&mut self) {
-        if self.links_if_same().is_some() {
-            // Nobody else has closed it, so that is for us to do; by number, for safe code cannot
-            // take the file out of its wrapper. A failure leaves nothing to do.
-            let _ = nix::unistd::close(self.file.as_raw_fd());
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+
     use super::*;
 
     fn own_id() -> u32 {
@@ -238,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn activity_is_read_as_the_kernel_writes_it() {
+    fn activity_is_parsed_as_the_kernel_writes_it() {
         assert_eq!(parse_activity("running"), Some(Activity::Running));
         let site = WaitSite { call: 202, argument: 0x7f, sp: 0x7ffd_1000, pc: 0x7f00_2000 };
         let text = "202 0x7f 0x80 0x2 0x0 0x0 0x0 0x7ffd1000 0x7f002000";
@@ -251,15 +213,16 @@ mod tests {
     }
 
     #[test]
-    fn files_are_kept_up_to_the_limit_and_closed_when_told() {
+    fn files_are_kept_up_to_the_limit_and_closed_on_request() {
         let mut files = Files { kept_max: 1, ..Files::new() };
-        let (mut first, mut second) = (ThreadFiles::default(), ThreadFiles::default());
+        let mut first = ThreadFiles::default();
+        let mut second = ThreadFiles::default();
         for _ in 0..2 {
             files.activity(own_id(), &mut first).unwrap();
             assert!(files.run_delay_ns(own_id(), &mut second).is_some());
         }
         assert!(first.syscall.is_some() && second.schedstat.is_none());
-        let number = first.syscall.as_ref().unwrap().file.as_raw_fd();
+        let number = first.syscall.as_ref().unwrap().unchecked().as_raw_fd();
         files.close(&mut first);
         assert_eq!(files.kept, 0);
         assert!(fs::read_link(format!("/proc/self/fd/{number}")).is_err(), "it is closed");
@@ -270,12 +233,12 @@ mod tests {
         let mut files = Files::new();
         let mut of_thread = ThreadFiles::default();
         files.activity(own_id(), &mut of_thread).unwrap();
-        // As if the program had closed what is not its own, and opened a pipe under the same number.
+        // As if the program had closed our descriptor and opened a pipe under the same number.
         let (pipe, _writer) = io::pipe().unwrap();
         let number = pipe.as_raw_fd();
         let pipe = File::from(std::os::fd::OwnedFd::from(pipe));
-        let mut stranger = KeptFile::new(pipe).unwrap();
-        stranger.inode = of_thread.syscall.as_ref().unwrap().inode;
+        let mut stranger = CheckedFile::new(pipe).unwrap();
+        stranger.impersonate(of_thread.syscall.as_ref().unwrap());
         drop(of_thread.syscall.replace(stranger));
         files.activity(own_id(), &mut of_thread).unwrap();
         files.close(&mut of_thread);
@@ -285,9 +248,9 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_is_not_there_is_gone() {
+    fn a_missing_thread_is_gone() {
         let mut files = Files::new();
         let seen = files.activity(4_194_303, &mut ThreadFiles::default());
-        assert!(matches!(seen, Err(Unseen::Gone)), "{seen:?}");
+        assert!(matches!(seen, Err(ProbeError::Gone)), "{seen:?}");
     }
 }

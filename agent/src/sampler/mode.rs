@@ -1,4 +1,4 @@
-//! How much of the sampler works in this process.
+//! Which kinds of threads can be sampled in this process.
 
 use nix::errno::Errno;
 
@@ -6,24 +6,22 @@ use super::sys::probe;
 use crate::SamplerMode;
 use crate::sys::process::{self, MemoryAccess};
 
-/// What the system lets the sampler do; what it refuses comes with the reason.
+/// What the system allows the sampler to do; a refusal comes with its reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Mode {
-    /// Timers that make a running thread show its stack.
+    /// Timers that make a running thread copy its stack.
     running: Result<(), String>,
-    /// Where blocked threads are, and their stacks.
+    /// Reading where blocked threads are, and their stacks.
     blocked: Result<(), String>,
-    /// Whether memory can be copied by a system call, which a handler may make too.
+    /// Whether memory can be copied by a system call, which a signal handler may use too.
     pub(super) checked_copies: bool,
 }
 
 impl Mode {
-    /// Asks the system.
-    pub(super) fn find() -> Mode {
-        let no_threads = std::fs::read_dir("/proc/self/task").err();
-        if let Some(error) = no_threads {
-            let reason =
-                format!("this process's threads cannot be listed: /proc/self/task: {error}");
+    /// Tries what the system allows.
+    pub(super) fn detect() -> Mode {
+        if let Err(error) = std::fs::read_dir("/proc/self/task") {
+            let reason = format!("cannot list threads: /proc/self/task: {error}");
             return Mode {
                 running: Err(reason.clone()),
                 blocked: Err(reason),
@@ -34,33 +32,33 @@ impl Mode {
         let access = if copies.is_ok() { MemoryAccess::Call } else { MemoryAccess::File };
         process::set_memory_access(access);
         let running = probe::allowed(probe::set_timer)
-            .map_err(|error| format!("timers on CPU clocks are refused: {}", error.desc()));
+            .map_err(|error| format!("CPU-clock timers are refused: {}", error.desc()));
         let blocked = match (probe::read_own_call(), own_memory_is_readable()) {
             (Ok(()), true) => Ok(()),
-            (Err(error), _) => Err(format!("/proc/self/task/*/syscall cannot be read: {error}")),
+            (Err(error), _) => Err(format!("cannot read /proc/self/task/*/syscall: {error}")),
             (Ok(()), false) => Err(format!(
-                "this process's memory cannot be read: process_vm_readv: {}, and neither can \
-                 /proc/self/mem",
+                "cannot read this process's memory: process_vm_readv: {}, and /proc/self/mem is not \
+                 readable",
                 copies.err().unwrap_or(Errno::UnknownErrno).desc()
             )),
         };
         Mode { running, blocked, checked_copies: copies.is_ok() }
     }
 
-    pub(super) fn is_running_seen(&self) -> bool {
+    pub(super) fn samples_running(&self) -> bool {
         self.running.is_ok()
     }
 
-    pub(super) fn is_blocked_seen(&self) -> bool {
+    pub(super) fn samples_blocked(&self) -> bool {
         self.blocked.is_ok()
     }
 
-    /// Running threads can no longer be asked.
+    /// Running threads can no longer be sampled.
     pub(super) fn lose_running(&mut self, reason: String) {
         self.running = Err(reason);
     }
 
-    /// Whether threads cannot be sampled at all.
+    /// Whether no thread can be sampled.
     pub(super) fn is_off(&self) -> bool {
         self.running.is_err() && self.blocked.is_err()
     }
@@ -93,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mode_says_what_is_missing_and_why() {
+    fn a_mode_names_what_is_missing_and_why() {
         let mode = |running: Result<(), &str>, blocked: Result<(), &str>| Mode {
             running: running.map_err(str::to_owned),
             blocked: blocked.map_err(str::to_owned),
@@ -109,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_missing_here() {
-        assert_eq!(SamplerMode::from(&Mode::find()), SamplerMode::Full);
+    fn the_mode_is_full_on_this_machine() {
+        assert_eq!(SamplerMode::from(&Mode::detect()), SamplerMode::Full);
     }
 }

@@ -11,7 +11,7 @@ use profiler_core::wire::{
 };
 
 use crate::control::Control;
-use crate::cycle::StacksNow;
+use crate::control::ThreadDumpReply;
 use crate::sync::lock;
 
 /// Most questions that wait for an answer; what comes then is told so.
@@ -29,7 +29,7 @@ const SILENCE: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub(crate) struct Live<'a> {
     control: &'a Control,
-    stacks: &'a Mutex<Option<StacksNow>>,
+    stacks: &'a Mutex<Option<ThreadDumpReply>>,
     questions: VecDeque<Question>,
     /// The last that was said of the settings.
     said: Option<AppliedSettings>,
@@ -44,7 +44,7 @@ struct Question {
 }
 
 impl<'a> Live<'a> {
-    pub(crate) fn new(control: &'a Control, stacks: &'a Mutex<Option<StacksNow>>) -> Self {
+    pub(crate) fn new(control: &'a Control, stacks: &'a Mutex<Option<ThreadDumpReply>>) -> Self {
         Live { control, stacks, questions: VecDeque::new(), said: None }
     }
 
@@ -61,7 +61,7 @@ impl<'a> Live<'a> {
     /// Takes up a question.
     pub(crate) fn ask(&mut self, request: v1::ThreadDumpRequest) {
         let room = self.questions.len() < QUESTIONS_MAX;
-        let number = room.then(|| self.control.ask_stacks());
+        let number = room.then(|| self.control.request_dump());
         if !room {
             // The oldest has waited for longest and is most likely asked in vain.
             self.questions.pop_front();
@@ -76,12 +76,12 @@ impl<'a> Live<'a> {
 
     /// How long until it may have something to say, though nobody wakes it.
     pub(crate) fn next_look(&self) -> Duration {
-        if self.control.wanted().1 { SILENCE } else { APPLYING }
+        if self.control.desired().1 { SILENCE } else { APPLYING }
     }
 
     /// Nothing was said for [`SILENCE`]: say something.
     pub(crate) fn break_silence(&mut self) {
-        if self.control.wanted().1 {
+        if self.control.desired().1 {
             self.said = None;
         }
     }
@@ -99,14 +99,14 @@ impl<'a> Live<'a> {
 
     /// The settings, if they are applied and not said yet.
     fn news(&self) -> Option<AppliedSettings> {
-        let (wanted, applied) = self.control.wanted();
+        let (wanted, applied) = self.control.desired();
         let mode = bounded_name(&self.control.mode().to_string()).into_owned();
         let now = AppliedSettings { revision: wanted.revision, settings: wanted.settings, mode };
         (applied && self.said.as_ref() != Some(&now)).then_some(now)
     }
 
     fn answerable(&self) -> Option<usize> {
-        let answered = lock(self.stacks).as_ref().map_or(0, |stacks| stacks.number);
+        let answered = lock(self.stacks).as_ref().map_or(0, |reply| reply.request);
         let off = self.is_off();
         let done = |question: &Question| question.number.is_none_or(|number| number <= answered);
         self.questions.iter().position(|question| off || done(question))
@@ -120,15 +120,15 @@ impl<'a> Live<'a> {
         };
         match (question.number, &*lock(self.stacks)) {
             (None, _) => unavailable("too many questions at once; ask again in a while"),
-            (Some(number), Some(now)) if number <= now.number => {
-                encode_thread_dump(question.id, &now.stacks)
+            (Some(number), Some(now)) if number <= now.request => {
+                encode_thread_dump(question.id, &now.dump)
             }
             _ => unavailable("sampling is off; switch it on with `enabled`"),
         }
     }
 
     fn is_off(&self) -> bool {
-        let (wanted, applied) = self.control.wanted();
+        let (wanted, applied) = self.control.desired();
         applied && !wanted.settings.enabled
     }
 }
@@ -146,13 +146,13 @@ mod tests {
     const OFF: SettingsChange =
         SettingsChange { interval_ns: None, enabled: Some(false), states: None };
 
-    fn none() -> Mutex<Option<StacksNow>> {
+    fn none() -> Mutex<Option<ThreadDumpReply>> {
         Mutex::new(None)
     }
 
-    fn answered(stacks: &Mutex<Option<StacksNow>>, number: u64) {
+    fn answered(stacks: &Mutex<Option<ThreadDumpReply>>, number: u64) {
         let empty = ThreadDump { threads: Vec::new(), omitted: number };
-        *stacks.lock().unwrap() = Some(StacksNow { number, stacks: empty });
+        *stacks.lock().unwrap() = Some(ThreadDumpReply { request: number, dump: empty });
     }
 
     fn applied(kind: Option<Kind>) -> Option<(u64, bool)> {
@@ -195,7 +195,7 @@ mod tests {
         let mut live = Live::new(&control, &stacks);
         let wrong = SettingsChange { interval_ns: Some(1), ..OFF };
         live.settings(&encode_settings(5, wrong)).unwrap_err();
-        let (wanted, applied) = control.wanted();
+        let (wanted, applied) = control.desired();
         assert_eq!((wanted.settings, wanted.revision, applied), (SETTINGS, 0, true));
     }
 

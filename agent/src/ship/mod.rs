@@ -1,6 +1,6 @@
 //! Ships sealed cycles to the collector, on one thread of its own.
 //!
-//! Reading order: [`parcel`] and [`extras`] (what waits), [`outbox`] (how much, and in what order), [`running`],
+//! Reading order: [`outbox`] (what waits, and in what order), [`running`],
 //! [`clock`] and [`backoff`] (three small laws), [`live`] (what is asked of the running agent),
 //! [`session`] (what is said), [`stream`] (over which connection).
 //! Only the last knows tokio and tonic, and nothing here knows a signal.
@@ -11,10 +11,8 @@ mod backoff;
 mod client;
 mod clock;
 mod codec;
-mod extras;
 mod live;
 mod outbox;
-mod parcel;
 mod running;
 mod session;
 mod stream;
@@ -36,10 +34,14 @@ use self::backoff::Backoff;
 use self::clock::OffsetEstimator;
 pub(crate) use self::outbox::Limits;
 use self::outbox::{Outbox, Tally};
+#[cfg(test)]
+pub(crate) use self::session::encode;
 use self::stream::Link;
+use crate::batch::Batch;
 use crate::control::Control;
-use crate::cycle::{SealedCycle, StacksNow, Tables};
+use crate::control::ThreadDumpReply;
 use crate::sync::lock;
+use crate::tables::Tables;
 use crate::threads::{self, AgentThread};
 
 /// Name of the thread, and of the one beside it that resolves a host's name.
@@ -115,7 +117,7 @@ pub(crate) struct ShipReport {
 struct Shared {
     outbox: Mutex<Outbox>,
     /// The latest answer to what every thread is doing.
-    stacks: Mutex<Option<StacksNow>>,
+    stacks: Mutex<Option<ThreadDumpReply>>,
     /// Something to do: a cycle, or the request to finish.
     wake: Notify,
     connected: AtomicBool,
@@ -178,14 +180,14 @@ impl Shipper {
     }
 
     /// Takes in a cycle. Never waits for the network, only for the outbox's lock.
-    pub(crate) fn push(&self, cycle: SealedCycle) {
-        lock(&self.shared.outbox).push(cycle);
+    pub(crate) fn push(&self, batch: Batch) {
+        lock(&self.shared.outbox).push(batch);
         self.shared.wake.notify_one();
     }
 
     /// Takes in an answer, whose nodes are in the tables by now.
-    pub(crate) fn stacks(&self, stacks: StacksNow) {
-        *lock(&self.shared.stacks) = Some(stacks);
+    pub(crate) fn thread_dump(&self, reply: ThreadDumpReply) {
+        *lock(&self.shared.stacks) = Some(reply);
         self.shared.wake.notify_one();
     }
 

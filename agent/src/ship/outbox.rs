@@ -1,7 +1,7 @@
 //! What was sampled and is not safe with the collector yet: bounded in bytes, exact in weight.
 //!
 //! Parcels wait until they are sent. Too many waiting ones are merged into coarser ones; weight is
-//! never dropped. A parcel gets its sequence number when it is first handed out, and from then on
+//! never dropped. A batch gets its sequence number when it is first handed out, and from then on
 //! its content is frozen: after a reconnect the same number brings the same content.
 //!
 //! # Accounts
@@ -27,20 +27,18 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use profiler_core::Telemetry;
 use profiler_core::limits::MESSAGE_BYTES_TARGET;
 use profiler_core::wire::v1;
 
-use super::parcel::Parcel;
 use super::running::Running;
-use crate::cycle::SealedCycle;
+use crate::batch::Batch;
 
-/// Most memory of all parcels, by [`Parcel::bytes`]: about an hour of a small worker's cycles. Only
-/// the weights of the one parcel that everything was merged into, at most a pair for each node of
+/// Most memory of all batches, by [`Batch::bytes`]: about an hour of a small worker's cycles. Only
+/// the weights of the one batch that everything was merged into, at most a pair for each node of
 /// the tree, and its sums of tasks, one for each name and outcome, may go beyond.
 pub(crate) const OUTBOX_BYTES_MAX: usize = 8 << 20;
 
-/// Most parcels that wait: an hour of seconds. Keeps the search for what to merge short.
+/// Most batches that wait: an hour of seconds. Keeps the search for what to merge short.
 pub(crate) const WAITING_MAX: usize = 3_600;
 
 /// Most flushes that are sent and not answered.
@@ -106,7 +104,7 @@ pub(crate) struct UnknownSeq {
 #[derive(Debug)]
 pub(crate) struct Outbox {
     limits: Limits,
-    waiting: VecDeque<Parcel>,
+    waiting: VecDeque<Batch>,
     waiting_bytes: usize,
     /// By rising sequence number.
     in_flight: VecDeque<InFlight>,
@@ -131,7 +129,7 @@ pub(crate) struct Outbox {
 #[derive(Debug)]
 struct InFlight {
     seq: u64,
-    parcel: Arc<Parcel>,
+    batch: Arc<Batch>,
     weight_ns: u64,
     bytes: usize,
     /// Whether it was handed out on the present stream.
@@ -160,20 +158,23 @@ impl Outbox {
         }
     }
 
-    /// Takes in a cycle; what is too much is merged, and of rows and records dropped and counted.
-    pub(crate) fn push(&mut self, cycle: SealedCycle) {
-        self.lost_tasks = self.lost_tasks.saturating_add(cycle.lost_tasks);
-        self.lost_telemetry = self.lost_telemetry.saturating_add(cycle.lost_telemetry);
-        self.running.update_records(&cycle.records);
-        self.aggregated_tasks = self.aggregated_tasks.saturating_add(cycle.aggregated_tasks);
-        for task in &cycle.tasks {
+    /// Queues a cycle. Past the limits, waiting batches are merged; rows and telemetry that still do not
+    /// fit are dropped and counted.
+    pub(crate) fn push(&mut self, mut batch: Batch) {
+        let lost_tasks = std::mem::take(&mut batch.lost_tasks);
+        let lost_telemetry = std::mem::take(&mut batch.lost_telemetry);
+        let aggregated_tasks = std::mem::take(&mut batch.aggregated_tasks);
+        self.lost_tasks = self.lost_tasks.saturating_add(lost_tasks);
+        self.lost_telemetry = self.lost_telemetry.saturating_add(lost_telemetry);
+        self.aggregated_tasks = self.aggregated_tasks.saturating_add(aggregated_tasks);
+        self.running.update_records(&batch.telemetry);
+        for task in &batch.tasks {
             self.running.update(task, self.limits.running_bytes_max);
         }
-        let parcel = Parcel::from(cycle);
-        let accepted_ns = parcel.weight_ns().saturating_add(parcel.lost_queue_ns);
+        let accepted_ns = batch.weight_ns().saturating_add(batch.lost_queue_ns);
         self.accepted_ns = self.accepted_ns.saturating_add(accepted_ns);
-        self.waiting_bytes += parcel.bytes();
-        self.waiting.push_back(parcel);
+        self.waiting_bytes += batch.bytes();
+        self.waiting.push_back(batch);
         self.squeeze();
     }
 
@@ -184,13 +185,13 @@ impl Outbox {
 
     /// The next flush of the present stream: first what a stream before left unanswered, then what
     /// waits. `None` if there is nothing, or too much is unanswered.
-    pub(crate) fn next(&mut self) -> Option<(u64, Arc<Parcel>)> {
+    pub(crate) fn next(&mut self) -> Option<(u64, Arc<Batch>)> {
         if self.in_flight.iter().all(|flush| flush.handed) && self.may_freeze() {
             self.freeze();
         }
         let flush = self.in_flight.iter_mut().find(|flush| !flush.handed)?;
         flush.handed = true;
-        Some((flush.seq, flush.parcel.clone()))
+        Some((flush.seq, flush.batch.clone()))
     }
 
     /// The account to send with a flush, as the module says; `None` if it is not in flight.
@@ -200,7 +201,7 @@ impl Outbox {
         let mut queue_ns = self.queue_ns;
         for flush in self.in_flight.range(..=end) {
             in_flight_ns = in_flight_ns.saturating_add(flush.weight_ns);
-            queue_ns = queue_ns.saturating_add(flush.parcel.lost_queue_ns);
+            queue_ns = queue_ns.saturating_add(flush.batch.lost_queue_ns);
         }
         let settled_ns = self.delivered_ns.saturating_add(self.refused_ns);
         Some(v1::LossAccount {
@@ -226,9 +227,9 @@ impl Outbox {
     pub(crate) fn refuse(&mut self, seq: u64) {
         if let Some(flush) = self.settle(seq) {
             self.refused_ns = self.refused_ns.saturating_add(flush.weight_ns);
-            let Parcel { records, .. } = &*flush.parcel;
-            self.lost_telemetry = self.lost_telemetry.saturating_add(records.count() as u64);
-            self.lost_tasks = self.lost_tasks.saturating_add(flush.parcel.task_count());
+            let telemetry = flush.batch.telemetry.count() as u64;
+            self.lost_telemetry = self.lost_telemetry.saturating_add(telemetry);
+            self.lost_tasks = self.lost_tasks.saturating_add(flush.batch.task_count());
         }
     }
 
@@ -273,9 +274,9 @@ impl Outbox {
     pub(crate) fn tally(&self) -> Tally {
         let sum = |weights: &mut dyn Iterator<Item = u64>| weights.fold(0, u64::saturating_add);
         let in_flight_ns = sum(&mut self.in_flight.iter().map(|flush| flush.weight_ns));
-        let waiting_ns = sum(&mut self.waiting.iter().map(Parcel::weight_ns));
-        let in_flight = self.in_flight.iter().map(|flush| &*flush.parcel);
-        let unsettled = in_flight.chain(&self.waiting).map(|parcel| parcel.lost_queue_ns);
+        let waiting_ns = sum(&mut self.waiting.iter().map(Batch::weight_ns));
+        let in_flight = self.in_flight.iter().map(|flush| &*flush.batch);
+        let unsettled = in_flight.chain(&self.waiting).map(|batch| batch.lost_queue_ns);
         Tally {
             accepted_ns: self.accepted_ns,
             acked_ns: self.delivered_ns - self.forgotten_ns,
@@ -303,21 +304,21 @@ impl Outbox {
 
     /// Gives the oldest that waits, or the part of it that fits into a message, its number.
     fn freeze(&mut self) {
-        let Some(parcel) = self.waiting.pop_front() else {
+        let Some(batch) = self.waiting.pop_front() else {
             return;
         };
-        self.waiting_bytes -= parcel.bytes();
-        let (parcel, rest) = parcel.split(self.limits.flush_bytes_max);
+        self.waiting_bytes -= batch.bytes();
+        let (batch, rest) = batch.split(self.limits.flush_bytes_max);
         if let Some(rest) = rest {
             self.waiting_bytes += rest.bytes();
             self.waiting.push_front(rest);
         }
-        let (weight_ns, bytes) = (parcel.weight_ns(), parcel.bytes());
-        let (seq, parcel) = (self.next_seq, Arc::new(parcel));
+        let (weight_ns, bytes) = (batch.weight_ns(), batch.bytes());
+        let (seq, batch) = (self.next_seq, Arc::new(batch));
         self.next_seq += 1;
         self.in_flight_bytes += bytes;
-        self.in_flight.push_back(InFlight { seq, parcel, weight_ns, bytes, handed: false });
-        // Two parcels take more than one.
+        self.in_flight.push_back(InFlight { seq, batch, weight_ns, bytes, handed: false });
+        // Two batches take more than one.
         self.squeeze();
     }
 
@@ -326,7 +327,7 @@ impl Outbox {
         let index = self.in_flight.binary_search_by_key(&seq, |flush| flush.seq).ok()?;
         let flush = self.in_flight.remove(index)?;
         self.in_flight_bytes -= flush.bytes;
-        self.queue_ns = self.queue_ns.saturating_add(flush.parcel.lost_queue_ns);
+        self.queue_ns = self.queue_ns.saturating_add(flush.batch.lost_queue_ns);
         Some(flush)
     }
 
@@ -334,21 +335,21 @@ impl Outbox {
     /// that later states replace them.
     fn send_running_again(&mut self) {
         let tasks: Vec<_> = self.running.records.values().cloned().collect();
-        let records = self.running.records_again();
-        if tasks.is_empty() && records.is_empty() {
+        let telemetry = self.running.records_again();
+        if tasks.is_empty() && telemetry.is_empty() {
             return;
         }
-        let rows = Parcel::of_records(tasks, records);
+        let rows = Batch { tasks, telemetry, ..Batch::default() };
         // A collector that restarts again and again must not fill the outbox with the same rows.
-        let parcel = match self.waiting.pop_front_if(|front| front.span.is_none()) {
+        let batch = match self.waiting.pop_front_if(|front| front.span.is_none()) {
             Some(front) => {
                 self.waiting_bytes -= front.bytes();
                 rows.merge(front)
             }
             None => rows,
         };
-        self.waiting_bytes += parcel.bytes();
-        self.waiting.push_front(parcel);
+        self.waiting_bytes += batch.bytes();
+        self.waiting.push_front(batch);
         self.squeeze();
     }
 
@@ -365,11 +366,11 @@ impl Outbox {
             && let Some(only) = self.waiting.front_mut()
         {
             let before = only.bytes();
-            self.lost_telemetry = self.lost_telemetry.saturating_add(only.shed_records(excess));
+            self.lost_telemetry = self.lost_telemetry.saturating_add(only.shed_telemetry(excess));
             let excess = excess.saturating_sub(before - only.bytes());
-            let without_records = only.bytes();
+            let without_telemetry = only.bytes();
             self.lost_tasks = self.lost_tasks.saturating_add(only.shed_tasks(excess));
-            if without_records - only.bytes() < excess {
+            if without_telemetry - only.bytes() < excess {
                 only.coarsen_totals();
             }
             self.waiting_bytes = self.waiting_bytes - before + only.bytes();
@@ -386,8 +387,7 @@ impl Outbox {
         let Some(later) = self.waiting.remove(index + 1) else {
             return;
         };
-        let nothing = Parcel::of_records(Vec::new(), Telemetry::default());
-        let earlier = std::mem::replace(&mut self.waiting[index], nothing);
+        let earlier = std::mem::take(&mut self.waiting[index]);
         self.waiting_bytes -= earlier.bytes() + later.bytes();
         self.waiting[index] = earlier.merge(later);
         self.waiting_bytes += self.waiting[index].bytes();

@@ -13,9 +13,9 @@ use profiler_core::{Telemetry, Timestamp};
 use super::clock::{Exchange, OffsetEstimator};
 use super::live::Live;
 use super::outbox::{Outbox, UnknownSeq};
-use super::parcel::Parcel;
-use crate::cycle::Tables;
+use crate::batch::Batch;
 use crate::sync::lock;
+use crate::tables::Tables;
 
 /// Most dictionaries that a collector may refuse on one stream. The first may be a difference in
 /// what both believe is held; one that persists does not heal by repeating.
@@ -74,7 +74,7 @@ pub(crate) struct Held<'a> {
 }
 
 #[derive(Debug)]
-pub(super) struct Ready {
+pub(crate) struct Ready {
     kind: agent_message::Kind,
     needs: Marks,
 }
@@ -82,7 +82,7 @@ pub(super) struct Ready {
 #[cfg(test)]
 impl Ready {
     /// Bytes of the message.
-    pub(super) fn encoded_len(self) -> usize {
+    pub(crate) fn encoded_len(self) -> usize {
         prost::Message::encoded_len(&message(self.kind))
     }
 }
@@ -172,7 +172,7 @@ impl<'a> Session<'a> {
     fn next_flush(&mut self) -> Option<Ready> {
         // Two statements, for encoding must not hold the outbox's lock: `push` waits for it.
         let next = lock(self.outbox).next();
-        next.map(|(seq, parcel)| encode(seq, &parcel, self.tables))
+        next.map(|(seq, batch)| encode(seq, &batch, self.tables))
     }
 
     /// Takes in what the collector said; it came at `now`.
@@ -280,23 +280,23 @@ fn marks_of(tables: &Tables) -> Marks {
     Marks::of(&tables.symbols, &tables.trie)
 }
 
-/// Encodes what a flush holds whenever it is sent. The same parcel gives the same bytes, for an id
+/// Encodes what a flush holds whenever it is sent. The same batch gives the same bytes, for an id
 /// of the tables never changes.
-pub(super) fn encode(seq: u64, parcel: &Parcel, tables: &Mutex<Tables>) -> Ready {
-    let cycle = parcel.span.map(|span| v1::Cycle {
+pub(crate) fn encode(seq: u64, batch: &Batch, tables: &Mutex<Tables>) -> Ready {
+    let cycle = batch.span.map(|span| v1::Cycle {
         ticks: span.ticks.made,
         ticks_expected: span.ticks.expected,
         ticks_throttled: span.ticks.throttled,
-        threads: encode_weights(&parcel.threads, span.quantum_ns),
-        ..encode_cycle(&parcel.delta, span.range, span.quantum_ns)
+        threads: encode_weights(&batch.threads, span.quantum_ns),
+        ..encode_cycle(&batch.delta, span.range, span.quantum_ns)
     });
     let mut tables = lock(tables);
     let mut index = |text: &str| tables.symbols.intern_string(text).0;
-    let tasks = parcel.tasks.iter().map(|task| encode_task(task, &mut index)).collect();
+    let tasks = batch.tasks.iter().map(|task| encode_task(task, &mut index)).collect();
     let mut flush = v1::Flush { seq, cycle, tasks, ..Default::default() };
-    encode_telemetry(&parcel.records, &mut flush, &mut index);
+    encode_telemetry(&batch.telemetry, &mut flush, &mut index);
     let mut of_tasks = v1::Flush::default();
-    let totals = Telemetry { totals: parcel.totals.clone(), ..Telemetry::default() };
+    let totals = Telemetry { totals: batch.totals.clone(), ..Telemetry::default() };
     encode_telemetry(&totals, &mut of_tasks, &mut index);
     flush.totals = of_tasks.totals;
     let needs = marks_of(&tables);

@@ -25,8 +25,8 @@ use super::live::Live;
 use super::session::{Held, Session, SessionError, message};
 use super::{AgentClock, Shared};
 use crate::control::Control;
-use crate::cycle::Tables;
 use crate::sync::lock;
+use crate::tables::Tables;
 
 /// Longest wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -173,7 +173,7 @@ impl Link {
 impl Link {
     /// What this worker says first, as it is now.
     fn hello(&self) -> v1::Hello {
-        let (wanted, _) = self.control.wanted();
+        let (wanted, _) = self.control.desired();
         v1::Hello {
             sampler_mode: bounded_name(&self.control.mode().to_string()).into_owned(),
             interval_ns: wanted.settings.interval_ns,

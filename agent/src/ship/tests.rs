@@ -4,11 +4,10 @@
 use std::io::Read;
 use std::net::TcpListener;
 
-use profiler_core::{
-    Delta, NodeId, Settings, State, StateSet, Telemetry, Ticks, TimeRange, Weight,
-};
+use profiler_core::{Delta, NodeId, Settings, State, StateSet, Ticks, TimeRange, Weight};
 
 use super::*;
+use crate::batch::Span;
 
 /// Nothing listens on this port, so an attempt fails at once.
 const NOBODY: &str = "http://127.0.0.1:1";
@@ -40,22 +39,13 @@ fn start(url: &str, labels: usize) -> Result<Shipper, ShipError> {
     Shipper::start(options, Arc::new(Mutex::new(Tables::new())), Arc::new(StoppedClock))
 }
 
-fn cycle() -> SealedCycle {
+fn cycle() -> Batch {
     let at = Timestamp::from_unix_ns;
-    SealedCycle {
-        range: TimeRange::new(at(0), at(9)).unwrap(),
-        delta: [(NodeId(1), Weight::of(State::Cpu, 30))].into_iter().collect(),
-        quantum_ns: 10,
-        ticks: Ticks::default(),
-        tasks: Vec::new(),
-        records: Telemetry::default(),
-        threads: Delta::default(),
-        totals: Vec::new(),
-        aggregated_tasks: 0,
-        lost_tasks: 2,
-        lost_telemetry: 3,
-        lost_queue_ns: 4,
-    }
+    let range = TimeRange::new(at(0), at(9)).unwrap();
+    let span = Span { range, quantum_ns: 10, ticks: Ticks::default() };
+    let delta = [(NodeId(1), Weight::of(State::Cpu, 30))].into_iter().collect();
+    let samples = Batch::of_samples(span, delta, Delta::default());
+    Batch { lost_tasks: 2, lost_telemetry: 3, lost_queue_ns: 4, ..samples }
 }
 
 fn check_url(url: &str, expected: Option<&str>) {

@@ -4,6 +4,7 @@
 #![expect(unsafe_code, reason = "these calls have no safe interface")]
 
 pub(crate) mod clock;
+pub(crate) mod file;
 pub(crate) mod fork;
 pub(crate) mod process;
 pub(crate) mod signals;

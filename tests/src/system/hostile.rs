@@ -107,7 +107,7 @@ fn a_sandboxed_process_survives() {
         assert!(!told.is_empty(), "{refused}: {record}");
     };
     check("nobody", "running threads only");
-    check("no-proc", "off: this process's threads cannot be listed");
+    check("no-proc", "off: cannot list threads");
     check("no-queue", "full");
     check("no-sigaction", "blocked threads only");
     check("no-pending", "blocked threads only");

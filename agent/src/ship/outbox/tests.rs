@@ -11,7 +11,7 @@ use profiler_core::{
 use proptest::prelude::*;
 
 use super::*;
-use crate::ship::parcel::{Span, row_bytes};
+use crate::batch::{Span, row_bytes};
 
 const SECOND_NS: i64 = 1_000_000_000;
 const QUANTUM_NS: u64 = 10;
@@ -39,25 +39,18 @@ fn task(id: u64, stop: Option<i64>) -> TaskRecord {
 }
 
 /// The cycle of one second, with weights in quanta by node, all of one state.
-fn cycle(second: i64, pairs: &[(u32, u64)], tasks: Vec<TaskRecord>) -> SealedCycle {
+fn cycle(second: i64, pairs: &[(u32, u64)], tasks: Vec<TaskRecord>) -> Batch {
     let entry = |(node, quanta): &(u32, u64)| {
         let state = State::ALL[*node as usize % State::ALL.len()];
         (NodeId(*node), state, quanta * QUANTUM_NS)
     };
-    SealedCycle {
-        range: range(second, second + 1),
-        delta: pairs.iter().map(entry).collect(),
-        quantum_ns: QUANTUM_NS,
-        ticks: Ticks { made: 90, expected: 100, throttled: 9 },
-        tasks,
-        records: Telemetry::default(),
-        threads: Delta::default(),
-        totals: Vec::new(),
-        aggregated_tasks: 0,
-        lost_tasks: 0,
-        lost_telemetry: 0,
-        lost_queue_ns: 0,
-    }
+    let delta = pairs.iter().map(entry).collect();
+    Batch { tasks, ..Batch::of_samples(span(second), delta, Delta::default()) }
+}
+
+fn span(second: i64) -> Span {
+    let ticks = Ticks { made: 90, expected: 100, throttled: 9 };
+    Span { range: range(second, second + 1), quantum_ns: QUANTUM_NS, ticks }
 }
 
 fn outbox(change: impl FnOnce(&mut Limits)) -> Outbox {
@@ -67,43 +60,45 @@ fn outbox(change: impl FnOnce(&mut Limits)) -> Outbox {
 }
 
 /// Takes everything out, acking each flush.
-fn drain(outbox: &mut Outbox) -> Vec<Arc<Parcel>> {
-    let mut parcels = Vec::new();
-    while let Some((seq, parcel)) = outbox.next() {
+fn drain(outbox: &mut Outbox) -> Vec<Arc<Batch>> {
+    let mut batches = Vec::new();
+    while let Some((seq, batch)) = outbox.next() {
         outbox.ack(seq);
-        parcels.push(parcel);
+        batches.push(batch);
     }
-    parcels
+    batches
 }
 
-fn ids(parcel: &Parcel) -> Vec<u64> {
-    parcel.tasks.iter().map(|task| task.id.0).collect()
+fn ids(batch: &Batch) -> Vec<u64> {
+    batch.tasks.iter().map(|task| task.id.0).collect()
 }
 
 #[test]
 fn a_full_outbox_merges_neighbours_and_keeps_weight_ticks_and_latest_rows() {
     let mut outbox = outbox(|limits| limits.waiting_max = 2);
     outbox.push(cycle(0, &[(1, 5), (2, 1)], vec![task(1, None), task(2, None)]));
-    outbox.push(SealedCycle { quantum_ns: 4, ..cycle(1, &[(2, 2)], vec![task(1, Some(7))]) });
+    let delta = cycle(1, &[(2, 2)], vec![]).delta;
+    let samples = Batch::of_samples(Span { quantum_ns: 4, ..span(1) }, delta, Delta::default());
+    outbox.push(Batch { tasks: vec![task(1, Some(7))], ..samples });
     outbox.push(cycle(2, &[(9, 1)], vec![]));
-    let parcels = drain(&mut outbox);
-    assert_eq!(parcels.len(), 2);
+    let batches = drain(&mut outbox);
+    assert_eq!(batches.len(), 2);
     let span = Span {
         range: range(0, 2),
         quantum_ns: 2,
         ticks: Ticks { made: 180, expected: 200, throttled: 18 },
     };
-    assert_eq!(parcels[0].span, Some(span));
-    assert_eq!(parcels[0].delta, cycle(0, &[(1, 5), (2, 3)], vec![]).delta);
-    assert_eq!(parcels[0].tasks, [task(2, None), task(1, Some(7))]);
-    assert_eq!(parcels[1].span.unwrap().range, range(2, 3));
+    assert_eq!(batches[0].span, Some(span));
+    assert_eq!(batches[0].delta, cycle(0, &[(1, 5), (2, 3)], vec![]).delta);
+    assert_eq!(batches[0].tasks, [task(2, None), task(1, Some(7))]);
+    assert_eq!(batches[1].span.unwrap().range, range(2, 3));
 }
 
 #[test]
 fn all_of_an_outage_keeps_about_the_same_detail() {
     let mut outbox = outbox(|limits| limits.waiting_max = 8);
     (0..64).for_each(|second| outbox.push(cycle(second, &[(1, 1)], vec![])));
-    let lengths = drain(&mut outbox).iter().map(|parcel| parcel.length_ns()).collect::<Vec<_>>();
+    let lengths = drain(&mut outbox).iter().map(|batch| batch.length_ns()).collect::<Vec<_>>();
     let longest = lengths.iter().max().unwrap() / SECOND_NS as u64;
     assert_eq!(lengths.iter().sum::<u64>(), 64 * SECOND_NS as u64);
     assert!((8..=16).contains(&longest), "the longest of 8 covers {longest} of 64 s");
@@ -151,16 +146,16 @@ fn what_is_too_large_for_a_message_becomes_several_flushes_of_the_same_range() {
     let pairs: Vec<_> = (1..=1_000).map(|node| (3 * node, 1 << 14)).collect();
     let rows: Vec<_> = (1..=20).map(|id| task(id, Some(1))).collect();
     let mut outbox = outbox(|limits| limits.flush_bytes_max = 512 + 1_700);
-    outbox.push(SealedCycle { lost_queue_ns: 7, ..cycle(0, &pairs, rows) });
-    let parcels = drain(&mut outbox);
-    let entries = parcels.iter().map(|parcel| parcel.delta.entries().len()).collect::<Vec<_>>();
-    let rows = parcels.iter().map(|parcel| parcel.tasks.len()).collect::<Vec<_>>();
+    outbox.push(Batch { lost_queue_ns: 7, ..cycle(0, &pairs, rows) });
+    let batches = drain(&mut outbox);
+    let entries = batches.iter().map(|batch| batch.delta.entries().len()).collect::<Vec<_>>();
+    let rows = batches.iter().map(|batch| batch.tasks.len()).collect::<Vec<_>>();
     let ticks =
-        parcels.iter().map(|parcel| parcel.span.map(|span| span.ticks.made)).collect::<Vec<_>>();
+        batches.iter().map(|batch| batch.span.map(|span| span.ticks.made)).collect::<Vec<_>>();
     assert_eq!(entries, [425, 424, 151, 0]);
     assert_eq!(rows, [0, 0, 9, 11]);
     assert_eq!(ticks, [Some(90), Some(0), Some(0), None]);
-    assert!(parcels[..3].iter().all(|parcel| parcel.span.unwrap().range == range(0, 1)));
+    assert!(batches[..3].iter().all(|batch| batch.span.unwrap().range == range(0, 1)));
     assert_eq!(outbox.tally().lost_queue_ns, 7);
 }
 
@@ -168,8 +163,8 @@ fn what_is_too_large_for_a_message_becomes_several_flushes_of_the_same_range() {
 fn an_entry_or_row_larger_than_a_message_goes_alone() {
     let mut outbox = outbox(|limits| limits.flush_bytes_max = 0);
     outbox.push(cycle(0, &[(1, 5), (2, 1)], vec![task(1, None), task(2, None)]));
-    let parcels = drain(&mut outbox);
-    let sizes = parcels.iter().map(|parcel| (parcel.delta.entries().len(), parcel.tasks.len()));
+    let batches = drain(&mut outbox);
+    let sizes = batches.iter().map(|batch| (batch.delta.entries().len(), batch.tasks.len()));
     assert_eq!(sizes.collect::<Vec<_>>(), [(1, 0), (1, 0), (0, 1), (0, 1)]);
 }
 
@@ -181,8 +176,8 @@ fn a_collector_that_forgot_gets_the_running_tasks_again_and_the_loss_is_counted(
     outbox.push(cycle(1, &[(1, 2)], vec![task(2, Some(9))]));
     outbox.welcome(0, 0).unwrap();
     assert_eq!(outbox.tally().lost_by_collector_ns, 5 * QUANTUM_NS);
-    let parcels = drain(&mut outbox);
-    assert_eq!(parcels.iter().map(|parcel| ids(parcel)).collect::<Vec<_>>(), [[1], [2]]);
+    let batches = drain(&mut outbox);
+    assert_eq!(batches.iter().map(|batch| ids(batch)).collect::<Vec<_>>(), [[1], [2]]);
     assert_eq!(outbox.next_seq, 4);
     // Its older memory comes back: that is not lost any more.
     outbox.welcome(1, 7 * QUANTUM_NS).unwrap();
@@ -195,7 +190,7 @@ fn a_loss_of_rows_alone_shows_in_the_sequence_number() {
     outbox.push(cycle(0, &[], vec![task(1, None)]));
     drain(&mut outbox);
     outbox.welcome(0, 0).unwrap();
-    assert_eq!(drain(&mut outbox).iter().map(|parcel| ids(parcel)).collect::<Vec<_>>(), [[1]]);
+    assert_eq!(drain(&mut outbox).iter().map(|batch| ids(batch)).collect::<Vec<_>>(), [[1]]);
 }
 
 #[test]
@@ -229,7 +224,8 @@ fn what_was_refused_is_not_lost_if_an_older_memory_holds_it() {
 fn a_weight_between_quanta_stays_whole() {
     let mut outbox = outbox(|_| {});
     for quantum_ns in [0, 4, 7] {
-        outbox.push(SealedCycle { quantum_ns, ..cycle(0, &[(1, 1)], vec![]) });
+        let delta = cycle(0, &[(1, 1)], vec![]).delta;
+        outbox.push(Batch::of_samples(Span { quantum_ns, ..span(0) }, delta, Delta::default()));
         assert_eq!(drain(&mut outbox)[0].span.unwrap().quantum_ns, 1);
     }
 }
@@ -268,7 +264,7 @@ struct Memory {
 /// On the way to the collector.
 struct Sent {
     seq: u64,
-    parcel: Arc<Parcel>,
+    batch: Arc<Batch>,
     account: v1::LossAccount,
     /// What the agent knew of this stream's refusals.
     refused_known_ns: u64,
@@ -289,7 +285,7 @@ struct World {
     /// Since this stream began: what the collector refused, and what the agent knows of it.
     refused_ns: u64,
     refused_known_ns: u64,
-    contents: BTreeMap<u64, Arc<Parcel>>,
+    contents: BTreeMap<u64, Arc<Batch>>,
     pushed_ns: u64,
     pushed: Memory,
     seconds: i64,
@@ -389,10 +385,10 @@ impl World {
         let over = |id: &u64| self.pushed.tasks.get(&TaskId(*id)).is_some_and(|t| t.stop.is_some());
         let live = tasks.into_iter().filter(|(id, _)| !over(id));
         let tasks: Vec<_> = live.map(|(id, ends)| task(id, ends.then_some(self.seconds))).collect();
-        let cycle = SealedCycle { lost_queue_ns, ..cycle(self.seconds, pairs, tasks) };
+        let cycle = Batch { lost_queue_ns, ..cycle(self.seconds, pairs, tasks) };
         self.seconds += 1;
         self.pushed_ns += cycle.delta.total().total_ns() + lost_queue_ns;
-        self.pushed.add(&Parcel::from(cycle.clone()));
+        self.pushed.add(&cycle);
         self.outbox.push(cycle);
     }
 
@@ -400,21 +396,21 @@ impl World {
         let could = self.outbox.has_next();
         let next = self.outbox.next();
         assert_eq!(could, next.is_some());
-        let Some((seq, parcel)) = next else { return };
-        let content = self.contents.entry(seq).or_insert_with(|| parcel.clone());
-        assert_eq!(*content, parcel, "flush {seq} changed after it was sent");
+        let Some((seq, batch)) = next else { return };
+        let content = self.contents.entry(seq).or_insert_with(|| batch.clone());
+        assert_eq!(*content, batch, "flush {seq} changed after it was sent");
         let account = self.outbox.account(seq).unwrap();
-        let through = self.contents.range(..=seq).map(|(_, parcel)| parcel);
-        let queue_ns: u64 = through.clone().map(|parcel| parcel.lost_queue_ns).sum();
-        let weight_ns: u64 = through.map(|parcel| parcel.weight_ns()).sum();
+        let through = self.contents.range(..=seq).map(|(_, batch)| batch);
+        let queue_ns: u64 = through.clone().map(|batch| batch.lost_queue_ns).sum();
+        let weight_ns: u64 = through.map(|batch| batch.weight_ns()).sum();
         assert_eq!(account.lost_queue_ns, queue_ns);
         assert_eq!(account.accepted_ns, weight_ns + queue_ns, "flush {seq}, each time it is sent");
         let refused_known_ns = self.refused_known_ns;
-        self.wire.push_back(Sent { seq, parcel, account, refused_known_ns });
+        self.wire.push_back(Sent { seq, batch, account, refused_known_ns });
     }
 
     fn apply(&mut self) {
-        let Some(Sent { seq, parcel, account, refused_known_ns }) = self.wire.pop_front() else {
+        let Some(Sent { seq, batch, account, refused_known_ns }) = self.wire.pop_front() else {
             return;
         };
         self.answers.push_back(Answer::Ack(seq));
@@ -422,7 +418,7 @@ impl World {
             return;
         }
         self.memory.mark = seq;
-        self.memory.add(&parcel);
+        self.memory.add(&batch);
         let lost = account.lost_refused_ns + account.lost_by_collector_ns + account.lost_queue_ns;
         // What this collector refused on this stream before the agent could know.
         let unknown_ns = self.refused_ns - refused_known_ns;
@@ -433,11 +429,11 @@ impl World {
         if self.wire.front().is_none_or(|sent| sent.seq <= self.memory.mark) {
             return;
         }
-        let Some(Sent { seq, parcel, .. }) = self.wire.pop_front() else {
+        let Some(Sent { seq, batch, .. }) = self.wire.pop_front() else {
             return;
         };
-        self.refused_ns += parcel.weight_ns();
-        self.answers.push_back(Answer::Refusal(seq, parcel.weight_ns()));
+        self.refused_ns += batch.weight_ns();
+        self.answers.push_back(Answer::Refusal(seq, batch.weight_ns()));
     }
 
     fn reconnect(&mut self) {
@@ -450,11 +446,11 @@ impl World {
     fn check_limits(&self) {
         let Outbox { limits, waiting, in_flight, .. } = &self.outbox;
         assert!(in_flight.len() <= limits.in_flight_max && waiting.len() <= limits.waiting_max);
-        let bytes = |parcels: &mut dyn Iterator<Item = &Parcel>| parcels.map(Parcel::bytes).sum();
+        let bytes = |batches: &mut dyn Iterator<Item = &Batch>| batches.map(Batch::bytes).sum();
         assert_eq!(self.outbox.waiting_bytes, bytes(&mut waiting.iter()));
-        let in_flight_bytes: usize = bytes(&mut in_flight.iter().map(|flush| &*flush.parcel));
+        let in_flight_bytes: usize = bytes(&mut in_flight.iter().map(|flush| &*flush.batch));
         assert_eq!(self.outbox.in_flight_bytes, in_flight_bytes);
-        let merged = waiting.len() <= 1 && waiting.iter().all(|parcel| parcel.tasks.is_empty());
+        let merged = waiting.len() <= 1 && waiting.iter().all(|batch| batch.tasks.is_empty());
         assert!(self.outbox.bytes() <= limits.outbox_bytes_max || merged);
         let tally = self.outbox.tally();
         let parts = [
@@ -477,13 +473,13 @@ impl World {
 }
 
 impl Memory {
-    fn add(&mut self, parcel: &Parcel) {
-        for (node, _, nanoseconds) in parcel.delta.entries() {
+    fn add(&mut self, batch: &Batch) {
+        for (node, _, nanoseconds) in batch.delta.entries() {
             *self.nodes.entry(*node).or_default() += nanoseconds;
             self.stored_ns += nanoseconds;
         }
-        self.ticks += parcel.span.map_or(Ticks::default(), |span| span.ticks);
-        self.tasks.extend(parcel.tasks.iter().map(|task| (task.id, task.clone())));
+        self.ticks += batch.span.map_or(Ticks::default(), |span| span.ticks);
+        self.tasks.extend(batch.tasks.iter().map(|task| (task.id, task.clone())));
     }
 }
 

@@ -13,8 +13,9 @@ use profiler_core::{
 use prost::Message;
 
 use super::*;
+use crate::batch::Span;
 use crate::control::Control;
-use crate::cycle::{SealedCycle, StacksNow};
+use crate::control::ThreadDumpReply;
 use crate::ship::outbox::Limits;
 
 fn at(nanoseconds: i64) -> Timestamp {
@@ -116,7 +117,7 @@ struct Agent {
     tables: Mutex<Tables>,
     offsets: OffsetEstimator,
     control: Control,
-    stacks: Mutex<Option<StacksNow>>,
+    stacks: Mutex<Option<ThreadDumpReply>>,
     seconds: i64,
 }
 
@@ -170,7 +171,7 @@ impl Agent {
     }
 
     fn push_records(&mut self, records: Telemetry) {
-        let cycle = SealedCycle { records, ..self.sealed(Delta::default(), Vec::new()) };
+        let cycle = Batch { telemetry: records, ..self.sealed(Delta::default(), Vec::new()) };
         self.outbox.get_mut().unwrap().push(cycle);
     }
 
@@ -179,24 +180,12 @@ impl Agent {
         self.outbox.get_mut().unwrap().push(cycle);
     }
 
-    fn sealed(&mut self, delta: Delta, tasks: Vec<TaskRecord>) -> SealedCycle {
+    fn sealed(&mut self, delta: Delta, tasks: Vec<TaskRecord>) -> Batch {
         self.seconds += 1;
         let range = TimeRange::new(at(self.seconds - 1), at(self.seconds)).unwrap();
-        let (quantum_ns, lost_tasks, lost_queue_ns) = (10, 0, 0);
-        SealedCycle {
-            range,
-            delta,
-            quantum_ns,
-            ticks: Ticks { made: 7, expected: 10, throttled: 2 },
-            tasks,
-            records: Telemetry::default(),
-            threads: Delta::default(),
-            totals: Vec::new(),
-            aggregated_tasks: 0,
-            lost_tasks,
-            lost_telemetry: 0,
-            lost_queue_ns,
-        }
+        let ticks = Ticks { made: 7, expected: 10, throttled: 2 };
+        let span = Span { range, quantum_ns: 10, ticks };
+        Batch { tasks, ..Batch::of_samples(span, delta, Delta::default()) }
     }
 }
 
@@ -325,7 +314,7 @@ fn details_threads_and_sums_of_tasks_reach_the_collector() {
         node = tables.trie.insert(node, frame).unwrap();
     }
     let threads: Delta = [(node, Weight::of(State::Lock, 30))].into_iter().collect();
-    let cycle = SealedCycle {
+    let cycle = Batch {
         threads: threads.clone(),
         totals: vec![totals.clone()],
         aggregated_tasks: 3,
@@ -503,7 +492,7 @@ fn an_answer_goes_out_before_flushes_and_after_the_names_that_it_needs() {
         blocked_ns: 0,
     };
     let stacks = ThreadDump { threads: vec![thread], omitted: 0 };
-    *agent.stacks.get_mut().unwrap() = Some(StacksNow { number: 1, stacks: stacks.clone() });
+    *agent.stacks.get_mut().unwrap() = Some(ThreadDumpReply { request: 1, dump: stacks.clone() });
     let mut session = agent.open(collector.welcome()).unwrap();
     let request = collector_message::Kind::ThreadDumpRequest(v1::ThreadDumpRequest { id: 40 });
     session.receive(answer(request), at(0)).unwrap();

@@ -41,13 +41,13 @@ fn run(id: u64, stop: Option<i64>) -> RunMarker {
     RunMarker { id: RunId(id), name: "nightly".into(), start: at(0), stop: stop.map(at) }
 }
 
-fn with(second: i64, records: Telemetry) -> SealedCycle {
-    SealedCycle { records, ..cycle(second, &[], vec![]) }
+fn with(second: i64, records: Telemetry) -> Batch {
+    Batch { telemetry: records, ..cycle(second, &[], vec![]) }
 }
 
 fn delivered(outbox: &mut Outbox) -> Telemetry {
     let mut all = Telemetry::default();
-    drain(outbox).iter().for_each(|parcel| all.append(parcel.records.clone()));
+    drain(outbox).iter().for_each(|batch| all.append(batch.telemetry.clone()));
     all
 }
 
@@ -78,7 +78,7 @@ fn what_still_holds_is_told_again_to_a_collector_that_forgot() {
     assert_eq!((again.runs, again.transfers), (vec![run(2, Some(9))], vec![]));
 }
 
-/// Later states replace what is told again, also where both are merged into one parcel.
+/// Later states replace what is told again, also where both are merged into one batch.
 #[test]
 fn what_is_told_again_comes_before_what_is_new() {
     let mut outbox = outbox(|_| {});
@@ -104,12 +104,12 @@ fn what_is_refused_is_counted() {
         runs: vec![run(1, None)],
         ..Telemetry::default()
     };
-    outbox.push(SealedCycle { tasks: vec![task(1, Some(1))], ..with(0, records) });
+    outbox.push(Batch { tasks: vec![task(1, Some(1))], ..with(0, records) });
     let (seq, _) = outbox.next().unwrap();
     outbox.refuse(seq);
     let tally = outbox.tally();
     assert_eq!((tally.lost_tasks, tally.lost_telemetry), (1, 5));
-    outbox.push(SealedCycle { lost_telemetry: 7, ..with(1, Telemetry::default()) });
+    outbox.push(Batch { lost_telemetry: 7, ..with(1, Telemetry::default()) });
     let (seq, _) = outbox.next().unwrap();
     assert_eq!(outbox.account(seq).unwrap().lost_telemetry, 12);
 }
@@ -128,15 +128,15 @@ fn an_outage_sheds_the_oldest_and_every_one_is_delivered_or_counted() {
             runs: vec![run(1, None)],
             ..Telemetry::default()
         };
-        outbox.push(SealedCycle { tasks: vec![task(id, Some(1))], ..with(second, records) });
+        outbox.push(Batch { tasks: vec![task(id, Some(1))], ..with(second, records) });
     }
     assert!(outbox.bytes() <= 20_000);
     let tally = outbox.tally();
     let mut rows = 0;
     let mut all = Telemetry::default();
-    for parcel in drain(&mut outbox) {
-        rows += parcel.tasks.len();
-        all.append(parcel.records.clone());
+    for batch in drain(&mut outbox) {
+        rows += batch.tasks.len();
+        all.append(batch.telemetry.clone());
     }
     let kept = (all.transfers.len() + all.resources.len()) as u64;
     assert_eq!((kept + tally.lost_telemetry, tally.lost_tasks, rows), (1_200, 0, 100));
@@ -151,11 +151,10 @@ fn records_fill_what_room_a_message_has_left_after_rows() {
         || Telemetry { transfers: (1..=20).map(transfer).collect(), ..Telemetry::default() };
     let check = |flush_bytes_max: usize, expected: &[(usize, usize)]| {
         let mut outbox = outbox(|limits| limits.flush_bytes_max = flush_bytes_max);
-        outbox
-            .push(SealedCycle { tasks: vec![task(1, None), task(2, None)], ..with(0, records()) });
-        let parcels = drain(&mut outbox);
+        outbox.push(Batch { tasks: vec![task(1, None), task(2, None)], ..with(0, records()) });
+        let batches = drain(&mut outbox);
         let sizes: Vec<_> =
-            parcels.iter().map(|it| (it.tasks.len(), it.records.transfers.len())).collect();
+            batches.iter().map(|it| (it.tasks.len(), it.telemetry.transfers.len())).collect();
         assert_eq!(sizes, expected, "{flush_bytes_max}");
     };
     check(1 << 20, &[(2, 20)]);

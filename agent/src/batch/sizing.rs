@@ -1,38 +1,33 @@
-//! What waits in the outbox: a cycle, several merged into one, or a part of one.
+//! How much room a batch takes, in memory and on the wire; and what keeps it within a limit: merging,
+//! splitting, and shedding the oldest rows.
 
 use profiler_core::wire::weight_bytes_max;
-use profiler_core::{Delta, NodeId, TaskId, TaskRecord, TaskTotals, Telemetry, Ticks, TimeRange};
+use profiler_core::{Delta, NodeId, TaskId, TaskRecord, TaskTotals, Ticks};
 use rustc_hash::FxHashSet;
 
-use super::extras;
-use crate::cycle::SealedCycle;
-use crate::totals;
+use super::merge::{coarsen_totals, merge_telemetry, merge_totals};
+use super::{Batch, Span, telemetry};
 
-/// Memory that a parcel takes beside its entries and rows, in bytes, rounded up.
-const PARCEL_BYTES: usize = 256;
+/// Memory of a batch without its entries and rows, in bytes, rounded up.
+const BATCH_BYTES: usize = 256;
 
-/// Most bytes of a row on the wire beside its texts and lists: thirteen numbers, as many tags, four
+/// Most bytes of a row on the wire without its texts and lists: thirteen numbers, their tags, and four
 /// lengths.
 const ROW_BYTES_MAX: usize = 104;
-/// Most bytes of a label beside its value, and of a phase.
+/// Most bytes of a label without its value, and of a phase.
 const LABEL_BYTES_MAX: usize = 16;
 const PHASE_BYTES_MAX: usize = 40;
+/// Most bytes of a sum of tasks without its buckets and phases: four numbers and their tags.
+const TOTALS_BYTES_MAX: usize = 48;
+/// Most bytes of a bucket.
+const BUCKET_BYTES_MAX: usize = 14;
 
-/// Most bytes of a flush on the wire beside its weights and rows: sequence number, times, clock,
+/// Most bytes of a flush on the wire without its weights and rows: sequence number, times, clock,
 /// account, and the tags and lengths of the weights by stack and by thread.
 const FLUSH_BYTES_MAX: usize = 512;
 
-/// When a parcel's weights were counted, and how.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Span {
-    pub(crate) range: TimeRange,
-    /// Every weight is a multiple of it; never 0.
-    pub(crate) quantum_ns: u64,
-    pub(crate) ticks: Ticks,
-}
-
 impl Span {
-    /// What holds for the sum of both.
+    /// The span of the sum of both.
     fn merge(self, other: Span) -> Span {
         Span {
             range: self.range.hull(other.range),
@@ -42,103 +37,60 @@ impl Span {
     }
 }
 
-/// The content of one flush, or of several that are still to be split off. Weight is only ever
-/// moved from parcel to parcel.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Parcel {
-    /// `None` if there are only rows and records; then the deltas are empty.
-    pub(crate) span: Option<Span>,
-    pub(crate) delta: Delta,
-    /// The same weights by thread. Where a cycle is split, they go first.
-    pub(crate) threads: Delta,
-    /// Each task once, in its latest state, those that changed last at the end.
-    pub(crate) tasks: Vec<TaskRecord>,
-    /// Ended tasks without rows, by name, outcome and second.
-    pub(crate) totals: Vec<TaskTotals>,
-    /// What else was told and measured.
-    pub(crate) records: Telemetry,
-    /// Weight that was lost before it reached a delta.
-    pub(crate) lost_queue_ns: u64,
-}
-
-impl From<SealedCycle> for Parcel {
-    fn from(cycle: SealedCycle) -> Self {
-        let SealedCycle { range, delta, threads, quantum_ns, ticks, tasks, totals, .. } = cycle;
-        // A weight between quanta must not be, but encoding it would panic; a quantum of one
-        // nanosecond keeps it whole and costs bytes only.
-        let whole = in_quanta(&delta, quantum_ns) && in_quanta(&threads, quantum_ns);
-        let quantum_ns = if whole { quantum_ns } else { 1 };
-        // Rows that were collected while sampling was off say nothing of that time.
-        let sampled = ticks.expected > 0 || !delta.is_empty() || !threads.is_empty();
-        let span = sampled.then_some(Span { range, quantum_ns, ticks });
-        let (records, lost_queue_ns) = (cycle.records, cycle.lost_queue_ns);
-        Parcel { span, delta, threads, tasks, totals, records, lost_queue_ns }
-    }
-}
-
-impl Parcel {
-    /// Rows and records alone.
-    pub(crate) fn of_records(tasks: Vec<TaskRecord>, records: Telemetry) -> Self {
-        Parcel {
-            span: None,
-            delta: Delta::default(),
-            threads: Delta::default(),
-            tasks,
-            totals: Vec::new(),
-            records,
-            lost_queue_ns: 0,
-        }
-    }
-
+impl Batch {
     /// Sum of the weights, in nanoseconds.
     pub(crate) fn weight_ns(&self) -> u64 {
         self.delta.total().total_ns()
     }
 
-    /// Length of the time it covers, in nanoseconds.
+    /// Length of the time that it covers, in nanoseconds.
     pub(crate) fn length_ns(&self) -> u64 {
         self.span.map_or(0, |span| span.range.length_ns())
     }
 
-    /// Memory that it takes, in bytes: a fixed part, the entries, and the rows, sums and records with
-    /// all their texts, as if no text were shared.
+    /// Memory of the batch in bytes: a fixed part, the entries, and the rows, sums and telemetry with all
+    /// their texts, as if no text were shared.
     pub(crate) fn bytes(&self) -> usize {
         let rows = self.tasks.iter().map(row_bytes).sum::<usize>();
-        let totals = self.totals.iter().map(totals::shipped::bytes).sum::<usize>();
+        let totals = self.totals.iter().map(totals_bytes).sum::<usize>();
         let weights = self.delta.bytes() + self.threads.bytes();
-        PARCEL_BYTES + weights + rows + totals + extras::memory_bytes(&self.records)
+        BATCH_BYTES + weights + rows + totals + telemetry::memory_bytes(&self.telemetry)
     }
 
-    /// The sum of this and what came after it. Of a task in both, the later record stays.
-    pub(crate) fn merge(mut self, later: Parcel) -> Parcel {
+    /// The sum of this batch and a later one. Of a task in both, the later record stays.
+    pub(crate) fn merge(mut self, later: Batch) -> Batch {
         self.span = match (self.span, later.span) {
             (Some(span), Some(later)) => Some(span.merge(later)),
             (span, later) => span.or(later),
         };
         merge_delta(&mut self.delta, later.delta);
         merge_delta(&mut self.threads, later.threads);
-        totals::merge(&mut self.totals, later.totals);
+        merge_totals(&mut self.totals, later.totals);
         let replaced: FxHashSet<TaskId> = later.tasks.iter().map(|task| task.id).collect();
         self.tasks.retain(|task| !replaced.contains(&task.id));
         self.tasks.extend(later.tasks);
-        extras::merge(&mut self.records, later.records);
+        merge_telemetry(&mut self.telemetry, later.telemetry);
+        self.aggregated_tasks = self.aggregated_tasks.saturating_add(later.aggregated_tasks);
+        self.lost_tasks = self.lost_tasks.saturating_add(later.lost_tasks);
+        self.lost_telemetry = self.lost_telemetry.saturating_add(later.lost_telemetry);
         self.lost_queue_ns = self.lost_queue_ns.saturating_add(later.lost_queue_ns);
         self
     }
 
-    /// Splits off what one flush of at most `bytes_max` encoded bytes holds, and at least one entry,
-    /// row, sum or record, so that splitting ends. Weights go before rows, those of threads first, and
-    /// sums and records last; ticks go with the first part.
-    pub(crate) fn split(mut self, bytes_max: usize) -> (Parcel, Option<Parcel>) {
+    /// Splits the batch into what one flush of at most `bytes_max` encoded bytes holds, and the rest.
+    /// The first part has at least one entry, row, sum or record, so that splitting ends. Weights by
+    /// thread go first, then weights by stack, rows, sums and telemetry. Ticks and counts of losses go
+    /// with the first part.
+    pub(crate) fn split(mut self, bytes_max: usize) -> (Batch, Option<Batch>) {
         let mut room = bytes_max.saturating_sub(FLUSH_BYTES_MAX);
         let mut is_first = true;
         let quantum_ns = self.span.map_or(1, |span| span.quantum_ns);
-        let mut rest = Parcel::of_records(Vec::new(), Telemetry::default());
+        let mut rest = Batch::default();
         let weights = [(&mut self.threads, &mut rest.threads), (&mut self.delta, &mut rest.delta)];
         for (delta, rest) in weights {
             let (entries, bytes) = entries_within(delta, quantum_ns, room, is_first);
             *rest = delta.split_off(entries);
-            // What comes after waits for the rest of this.
+            // Later kinds wait until this one is sent whole.
             room = if rest.is_empty() { room.saturating_sub(bytes) } else { 0 };
             is_first &= entries == 0;
         }
@@ -146,14 +98,14 @@ impl Parcel {
         rest.tasks = self.tasks.split_off(rows);
         room = if rest.tasks.is_empty() { room.saturating_sub(bytes) } else { 0 };
         is_first &= rows == 0;
-        let (sums, bytes) = within(&self.totals, room, is_first, totals::shipped::wire_bytes_max);
+        let (sums, bytes) = within(&self.totals, room, is_first, totals_wire_bytes_max);
         rest.totals = self.totals.split_off(sums);
         room = if rest.totals.is_empty() { room.saturating_sub(bytes) } else { 0 };
         is_first &= sums == 0;
-        rest.records = extras::split_off(&mut self.records, room, is_first);
+        rest.telemetry = telemetry::split_off(&mut self.telemetry, room, is_first);
         let weights_left = !rest.delta.is_empty() || !rest.threads.is_empty();
         let rows_left = !rest.tasks.is_empty() || !rest.totals.is_empty();
-        if !weights_left && !rows_left && rest.records.is_empty() {
+        if !weights_left && !rows_left && rest.telemetry.is_empty() {
             return (self, None);
         }
         let rest_of_span = self.span.filter(|_| weights_left);
@@ -161,18 +113,20 @@ impl Parcel {
         (self, Some(rest))
     }
 
-    /// Drops the seconds of sums, so that they take less memory.
+    /// Merges sums that differ only by their second, so that they take less memory.
     pub(crate) fn coarsen_totals(&mut self) {
-        totals::coarsen(&mut self.totals);
+        coarsen_totals(&mut self.totals);
     }
 
-    /// Tasks that are lost if this is: those of rows and of sums.
+    /// Tasks in rows and sums.
     pub(crate) fn task_count(&self) -> u64 {
-        totals::shipped::count(&self.totals).saturating_add(self.tasks.len() as u64)
+        let summed =
+            self.totals.iter().fold(0u64, |sum, totals| sum.saturating_add(totals.count()));
+        summed.saturating_add(self.tasks.len() as u64)
     }
 
-    /// Drops rows until `bytes` are freed or none is left: those of ended tasks first, the oldest
-    /// first. Gives their number.
+    /// Drops rows until `bytes` are freed or none is left: ended tasks before running ones, the oldest
+    /// first. Returns their number.
     pub(crate) fn shed_tasks(&mut self, bytes: usize) -> u64 {
         let before = self.tasks.len();
         let mut freed = 0;
@@ -186,10 +140,10 @@ impl Parcel {
         (before - self.tasks.len()) as u64
     }
 
-    /// Drops transfers and samples of resources until `bytes` are freed or none is left, the oldest
-    /// first. Gives their number.
-    pub(crate) fn shed_records(&mut self, bytes: usize) -> u64 {
-        extras::shed(&mut self.records, bytes)
+    /// Drops resource samples, then transfers, until `bytes` are freed or none is left, the oldest
+    /// first. Returns their number.
+    pub(crate) fn shed_telemetry(&mut self, bytes: usize) -> u64 {
+        telemetry::shed(&mut self.telemetry, bytes)
     }
 }
 
@@ -201,8 +155,8 @@ fn merge_delta(delta: &mut Delta, later: Delta) {
     }
 }
 
-/// How many entries from the front fit into `bytes_max` encoded bytes, and what they take; with
-/// `at_least_one`, one is taken even if it does not fit.
+/// The number of entries from the front that fit into `bytes_max` encoded bytes, and their size. With
+/// `at_least_one`, the first is taken even if it does not fit.
 fn entries_within(
     delta: &Delta,
     quantum_ns: u64,
@@ -223,7 +177,7 @@ fn entries_within(
     (delta.entries().len(), bytes)
 }
 
-/// Memory that a row takes, in bytes.
+/// Memory of a row in bytes.
 pub(crate) fn row_bytes(task: &TaskRecord) -> usize {
     let detail = task.detail.as_deref().map_or(0, |detail| {
         let lists = size_of_val(&detail.labels[..]) + size_of_val(&detail.phases[..]);
@@ -232,14 +186,26 @@ pub(crate) fn row_bytes(task: &TaskRecord) -> usize {
     std::mem::size_of::<TaskRecord>() + task.name.len() + text_bytes(task) + detail
 }
 
-/// Bytes of the texts that go with a row on the wire; its names are in the dictionary.
+/// Bytes of the texts that a row carries on the wire; its names are in the dictionary.
 fn text_bytes(task: &TaskRecord) -> usize {
     let labels = task.detail.iter().flat_map(|detail| &detail.labels);
     let values: usize = labels.map(|(_, value)| value.len()).sum();
     task.key.len() + task.thread_name.len() + task.cause.len() + values
 }
 
-/// Most bytes that a row takes on the wire.
+/// Memory of a sum of tasks in bytes.
+fn totals_bytes(totals: &TaskTotals) -> usize {
+    let TaskTotals { name, buckets, phases, .. } = totals;
+    size_of_val(totals) + name.len() + size_of_val(&buckets[..]) + size_of_val(&phases[..])
+}
+
+/// Most bytes of a sum of tasks on the wire.
+fn totals_wire_bytes_max(totals: &TaskTotals) -> usize {
+    let TaskTotals { buckets, phases, .. } = totals;
+    TOTALS_BYTES_MAX + buckets.len() * BUCKET_BYTES_MAX + phases.len() * PHASE_BYTES_MAX
+}
+
+/// Most bytes of a row on the wire.
 fn row_wire_bytes(task: &TaskRecord) -> usize {
     let lists = task.detail.as_ref().map_or(0, |detail| {
         detail.labels.len() * LABEL_BYTES_MAX + detail.phases.len() * PHASE_BYTES_MAX
@@ -247,8 +213,7 @@ fn row_wire_bytes(task: &TaskRecord) -> usize {
     ROW_BYTES_MAX + text_bytes(task) + lists
 }
 
-/// How many items from the front fit into `bytes_max` encoded bytes, and what they take; with
-/// `at_least_one`, one is taken even if it does not fit.
+/// As [`entries_within`], for items with a size of their own.
 fn within<T>(
     items: &[T],
     bytes_max: usize,
@@ -267,11 +232,6 @@ fn within<T>(
     (items.len(), bytes)
 }
 
-fn in_quanta(delta: &Delta, quantum_ns: u64) -> bool {
-    let mut entries = delta.entries().iter();
-    quantum_ns > 0 && entries.all(|(_, _, weight)| weight.is_multiple_of(quantum_ns))
-}
-
 /// The largest number that divides both, neither of which is 0.
 fn common_divisor(mut a: u64, mut b: u64) -> u64 {
     while b > 0 {
@@ -284,12 +244,12 @@ fn common_divisor(mut a: u64, mut b: u64) -> u64 {
 mod tests {
     use std::sync::Mutex;
 
-    use profiler_core::{Outcome, PhaseInterval, State, TaskDetail, Timestamp};
+    use profiler_core::{Outcome, PhaseInterval, State, TaskDetail, TimeRange, Timestamp};
     use proptest::prelude::*;
 
     use super::*;
-    use crate::cycle::Tables;
-    use crate::ship::session::encode;
+    use crate::ship::encode;
+    use crate::tables::Tables;
 
     const QUANTUM_NS: u64 = 10;
 
@@ -358,13 +318,13 @@ mod tests {
             let range = TimeRange::new(at(i64::MAX - 9), at(i64::MAX)).unwrap();
             let ticks = Ticks { made: u64::MAX, expected: u64::MAX, throttled: u64::MAX };
             let span = Span { range, quantum_ns: QUANTUM_NS, ticks };
-            let whole =
-                Parcel { span: Some(span), delta, threads, tasks, totals, records: Telemetry::default(), lost_queue_ns: 7 };
+            let samples = Batch::of_samples(span, delta, threads);
+            let whole = Batch { tasks, totals, lost_queue_ns: 7, ..samples };
             let mut rest = Some(whole.clone());
             let mut parts = Vec::new();
             let tables = Mutex::new(Tables::new());
-            while let Some(parcel) = rest {
-                let (part, after) = parcel.split(bytes_max);
+            while let Some(batch) = rest {
+                let (part, after) = batch.split(bytes_max);
                 let items = part.tasks.len() + part.totals.len();
                 let encoded = encode(u64::MAX, &part, &tables).encoded_len();
                 prop_assert!(encoded <= bytes_max || items == 1, "{encoded} bytes");

@@ -1,24 +1,24 @@
-//! What the agent costs, and the limit on that.
+//! What the agent costs, and the limit on the cost of sampling.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Overhead;
 
-/// What the system does around each handler, beside the handler itself: measured at 1 to 4 µs.
+/// Time that the kernel spends on delivering a signal, in addition to the handler: measured at 1 to 4 µs.
 const DELIVERY_NS: u64 = 2_000;
-/// What may be spent at once after a time of spending less, in nanoseconds of the process's life.
+/// Unspent time that can be saved up, in nanoseconds of the process's life.
 const BURST_NS: u64 = 2_000_000_000;
-/// Most time between two ticks, whatever they cost.
+/// Longest time between two ticks, whatever they cost.
 const REST_NS_MAX: u64 = 250_000_000;
 
-/// Handler times are counted by sixteenths of an octave: to 3 %.
+/// Handler times are counted in sixteenths of an octave, so to 3 %.
 const STEPS_PER_OCTAVE: u64 = 16;
 const BUCKETS: usize = 512;
 
-/// The sums behind [`Overhead`]. Written by the agent's threads, read by anybody.
+/// The counters behind [`Overhead`]. Written by the agent's threads, read by any thread.
 #[derive(Debug)]
-pub(crate) struct Costs {
+pub(crate) struct OverheadCounters {
     ticks: AtomicU64,
     ticks_throttled: AtomicU64,
     samples: AtomicU64,
@@ -29,9 +29,9 @@ pub(crate) struct Costs {
     naming_cpu_ns: AtomicU64,
 }
 
-impl Default for Costs {
+impl Default for OverheadCounters {
     fn default() -> Self {
-        Costs {
+        OverheadCounters {
             ticks: AtomicU64::new(0),
             ticks_throttled: AtomicU64::new(0),
             samples: AtomicU64::new(0),
@@ -44,7 +44,7 @@ impl Default for Costs {
     }
 }
 
-impl Costs {
+impl OverheadCounters {
     pub(crate) fn report(&self) -> Overhead {
         let read = |sum: &AtomicU64| sum.load(Ordering::Relaxed);
         Overhead {
@@ -60,7 +60,7 @@ impl Costs {
         }
     }
 
-    /// Adds CPU time that went into names.
+    /// Adds CPU time of resolving names.
     pub(crate) fn add_naming(&self, nanoseconds: u64) {
         self.naming_cpu_ns.fetch_add(nanoseconds, Ordering::Relaxed);
     }
@@ -80,12 +80,12 @@ impl Costs {
             *sum += count;
             Some(*sum)
         });
-        let found = sums.enumerate().find(|(_, sum)| *sum >= rank.max(1));
-        found.map_or(0, |(bucket, _)| bucket_end(bucket))
+        let at_rank = sums.enumerate().find(|(_, sum)| *sum >= rank.max(1));
+        at_rank.map_or(0, |(bucket, _)| bucket_end(bucket))
     }
 }
 
-/// Below 16 a bucket a value; above, 16 buckets an octave.
+/// One bucket per value below 16; 16 buckets per octave above.
 fn bucket_of(value: u64) -> usize {
     let octave = u64::from(value.max(STEPS_PER_OCTAVE).ilog2()) - 4;
     let step = value >> octave;
@@ -100,102 +100,101 @@ fn bucket_end(bucket: usize) -> u64 {
     ((step + 1) << octave) - 1
 }
 
-/// The sampler's side: what it spends, and when it must rest.
+/// The time-stamp counter and the monotonic clock, read together.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ClockReading {
+    pub(super) stamp: u64,
+    pub(super) ns: u64,
+}
+
+/// The sampler's side: measures what sampling costs, and skips ticks to stay within the limit.
 #[derive(Debug)]
 pub(super) struct Meter {
-    costs: Arc<Costs>,
+    counters: Arc<OverheadCounters>,
     /// Part of one processor that may be spent, in billionths.
     limit: u64,
-    /// What may be spent now; below 0, a debt.
+    /// Time that may be spent now; a debt if negative.
     credit_ns: i64,
     earned_to_ns: u64,
     sampler_cpu_ns: u64,
-    /// Readings of the time-stamp counter and the clock when this began.
-    began: (u64, u64),
-    /// Of this tick.
-    begun: (u64, u64),
+    /// When the meter was created.
+    first: ClockReading,
+    /// When the current tick began.
+    tick: ClockReading,
     ns_per_stamp: f64,
 }
 
 impl Meter {
     /// `limit` is the part of one processor, in billionths.
-    pub(super) fn new(costs: Arc<Costs>, limit: u64, began: (u64, u64)) -> Self {
-        let mut meter = Meter {
-            costs,
+    pub(super) fn new(counters: Arc<OverheadCounters>, limit: u64, now: ClockReading) -> Self {
+        Meter {
+            counters,
             limit,
-            credit_ns: 0,
-            earned_to_ns: began.1,
+            credit_ns: share_of(BURST_NS, limit),
+            earned_to_ns: now.ns,
             sampler_cpu_ns: 0,
-            began,
-            begun: began,
+            first: now,
+            tick: now,
             ns_per_stamp: 0.0,
-        };
-        meter.credit_ns = meter.burst_ns();
-        meter
-    }
-
-    fn burst_ns(&self) -> i64 {
-        share_of(BURST_NS, self.limit)
-    }
-
-    /// A tick begins: `stamp` and `now_ns` are read together.
-    pub(super) fn begin_tick(&mut self, stamp: u64, now_ns: u64) {
-        self.costs.ticks.fetch_add(1, Ordering::Relaxed);
-        let (first_stamp, first_ns) = self.began;
-        let stamps = stamp.wrapping_sub(first_stamp);
-        if stamps > 0 {
-            self.ns_per_stamp = now_ns.saturating_sub(first_ns) as f64 / stamps as f64;
         }
-        self.begun = (stamp, now_ns);
-        let earned = share_of(now_ns.saturating_sub(self.earned_to_ns), self.limit);
-        self.earned_to_ns = now_ns;
-        self.credit_ns = (self.credit_ns + earned).min(self.burst_ns());
     }
 
-    /// When the counter stood at `stamp`, a little before this tick began.
+    /// A tick begins.
+    pub(super) fn begin_tick(&mut self, now: ClockReading) {
+        self.counters.ticks.fetch_add(1, Ordering::Relaxed);
+        let stamps = now.stamp.wrapping_sub(self.first.stamp);
+        if stamps > 0 {
+            self.ns_per_stamp = now.ns.saturating_sub(self.first.ns) as f64 / stamps as f64;
+        }
+        self.tick = now;
+        let earned = share_of(now.ns.saturating_sub(self.earned_to_ns), self.limit);
+        self.earned_to_ns = now.ns;
+        self.credit_ns = (self.credit_ns + earned).min(share_of(BURST_NS, self.limit));
+    }
+
+    /// The time of a `stamp` that was read before this tick began.
     pub(super) fn time_of(&self, stamp: u64) -> u64 {
-        let (begun_stamp, begun_ns) = self.begun;
-        let before = begun_stamp.saturating_sub(stamp) as f64 * self.ns_per_stamp;
-        begun_ns.saturating_sub(before as u64)
+        let before = self.tick.stamp.saturating_sub(stamp) as f64 * self.ns_per_stamp;
+        self.tick.ns.saturating_sub(before as u64)
     }
 
-    /// A handler took so many of the counter's ticks.
+    /// Adds a handler that took `stamps` ticks of the time-stamp counter.
     pub(super) fn count_sample(&mut self, stamps: u64) {
-        // A counter that jumped, on a machine that moved, is no measurement.
+        // The counter may jump when a virtual machine migrates; cap it.
         let nanoseconds = ((stamps as f64 * self.ns_per_stamp) as u64).min(1_000_000);
-        self.costs.add_sample(nanoseconds);
+        self.counters.add_sample(nanoseconds);
         self.spend(nanoseconds + DELIVERY_NS);
     }
 
-    /// What the sampler's thread has used so far went into its start, which comes once.
-    pub(super) fn forgive_start(&mut self, cpu_ns: u64) {
+    /// Excludes the CPU time of the sampler's start, which is spent only once.
+    pub(super) fn exclude_startup(&mut self, cpu_ns: u64) {
         self.sampler_cpu_ns = cpu_ns;
     }
 
-    /// The sampler's thread has used so much CPU time in all.
+    /// Sets the CPU time of the sampler's thread so far.
     pub(super) fn count_sampler(&mut self, cpu_ns: u64) {
         self.spend(cpu_ns.saturating_sub(self.sampler_cpu_ns));
         self.sampler_cpu_ns = cpu_ns;
-        self.costs.sampler_cpu_ns.store(cpu_ns, Ordering::Relaxed);
+        self.counters.sampler_cpu_ns.store(cpu_ns, Ordering::Relaxed);
     }
 
-    /// The agent's other threads have used so much CPU time in all. It is told, and not limited: they
-    /// name, record and ship what the program did, and fewer samples would not make that less.
+    /// Sets the CPU time of the agent's other threads so far. It is reported but not limited: they name,
+    /// record and ship what the program did, and fewer samples would not make that cheaper.
     pub(super) fn count_others(&self, cpu_ns: u64) {
-        self.costs.other_cpu_ns.store(cpu_ns, Ordering::Relaxed);
+        self.counters.other_cpu_ns.store(cpu_ns, Ordering::Relaxed);
     }
 
     fn spend(&mut self, nanoseconds: u64) {
         self.credit_ns = self.credit_ns.saturating_sub_unsigned(nanoseconds);
     }
 
-    /// Ticks to leave out now, so that the debt is paid by rest.
-    pub(super) fn save_ticks(&mut self, interval_ns: u64) -> u64 {
+    /// The number of ticks to skip now to pay off the debt.
+    pub(super) fn throttle_ticks(&mut self, interval_ns: u64) -> u64 {
         let debt = self.credit_ns.min(0).unsigned_abs();
-        let earned_a_tick = share_of(interval_ns, self.limit).max(1).unsigned_abs();
-        let saved = debt.div_ceil(earned_a_tick).min(REST_NS_MAX / interval_ns.max(1));
-        self.costs.ticks_throttled.fetch_add(saved, Ordering::Relaxed);
-        saved
+        let earned_per_tick = share_of(interval_ns, self.limit).max(1).unsigned_abs();
+        let skipped = debt.div_ceil(earned_per_tick).min(REST_NS_MAX / interval_ns.max(1));
+        self.counters.ticks_throttled.fetch_add(skipped, Ordering::Relaxed);
+        skipped
     }
 }
 
@@ -214,7 +213,11 @@ mod tests {
     const PERCENT: u64 = 10_000_000;
 
     fn meter() -> Meter {
-        Meter::new(Arc::default(), PERCENT, (0, 0))
+        Meter::new(Arc::default(), PERCENT, at(0))
+    }
+
+    fn at(ns: u64) -> ClockReading {
+        ClockReading { stamp: ns, ns }
     }
 
     proptest! {
@@ -225,16 +228,17 @@ mod tests {
         }
 
         #[test]
-        fn over_time_the_limit_holds_whatever_ticks_cost(
+        fn the_limit_holds_over_time_whatever_ticks_cost(
             costs in prop::collection::vec(0..2_000_000u64, 200..400),
         ) {
             let mut meter = meter();
-            let (mut now, mut spent) = (0, 0);
+            let mut now = 0;
+            let mut spent = 0;
             for cost in costs {
-                meter.begin_tick(now, now);
+                meter.begin_tick(at(now));
                 spent += cost;
                 meter.count_sampler(spent);
-                now += TICK_NS * (1 + meter.save_ticks(TICK_NS));
+                now += TICK_NS * (1 + meter.throttle_ticks(TICK_NS));
             }
             let earned = now / 100 + BURST_NS / 100;
             prop_assert!(spent <= earned, "{} of {} ns", spent, earned);
@@ -242,33 +246,33 @@ mod tests {
     }
 
     #[test]
-    fn who_stays_within_the_limit_leaves_out_nothing() {
+    fn no_tick_is_skipped_within_the_limit() {
         let mut meter = meter();
         for tick in 1..=1000 {
-            meter.begin_tick(tick * TICK_NS, tick * TICK_NS);
+            meter.begin_tick(at(tick * TICK_NS));
             meter.count_sampler(tick * 90_000);
-            assert_eq!(meter.save_ticks(TICK_NS), 0);
+            assert_eq!(meter.throttle_ticks(TICK_NS), 0);
         }
     }
 
     #[test]
-    fn what_is_not_sampling_is_free_and_a_rest_is_never_long() {
+    fn startup_and_other_threads_are_free_and_a_pause_is_bounded() {
         let mut meter = meter();
         meter.count_others(10_000_000_000);
-        meter.forgive_start(5_000_000_000);
+        meter.exclude_startup(5_000_000_000);
         meter.count_sampler(5_000_000_000);
-        assert_eq!(meter.save_ticks(TICK_NS), 0);
+        assert_eq!(meter.throttle_ticks(TICK_NS), 0);
         meter.count_sampler(10_000_000_000);
-        assert_eq!(meter.save_ticks(TICK_NS), 25);
+        assert_eq!(meter.throttle_ticks(TICK_NS), 25);
     }
 
     #[test]
-    fn handler_times_are_told_by_median_and_tail() {
-        let costs = Costs::default();
-        assert_eq!(costs.report(), Overhead::default());
-        (0..98).for_each(|_| costs.add_sample(500));
-        (0..2).for_each(|_| costs.add_sample(20_000));
-        let report = costs.report();
+    fn handler_times_are_reported_as_median_and_p99() {
+        let counters = OverheadCounters::default();
+        assert_eq!(counters.report(), Overhead::default());
+        (0..98).for_each(|_| counters.add_sample(500));
+        (0..2).for_each(|_| counters.add_sample(20_000));
+        let report = counters.report();
         assert!((500..=531).contains(&report.handler_p50_ns), "{report:?}");
         assert!((20_000..=21_250).contains(&report.handler_p99_ns), "{report:?}");
         assert_eq!(report.samples, 100);

@@ -1,5 +1,5 @@
-//! The folder: a low-priority thread that gives the sampler's addresses their names, collects what
-//! the task guards wrote, and hands whole cycles on.
+//! The symbolizer: a low-priority thread that turns the sampler's addresses into names, drains the
+//! rings of the task guards, and hands whole cycles to a [`Sink`].
 
 use std::borrow::Cow;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -12,62 +12,65 @@ use profiler_core::{
 };
 use rustc_hash::FxHashSet;
 
+use crate::batch::{Batch, Span};
 use crate::clock;
-use crate::control::Control;
-use crate::cycle::{SealedCycle, StacksNow, Tables};
+use crate::control::{Control, ThreadDumpReply};
 use crate::ledger::{Ended, Ledger};
 use crate::registry;
-use crate::sampler::addresses::{AddressFrame, CodeModule, Growth};
-use crate::sampler::{Costs, OTHER_THREADS, RawCycle, RawStacks, RawThread, SamplerOptions};
+use crate::sampler::{
+    AddressFrame, CodeModule, OTHER_THREADS, OverheadCounters, RawCycle, RawThread, RawThreadDump,
+    SamplerOptions, TreeDelta,
+};
 use crate::symbols::Resolver;
 use crate::sync::lock;
 use crate::sys::process::{thread_cpu_ns, thread_name};
+use crate::tables::Tables;
 use crate::telemetry::collect::TelemetryCollector;
 use crate::threads;
 
-/// How often the threads' rings are emptied while no cycle comes.
-const DRAIN_EVERY: Duration = Duration::from_millis(25);
-/// Cycles without a new address after which the resolver's tables are given back.
+/// How often the threads' rings are drained while no cycle arrives.
+const DRAIN_INTERVAL: Duration = Duration::from_millis(25);
+/// Cycles without a new address after which the resolver's tables are freed.
 const RELEASE_AFTER_CYCLES: u32 = 30;
 
-/// Where cycles go.
+/// The destination of cycles.
 pub(crate) trait Sink: Send {
-    /// Takes a cycle; must not wait.
-    fn push(&mut self, cycle: SealedCycle);
+    /// Takes a cycle; must not block.
+    fn push(&mut self, batch: Batch);
 
-    /// Takes what every thread was doing, whose nodes went out before; must not wait.
-    fn stacks(&mut self, stacks: StacksNow) {
-        // Who has nobody to ask gets no answers.
-        drop(stacks);
+    /// Takes a thread dump, whose nodes were in earlier cycles; must not block. The default drops it:
+    /// nobody can request one.
+    fn thread_dump(&mut self, reply: ThreadDumpReply) {
+        drop(reply);
     }
 }
 
-/// The folder's state.
-pub(crate) struct Folder {
+/// The symbolizer's state.
+pub(crate) struct Symbolizer {
     cycle_ns: u64,
     tables: Arc<Mutex<Tables>>,
     control: Arc<Control>,
-    /// By the sampler's frame: the frames it stands for, outermost first.
+    /// By the sampler's frame: the frames that it stands for, outermost first.
     frames: Vec<Vec<FrameId>>,
-    /// By the sampler's node: ours.
+    /// By the sampler's node: the node in `tables`.
     nodes: Vec<NodeId>,
     ledger: Ledger,
     telemetry: TelemetryCollector,
     cycles_without_code: u32,
-    /// Modules that the resolver has seen.
+    /// Modules that the resolver has loaded.
     modules: FxHashSet<Arc<CodeModule>>,
     resolver: Resolver,
-    costs: Arc<Costs>,
+    overhead: Arc<OverheadCounters>,
 }
 
-impl Folder {
+impl Symbolizer {
     pub(crate) fn new(
         options: SamplerOptions,
         tables: Arc<Mutex<Tables>>,
-        costs: Arc<Costs>,
+        overhead: Arc<OverheadCounters>,
         control: Arc<Control>,
     ) -> Self {
-        Folder {
+        Symbolizer {
             cycle_ns: options.cycle_ns,
             tables,
             control,
@@ -78,149 +81,137 @@ impl Folder {
             cycles_without_code: 0,
             modules: FxHashSet::default(),
             resolver: Resolver::default(),
-            costs,
+            overhead,
         }
     }
 
-    /// Folds until the sampler is gone; then what the guards wrote last goes out with one more
-    /// cycle.
+    /// Runs until the sampler is gone, then sends the guards' last rows in one more batch.
     pub(crate) fn run(mut self, cycles: &Receiver<RawCycle>, sink: &mut dyn Sink) {
         let mut stop = clock::now();
         loop {
             self.telemetry.sample_resources();
-            match cycles.recv_timeout(DRAIN_EVERY) {
+            match cycles.recv_timeout(DRAIN_INTERVAL) {
                 Ok(raw) => {
                     stop = clock::at(raw.stop_ns);
-                    // Twice, for the ends that the first time holds back.
+                    // Twice, because the first drain holds back the ends of tasks.
                     self.ledger.drain();
-                    self.empty_rings();
-                    sink.push(self.fold(&raw));
-                    if let Some(stacks) = raw.stacks {
-                        sink.stacks(self.stacks(stacks));
+                    self.drain_rings();
+                    sink.push(self.symbolize(&raw));
+                    if let Some(dump) = raw.dump {
+                        sink.thread_dump(self.thread_dump(dump));
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    self.empty_rings();
-                    // Without samples the ledger and what else is told go on.
+                    self.drain_rings();
+                    // While sampling is off, tasks and telemetry still go out.
                     let due = clock::now().since_ns(stop) >= self.cycle_ns;
                     if due && !self.control.is_enabled() {
-                        stop = self.push_records(stop, sink);
+                        stop = self.push_without_samples(stop, sink);
                     }
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        // What comes after the second time has no third.
+        // Twice, so that what was held back is settled; later rows have no further drain.
         self.ledger.drain();
         self.ledger.drain();
         self.ledger.settle_all();
         self.telemetry.drain();
         self.telemetry.sample_resources_last();
-        self.push_records(stop, sink);
+        self.push_without_samples(stop, sink);
     }
 
-    /// Takes what the threads told, before their rings are full.
-    fn empty_rings(&mut self) {
+    /// Drains the threads' rings before they fill up.
+    fn drain_rings(&mut self) {
         self.ledger.drain();
         self.telemetry.drain();
     }
 
-    /// Sends what was told and measured since `start`, if anything, without samples. Gives until when.
-    fn push_records(&mut self, start: Timestamp, sink: &mut dyn Sink) -> Timestamp {
+    /// Sends the tasks and telemetry since `start`, if any. Returns the end of the covered time.
+    fn push_without_samples(&mut self, start: Timestamp, sink: &mut dyn Sink) -> Timestamp {
         let now = clock::now();
         let anything = self.ledger.has_news() || !self.telemetry.is_empty();
         if anything && let Some(range) = TimeRange::new(start, now) {
-            // A cycle without samples expects no ticks.
-            sink.push(self.sealed(range, Default::default(), 1, Ticks::default()));
+            // Without samples no ticks are expected.
+            let span = Span { range, quantum_ns: 1, ticks: Ticks::default() };
+            sink.push(self.with_rows(Batch::of_samples(span, Delta::default(), Delta::default())));
         }
         now
     }
 
-    fn fold(&mut self, raw: &RawCycle) -> SealedCycle {
+    fn symbolize(&mut self, raw: &RawCycle) -> Batch {
         let range = TimeRange::new(clock::at(raw.start_ns), clock::at(raw.stop_ns))
             .expect("the sampler seals no empty cycle");
-        let id = threads::own_id();
-        let cpu_ns = || thread_cpu_ns(id).unwrap_or(0);
+        let thread_id = threads::own_id();
+        let cpu_ns = || thread_cpu_ns(thread_id).unwrap_or(0);
         let before = cpu_ns();
-        self.name_frames(&raw.growth);
-        self.costs.add_naming(cpu_ns().saturating_sub(before));
-        self.add_nodes(&raw.growth);
+        self.name_frames(&raw.tree);
+        self.overhead.add_naming(cpu_ns().saturating_sub(before));
+        self.add_nodes(&raw.tree);
         let nodes = &self.nodes;
-        // What the user filters away is not lost: it is as if it had not been sampled.
-        let of_ours = |delta: &Delta| -> Delta {
-            let wanted = delta.entries().iter().filter(|(_, state, _)| raw.states.contains(*state));
+        // States that the user filters out do not count as lost: they were not sampled.
+        let translate = |delta: &Delta| -> Delta {
+            let entries = delta.entries().iter();
+            let wanted = entries.filter(|(_, state, _)| raw.states.contains(*state));
             wanted.map(|(node, state, time)| (nodes[node.index()], *state, *time)).collect()
         };
-        let counted = (of_ours(&raw.growth.delta), of_ours(&raw.growth.threads));
-        self.sealed(range, counted, raw.quantum_ns, raw.ticks)
+        let delta = translate(&raw.tree.delta);
+        let threads = translate(&raw.tree.threads);
+        let span = Span { range, quantum_ns: raw.quantum_ns, ticks: raw.ticks };
+        self.with_rows(Batch::of_samples(span, delta, threads))
     }
 
-    fn sealed(
-        &mut self,
-        range: TimeRange,
-        (delta, threads): (Delta, Delta),
-        quantum_ns: u64,
-        ticks: Ticks,
-    ) -> SealedCycle {
-        let (records, lost_telemetry) = self.telemetry.take();
+    /// Adds the tasks and telemetry since the last batch.
+    fn with_rows(&mut self, samples: Batch) -> Batch {
+        let (telemetry, lost_telemetry) = self.telemetry.take();
         let Ended { tasks, totals, lost_tasks, aggregated_tasks } = self.ledger.seal();
-        SealedCycle {
-            range,
-            delta,
-            threads,
-            quantum_ns,
-            ticks,
-            tasks,
-            totals,
-            records,
-            lost_tasks,
-            lost_telemetry,
-            aggregated_tasks,
-            lost_queue_ns: 0,
-        }
+        Batch { tasks, totals, telemetry, aggregated_tasks, lost_tasks, lost_telemetry, ..samples }
     }
 
-    /// Gives threads their names, as they are now, and their nodes ours.
-    fn stacks(&self, raw: RawStacks) -> StacksNow {
+    /// Translates a thread dump: current names of threads, and nodes of `tables`.
+    fn thread_dump(&self, raw: RawThreadDump) -> ThreadDumpReply {
         let thread = |thread: RawThread| ThreadSnapshot {
             thread_id: thread.id,
             name: thread_name(thread.id).into(),
-            node: thread.last.map_or(NodeId::ROOT, |last| self.nodes[last.place.node.index()]),
+            node: thread
+                .last
+                .map_or(NodeId::ROOT, |last| self.nodes[last.attribution.node.index()]),
             state: thread.last.map(|last| last.state),
             age_ns: thread.age_ns,
             blocked_ns: thread.blocked_ns,
         };
         let threads = raw.threads.into_iter().map(thread).collect();
-        StacksNow { number: raw.number, stacks: ThreadDump { threads, omitted: raw.omitted } }
+        let dump = ThreadDump { threads, omitted: raw.omitted };
+        ThreadDumpReply { request: raw.request, dump }
     }
 
     /// Resolves new frames. The slow part runs without the tables' lock.
-    fn name_frames(&mut self, growth: &Growth) {
+    fn name_frames(&mut self, tree: &TreeDelta) {
         self.cycles_without_code = self.cycles_without_code.saturating_add(1);
         if self.cycles_without_code == RELEASE_AFTER_CYCLES {
             self.resolver.release();
         }
         let mut new_module = false;
-        for frame in &growth.frames {
+        for frame in &tree.frames {
             if let AddressFrame::Code { module, .. } = frame {
                 self.cycles_without_code = 0;
                 new_module |= module.iter().any(|module| self.modules.insert(module.clone()));
             }
         }
         if new_module {
-            // The resolver keeps the list of modules that it found first. Once a cycle, for what it
-            // lets go of takes long to read again.
+            // The resolver keeps the list of modules that it loaded first. Reloading is slow, so it
+            // happens once a cycle at most.
             self.resolver.release();
         }
-        let mut emptied = clock::now();
-        for frame in &growth.frames {
-            // The first cycle's names take seconds, in which the threads go on telling and samples of
-            // resources are due.
+        let mut drained = clock::now();
+        for frame in &tree.frames {
+            // Naming the frames of the first cycle takes seconds; meanwhile rings fill up and resource
+            // samples are due.
             self.telemetry.sample_resources();
             let now = clock::now();
-            if now.since_ns(emptied) >= DRAIN_EVERY.as_nanos() as u64 {
-                self.empty_rings();
-                emptied = now;
+            if now.since_ns(drained) >= DRAIN_INTERVAL.as_nanos() as u64 {
+                self.drain_rings();
+                drained = now;
             }
             let named = self.names_of(frame);
             let mut tables = lock(&self.tables);
@@ -229,7 +220,7 @@ impl Folder {
         }
     }
 
-    /// The frames that one of the sampler's stands for, outermost first; never none.
+    /// The frames that one frame of the sampler stands for, outermost first; at least one.
     fn names_of(&mut self, frame: &AddressFrame) -> Vec<Frame<String>> {
         let one = |frame: Frame<&str>| vec![frame.map(str::to_owned)];
         match frame {
@@ -237,7 +228,9 @@ impl Folder {
             AddressFrame::Phase(name) => one(Frame::phase(&registry::name(*name))),
             AddressFrame::NoTask => one(Frame::no_task()),
             AddressFrame::Agent => one(Frame::agent()),
-            AddressFrame::Thread { name, id } => one(Frame::thread(&name_by_now(name, *id), *id)),
+            AddressFrame::Thread { name, id } => {
+                one(Frame::thread(&current_thread_name(name, *id), *id))
+            }
             AddressFrame::Truncated => one(Frame::truncated()),
             AddressFrame::Overflow => one(Frame::overflow()),
             AddressFrame::Sampler => one(Frame::function("emberline sampler thread", "", 0)),
@@ -247,15 +240,15 @@ impl Folder {
         }
     }
 
-    fn add_nodes(&mut self, growth: &Growth) {
+    fn add_nodes(&mut self, tree: &TreeDelta) {
         let mut tables = lock(&self.tables);
         let Tables { symbols, trie } = &mut *tables;
-        for (parent, frame) in &growth.nodes {
+        for (parent, frame) in &tree.nodes {
             let parent = self.nodes[parent.index()];
             let path = &self.frames[frame.0 as usize];
             let is_thread = |frame: FrameId| symbols.frame(frame).kind == FrameKind::Thread;
             let node = match path[..] {
-                // A thread stays one where the tree is full: at most one more node for each parent.
+                // A thread stays a thread when the tree is full: at most one more node per parent.
                 [thread] if is_thread(thread) => trie.insert(parent, thread).unwrap_or_else(|_| {
                     let others = symbols.intern(&Frame::thread(OTHER_THREADS, 0));
                     trie.insert_past_limit(parent, others)
@@ -269,12 +262,12 @@ impl Folder {
     }
 }
 
-/// A thread's name at the end of the cycle in which it was first seen: threads name themselves, and one that
-/// waits for its first processor still has the name of who started it. That of threads that are gone, or
-/// counted together, is what it was.
-fn name_by_now(name: &str, id: u32) -> Cow<'_, str> {
-    let now = if id == 0 { String::new() } else { thread_name(id) };
-    if now.is_empty() { name.into() } else { now.into() }
+/// A thread's name at the end of the cycle in which it was first seen. Threads set their own names, and
+/// until one first runs it has the name of its creator. Threads that are gone or counted together keep
+/// the name that the sampler saw.
+fn current_thread_name(name: &str, id: u32) -> Cow<'_, str> {
+    let current = if id == 0 { String::new() } else { thread_name(id) };
+    if current.is_empty() { name.into() } else { current.into() }
 }
 
 #[cfg(test)]
@@ -284,14 +277,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_are_called_what_they_call_themselves_by_the_end_of_the_cycle() {
+    fn a_thread_has_the_name_that_it_set_by_the_end_of_the_cycle() {
         let named = thread::Builder::new().name("pool-7".into());
         let check = || {
-            assert_eq!(name_by_now("starter", threads::own_id()), "pool-7");
-            assert_eq!(name_by_now("pool-6", 0), "pool-6", "threads that are counted together");
+            assert_eq!(current_thread_name("starter", threads::own_id()), "pool-7");
+            assert_eq!(current_thread_name("pool-6", 0), "pool-6", "threads counted together");
         };
         named.spawn(check).unwrap().join().unwrap();
-        // Numbers of threads are smaller.
-        assert_eq!(name_by_now("gone", u32::MAX), "gone");
+        // No thread has an id that large.
+        assert_eq!(current_thread_name("gone", u32::MAX), "gone");
     }
 }

@@ -1,22 +1,32 @@
-//! Sums of tasks that have no rows, where they wait.
+//! Merging telemetry, and the sums of tasks that have no rows.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use profiler_core::TaskTotals;
+use profiler_core::{RunId, TaskTotals, Telemetry};
+use rustc_hash::FxHashSet;
 
 use crate::detail::add_to_totals;
 
-/// Adds `later` to `totals`, by name, outcome and second; both are in that order after it.
-pub(crate) fn merge(totals: &mut Vec<TaskTotals>, later: Vec<TaskTotals>) {
+/// Appends later records. Of an expected name and of a run, the later record stays.
+pub(crate) fn merge_telemetry(earlier: &mut Telemetry, later: Telemetry) {
+    let expected: FxHashSet<&str> = later.expected.iter().map(|new| &*new.name).collect();
+    earlier.expected.retain(|known| !expected.contains(&*known.name));
+    let runs: FxHashSet<RunId> = later.runs.iter().map(|new| new.id).collect();
+    earlier.runs.retain(|known| !runs.contains(&known.id));
+    earlier.append(later);
+}
+
+/// Adds `later` to `totals`, by name, outcome and second, and sorts the result in that order.
+pub(crate) fn merge_totals(totals: &mut Vec<TaskTotals>, later: Vec<TaskTotals>) {
     if later.is_empty() {
         return;
     }
     merge_by(totals, later, |totals| totals.second.unix_ns());
 }
 
-/// Adds up what differs by the second alone, under the first of them: less detail, the same sums.
-pub(crate) fn coarsen(totals: &mut Vec<TaskTotals>) {
+/// Merges sums that differ only by their second, under the earliest: less detail, the same totals.
+pub(crate) fn coarsen_totals(totals: &mut Vec<TaskTotals>) {
     merge_by(totals, Vec::new(), |_| 0);
 }
 
@@ -50,41 +60,40 @@ fn add(sum: &mut TaskTotals, next: TaskTotals) {
     next.phases.iter().for_each(|phase| add_to_totals(&mut sum.phases, phase));
 }
 
-/// What an outbox needs to know of them.
-#[cfg(feature = "ship")]
-pub(crate) mod shipped {
-    use profiler_core::TaskTotals;
-
-    /// Most bytes of a sum on the wire beside its buckets and phases: four numbers and their tags.
-    const TOTALS_BYTES_MAX: usize = 48;
-    /// Most bytes of a bucket and of a phase on the wire.
-    const BUCKET_BYTES_MAX: usize = 14;
-    const PHASE_BYTES_MAX: usize = 40;
-
-    /// How many tasks `totals` stand for.
-    pub(crate) fn count(totals: &[TaskTotals]) -> u64 {
-        totals.iter().fold(0, |sum, totals| sum.saturating_add(totals.count()))
-    }
-
-    /// Memory that a sum takes, in bytes.
-    pub(crate) fn bytes(totals: &TaskTotals) -> usize {
-        let TaskTotals { name, buckets, phases, .. } = totals;
-        size_of_val(totals) + name.len() + size_of_val(&buckets[..]) + size_of_val(&phases[..])
-    }
-
-    /// Most bytes that a sum takes on the wire.
-    pub(crate) fn wire_bytes_max(totals: &TaskTotals) -> usize {
-        let TaskTotals { buckets, phases, .. } = totals;
-        TOTALS_BYTES_MAX + buckets.len() * BUCKET_BYTES_MAX + phases.len() * PHASE_BYTES_MAX
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use profiler_core::{Outcome, PhaseInterval, Timestamp};
+    use profiler_core::{ExpectedTasks, Outcome, PhaseInterval, RunMarker, Timestamp};
     use proptest::prelude::*;
 
     use super::*;
+
+    const LATEST: Timestamp = Timestamp::from_unix_ns(i64::MIN);
+
+    fn expected(name: &str, total: u64) -> ExpectedTasks {
+        ExpectedTasks { name: name.into(), total, since: LATEST }
+    }
+
+    fn run(id: u64, stop: Option<i64>) -> RunMarker {
+        let stop = stop.map(Timestamp::from_unix_ns);
+        RunMarker { id: RunId(id), name: "nightly".into(), start: LATEST, stop }
+    }
+
+    #[test]
+    fn the_latest_record_of_a_name_and_of_a_run_stays() {
+        let mut earlier = Telemetry {
+            expected: vec![expected("load", 1), expected("sort", 2)],
+            runs: vec![run(1, None), run(2, None)],
+            ..Telemetry::default()
+        };
+        let later = Telemetry {
+            expected: vec![expected("load", 9)],
+            runs: vec![run(1, Some(7))],
+            ..Telemetry::default()
+        };
+        merge_telemetry(&mut earlier, later);
+        assert_eq!(earlier.expected, [expected("sort", 2), expected("load", 9)]);
+        assert_eq!(earlier.runs, [run(2, None), run(1, Some(7))]);
+    }
 
     fn totals() -> impl Strategy<Value = Vec<TaskTotals>> {
         let one = (0..3usize, 1..3usize, 0..3i64, prop::collection::vec((0..5u32, 1..4u64), 1..4));
@@ -121,21 +130,21 @@ mod tests {
             let ((tasks, durations, phases), more) = (sums(&a), sums(&b));
             let both = (tasks + more.0, durations + more.1, phases + more.2);
             let mut merged = a.clone();
-            merge(&mut merged, b.clone());
+            merge_totals(&mut merged, b.clone());
             prop_assert_eq!(sums(&merged), both);
             let mut other = b;
-            merge(&mut other, a);
+            merge_totals(&mut other, a);
             let key = |it: &TaskTotals| (it.name.clone(), it.outcome as usize, it.second);
             let buckets = |all: &[TaskTotals]| {
                 let mut all: Vec<_> = all.iter().map(|it| (key(it), it.buckets.clone())).collect();
                 all.sort();
                 all
             };
-            coarsen(&mut merged);
+            coarsen_totals(&mut merged);
             prop_assert!(merged.is_sorted_by_key(|it| (it.name.clone(), it.outcome as usize)));
             prop_assert!(merged.iter().all(|it| it.buckets.is_sorted_by(|a, b| a.0 < b.0)));
             prop_assert_eq!(sums(&merged), both);
-            coarsen(&mut other);
+            coarsen_totals(&mut other);
             prop_assert_eq!(buckets(&merged), buckets(&other));
         }
     }

@@ -1,22 +1,19 @@
-//! The records of a parcel beside its weights and rows: how much room they take, how they merge, and
-//! what goes first when there is too much of them.
+//! The telemetry of a batch: how much room it takes, how it is split, and what is shed first.
 
-use std::mem::size_of;
 use std::sync::Arc;
 
-use profiler_core::{ExpectedTasks, ResourceSample, RunId, RunMarker, Telemetry, TransferEvent};
-use rustc_hash::FxHashSet;
+use profiler_core::{ExpectedTasks, ResourceSample, RunMarker, Telemetry, TransferEvent};
 
-/// Room that something takes, in memory and on the wire.
-pub(super) trait Room {
-    /// In memory, as if no text were shared.
+/// The size of a record.
+trait RecordSize {
+    /// Bytes in memory, as if no text were shared.
     fn memory_bytes(&self) -> usize;
 
-    /// At most, in a flush; texts of the dictionary are not in it.
+    /// Most bytes in a flush, without the texts that are in the dictionary.
     fn wire_bytes_max(&self) -> usize;
 }
 
-impl Room for TransferEvent {
+impl RecordSize for TransferEvent {
     fn memory_bytes(&self) -> usize {
         let texts = self.peer.len() + self.type_name.len() + self.cause.len();
         let keys: usize = self.keys.iter().map(|key| size_of::<Arc<str>>() + key.len()).sum();
@@ -30,7 +27,7 @@ impl Room for TransferEvent {
     }
 }
 
-impl Room for ResourceSample {
+impl RecordSize for ResourceSample {
     fn memory_bytes(&self) -> usize {
         size_of::<ResourceSample>() + size_of_val(&self.values[..])
     }
@@ -40,7 +37,7 @@ impl Room for ResourceSample {
     }
 }
 
-impl Room for ExpectedTasks {
+impl RecordSize for ExpectedTasks {
     fn memory_bytes(&self) -> usize {
         size_of::<ExpectedTasks>() + self.name.len()
     }
@@ -50,7 +47,7 @@ impl Room for ExpectedTasks {
     }
 }
 
-impl Room for RunMarker {
+impl RecordSize for RunMarker {
     fn memory_bytes(&self) -> usize {
         size_of::<RunMarker>() + self.name.len()
     }
@@ -60,27 +57,17 @@ impl Room for RunMarker {
     }
 }
 
-/// Memory that all of them take.
+/// Memory of all records in bytes, except sums of tasks, which a batch holds by itself.
 pub(super) fn memory_bytes(records: &Telemetry) -> usize {
-    fn sum<T: Room>(records: &[T]) -> usize {
-        records.iter().map(Room::memory_bytes).sum()
+    fn sum<T: RecordSize>(records: &[T]) -> usize {
+        records.iter().map(RecordSize::memory_bytes).sum()
     }
-    // Sums of tasks are a parcel's own, not its extras'.
     let Telemetry { totals: _, transfers, resources, expected, runs } = records;
     sum(transfers) + sum(resources) + sum(expected) + sum(runs)
 }
 
-/// Appends what was told later; of names that are expected and of runs the later stays.
-pub(super) fn merge(earlier: &mut Telemetry, later: Telemetry) {
-    let expected: FxHashSet<&str> = later.expected.iter().map(|new| &*new.name).collect();
-    earlier.expected.retain(|known| !expected.contains(&*known.name));
-    let runs: FxHashSet<RunId> = later.runs.iter().map(|new| new.id).collect();
-    earlier.runs.retain(|known| !runs.contains(&known.id));
-    earlier.append(later);
-}
-
-/// Splits off what does not fit into `room` bytes of a flush. With `at_least_one`, one record stays
-/// even if it does not. What must not come late goes first.
+/// Splits off what does not fit into `room` bytes of a flush. With `at_least_one`, the first record stays
+/// even if it does not fit. Records that must not arrive late come first.
 pub(super) fn split_off(records: &mut Telemetry, room: usize, at_least_one: bool) -> Telemetry {
     let mut space = Space { room, must_take: at_least_one, is_full: false };
     Telemetry {
@@ -92,7 +79,7 @@ pub(super) fn split_off(records: &mut Telemetry, room: usize, at_least_one: bool
     }
 }
 
-/// What is left of a flush.
+/// The space left in a flush.
 struct Space {
     room: usize,
     must_take: bool,
@@ -100,7 +87,7 @@ struct Space {
 }
 
 impl Space {
-    fn split_off<T: Room>(&mut self, records: &mut Vec<T>) -> Vec<T> {
+    fn split_off<T: RecordSize>(&mut self, records: &mut Vec<T>) -> Vec<T> {
         let fits = |record: &&T| {
             let bytes = record.wire_bytes_max();
             let fits = !self.is_full && (bytes <= self.room || self.must_take);
@@ -114,19 +101,19 @@ impl Space {
     }
 }
 
-/// Drops the oldest samples of resources and then transfers until `bytes` are freed or none is left.
-/// Gives how many.
+/// Drops resource samples, then transfers, until `bytes` are freed or none is left, the oldest first.
+/// Returns their number.
 pub(super) fn shed(records: &mut Telemetry, bytes: usize) -> u64 {
     let mut freed = 0;
     shed_oldest(&mut records.resources, bytes, &mut freed)
         + shed_oldest(&mut records.transfers, bytes, &mut freed)
 }
 
-fn shed_oldest<T: Room>(records: &mut Vec<T>, bytes: usize, freed: &mut usize) -> u64 {
+fn shed_oldest<T: RecordSize>(records: &mut Vec<T>, bytes: usize, freed: &mut usize) -> u64 {
     let too_many = |record: &&T| {
-        let goes = *freed < bytes;
-        *freed += if goes { record.memory_bytes() } else { 0 };
-        goes
+        let shed = *freed < bytes;
+        *freed += if shed { record.memory_bytes() } else { 0 };
+        shed
     };
     let count = records.iter().take_while(too_many).count();
     records.drain(..count);
@@ -136,7 +123,7 @@ fn shed_oldest<T: Room>(records: &mut Vec<T>, bytes: usize, freed: &mut usize) -
 #[cfg(test)]
 mod tests {
     use profiler_core::wire::{encode_telemetry, v1};
-    use profiler_core::{Direction, Outcome, Resource, Timestamp, TransferId};
+    use profiler_core::{Direction, Outcome, Resource, RunId, Timestamp, TransferId};
     use proptest::prelude::*;
     use prost::Message;
 
@@ -192,23 +179,6 @@ mod tests {
         let mut flush = v1::Flush::default();
         encode_telemetry(records, &mut flush, &mut |_| u32::MAX);
         flush.encoded_len()
-    }
-
-    #[test]
-    fn the_latest_of_a_name_and_of_a_run_holds() {
-        let mut earlier = Telemetry {
-            expected: vec![expected("load", 1), expected("sort", 2)],
-            runs: vec![run(1, None), run(2, None)],
-            ..Telemetry::default()
-        };
-        let later = Telemetry {
-            expected: vec![expected("load", 9)],
-            runs: vec![run(1, Some(7))],
-            ..Telemetry::default()
-        };
-        merge(&mut earlier, later);
-        assert_eq!(earlier.expected, [expected("sort", 2), expected("load", 9)]);
-        assert_eq!(earlier.runs, [run(2, None), run(1, Some(7))]);
     }
 
     #[test]

@@ -1,0 +1,168 @@
+//! Settings and thread dumps of a running sampler.
+
+use std::sync::mpsc::{self, Receiver, sync_channel};
+use std::sync::{Mutex, MutexGuard};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use profiler_core::{SettingsChange, StateSet};
+
+use super::super::addresses::TreeDelta;
+use super::super::raw::RawThread;
+use super::*;
+use crate::sync::lock;
+
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A sampler of this process, on a thread of its own. There is one at a time, because it signals all
+/// threads of the process.
+struct Running {
+    control: Arc<Control>,
+    stop: Arc<AtomicBool>,
+    cycles: Receiver<RawCycle>,
+    sampler: Option<thread::JoinHandle<()>>,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Running {
+    fn start() -> Running {
+        static ALONE: Mutex<()> = Mutex::new(());
+        let alone = lock(&ALONE);
+        let options = SamplerOptions {
+            interval_ns: 10_000_000,
+            cycle_ns: 50_000_000,
+            cpu_limit: 1_000_000_000,
+            resource_interval: None,
+            task_rows_per_second: 1,
+        };
+        let control = Arc::new(Control::new(options.settings()));
+        let stop = Arc::new(AtomicBool::new(false));
+        let (sender, cycles) = sync_channel(2);
+        let sampler = {
+            let control = control.clone();
+            let stop = stop.clone();
+            move || Sampler::new(options, control, Arc::default()).run(&stop, &sender)
+        };
+        let sampler = Some(thread::spawn(sampler));
+        Running { control, stop, cycles, sampler, _alone: alone }
+    }
+
+    /// Receives cycles until one is `wanted`. All of them obey the laws of a cycle.
+    fn until(&self, wanted: impl Fn(&RawCycle) -> bool) -> RawCycle {
+        let deadline = Instant::now() + TIMEOUT;
+        loop {
+            assert!(Instant::now() < deadline, "no cycle is as wanted");
+            let cycle = self.cycles.recv_timeout(TIMEOUT).unwrap();
+            let TreeDelta { delta, threads, .. } = &cycle.tree;
+            let mut entries = delta.entries().iter();
+            assert!(entries.all(|(.., time)| time.is_multiple_of(cycle.quantum_ns)));
+            assert_eq!(delta.total(), threads.total(), "each weight counts once by thread");
+            assert!(cycle.ticks.made <= cycle.ticks.expected);
+            if wanted(&cycle) {
+                return cycle;
+            }
+        }
+    }
+
+    /// Changes settings and waits until they are applied. Drops the cycles until then.
+    fn apply(&self, revision: u64, change: SettingsChange) {
+        self.control.change(revision, change);
+        let deadline = Instant::now() + TIMEOUT;
+        while !self.control.desired().1 {
+            assert!(Instant::now() < deadline, "{change:?} is not applied");
+            let _ = self.cycles.try_recv();
+            thread::yield_now();
+        }
+        while self.cycles.try_recv().is_ok() {}
+    }
+
+    /// The state of the thread with that id, from a new dump.
+    fn dump(&self, id: u32) -> RawThread {
+        let request = self.control.request_dump();
+        let is_reply =
+            |cycle: &RawCycle| cycle.dump.as_ref().is_some_and(|dump| dump.request >= request);
+        let dump = self.until(is_reply).dump.unwrap();
+        dump.threads.into_iter().find(|thread| thread.id == id).unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        self.control.wake();
+        // The last cycle waits for room.
+        let sampler = self.sampler.take().unwrap();
+        while !sampler.is_finished() {
+            let _ = self.cycles.try_recv();
+            thread::yield_now();
+        }
+        assert!(sampler.join().is_ok() || thread::panicking(), "the sampler does not panic");
+    }
+}
+
+fn interval(interval_ns: u64) -> SettingsChange {
+    SettingsChange { interval_ns: Some(interval_ns), ..Default::default() }
+}
+
+fn enabled(enabled: bool) -> SettingsChange {
+    SettingsChange { enabled: Some(enabled), ..Default::default() }
+}
+
+#[test]
+fn a_new_interval_leaves_no_gap_and_its_ticks_are_due_by_it() {
+    let running = Running::start();
+    let mut last = running.until(|cycle| cycle.ticks.made > 0);
+    running.control.change(1, interval(30_000_000));
+    while last.quantum_ns == 1_000_000 {
+        let next = running.until(|_| true);
+        assert_eq!(next.start_ns, last.stop_ns);
+        last = next;
+    }
+    assert_eq!(last.quantum_ns, 3_000_000);
+    assert!(running.control.desired().1);
+    let steady = running.until(|cycle| cycle.ticks.made > 1);
+    let due = (steady.stop_ns - steady.start_ns).div_ceil(30_000_000);
+    assert!(steady.ticks.expected.abs_diff(due) <= 1, "{:?} of {due}", steady.ticks);
+}
+
+#[test]
+fn a_waiting_thread_is_blocked_longer_in_each_dump() {
+    let (started, start) = mpsc::channel();
+    let (end, ended) = mpsc::channel::<()>();
+    let waiting = thread::spawn(move || {
+        started.send(threads::own_id()).unwrap();
+        ended.recv()
+    });
+    let waiting_id = start.recv_timeout(TIMEOUT).unwrap();
+    let running = Running::start();
+    let deadline = Instant::now() + TIMEOUT;
+    // It may be sampled while it runs, before it waits for good.
+    let mut first = running.dump(waiting_id);
+    while first.last.is_none_or(|last| last.state == State::Cpu) || first.blocked_ns == 0 {
+        assert!(Instant::now() < deadline, "the thread is not seen blocked");
+        first = running.dump(waiting_id);
+    }
+    assert!(running.dump(waiting_id).blocked_ns > first.blocked_ns);
+    drop(end);
+    waiting.join().unwrap().unwrap_err();
+}
+
+#[test]
+fn time_while_sampling_is_off_is_not_counted() {
+    let running = Running::start();
+    let cpu: StateSet = [State::Cpu].into_iter().collect();
+    let change = SettingsChange { states: Some(cpu), ..enabled(false) };
+    running.apply(1, change);
+    let off_ns = monotonic_ns();
+    running.control.change(2, enabled(true));
+    let again = running.until(|_| true);
+    assert!(again.start_ns >= off_ns);
+    assert_eq!(again.states, cpu);
+}
+
+#[test]
+fn a_sampler_that_is_off_stops_at_once() {
+    let running = Running::start();
+    running.apply(1, enabled(false));
+    drop(running);
+}
