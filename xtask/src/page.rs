@@ -31,7 +31,8 @@ const BENCH_MAX: Duration = Duration::from_secs(900);
 /// Time between SIGTERM and SIGKILL.
 const TERMINATION_MAX: Duration = Duration::from_secs(10);
 
-/// Checks the page's sources without a browser: the committed bundle, formatting, lints and types.
+/// Checks the page's sources without a browser: the committed bundle, formatting, lints,
+/// types and unit tests.
 /// Returns why they cannot be checked here, if they cannot.
 ///
 /// # Errors
@@ -47,6 +48,9 @@ pub fn check_sources() -> Result<Option<String>> {
         .context("run `cargo xtask page --fix`, or fix the errors above")?;
     announce("tsc -p collector/ui");
     node(&["check/node_modules/typescript/bin/tsc", "-p", "."]).context("fix the errors above")?;
+    announce("vitest run, in collector/ui");
+    node(&["node_modules/vitest/vitest.mjs", "run"])
+        .context("the failing tests are named above")?;
     announce("cargo xtask page --check");
     page_bundle::check()?;
     Ok(None)

@@ -1,37 +1,38 @@
-// What the page costs its reader's processor: node bench.mjs http://127.0.0.1:4747
+// CPU time of the page:
+//   node bench.mjs http://127.0.0.1:4747
 //
-// Times are those of the page's main thread on a processor, as the kernel counts them, so that a
-// busy machine does not change them. Answers are made beforehand and come by plain HTTP. While it is
-// measured, emptyAnswers is injected into the page but a look at whether it is ready, each quarter second.
+// Times are CPU times of the page's main thread as the kernel counts them, so that a busy machine does
+// not change them. Answers are prepared and served by plain HTTP. During a measurement only a
+// readiness check runs in the page, each quarter second.
 
 import fs from 'node:fs';
-import { answersNamed, emptyAnswers, made, manyNodes, manyOutlines, manyTasks, nodesOf } from './fixtures.mjs';
+import { answersNamed, emptyAnswers, manyNodes, manyOutlines, manyTasks, nodesOf, respond } from './fixtures.mjs';
 import { Checks, open, proxy, start } from './harness.mjs';
 import { servePeers } from './peers.mjs';
 
 const [, , target] = process.argv;
-/** How often each load is measured; the median is told. */
+/** Rounds of each load; the median is printed. */
 const ROUNDS = Number(process.env.EMBERLINE_ROUNDS ?? 5);
-// A renderer that the browser keeps for the next page would be counted with this one's.
+// A spare renderer's CPU time would be counted with the page's.
 const browser = await start({ args: ['--disable-features=SpareRendererForSitePerProcess'] });
 const session = await browser.newBrowserCDPSession();
 const RANGE = `from=${new Date(Date.now() - 300_000).toISOString()}&to=${new Date().toISOString()}`;
-/** A page has settled when it used less than this in each of two stretches of this length. */
+/** A page has settled when it used less CPU time than this in each of two intervals of STRETCH_MS. */
 const QUIET_MS = 3;
 const STRETCH_MS = 300;
-/** How long one may take to settle. */
+/** Limit on settling. */
 const SETTLE_MS_MAX = 120_000;
-/** How often it is looked whether a page is ready. */
+/** Interval of the readiness check. */
 const LOOK_MS = 250;
 
-/** Milliseconds on a processor of threads of the one page that is open: its main thread, and its workers. */
+/** CPU milliseconds of the open page's main thread and web workers. */
 async function threads() {
   const { processInfo } = await session.send('SystemInfo.getProcessInfo');
   const times = { main: 0, workers: 0 };
   for (const { id } of processInfo.filter(({ type }) => type === 'renderer')) {
     for (const thread of read(() => fs.readdirSync(`/proc/${id}/task`), [])) {
       const isMain = Number(thread) === id;
-      // Threads may end while they are looked at.
+      // Threads may end meanwhile.
       if (
         !isMain &&
         !read(() => fs.readFileSync(`/proc/${id}/task/${thread}/comm`, 'utf8'), '').startsWith('DedicatedWorker')
@@ -62,7 +63,7 @@ async function measured(work) {
   return { main: after.main - before.main, workers: Math.max(0, after.workers - before.workers) };
 }
 
-/** Waits until emptyAnswers is being drawn any more: who draws in slices is measured to the end. */
+/** Waits until the page is idle, so that drawing in slices is measured to the end. */
 async function quiet() {
   const begun = Date.now();
   for (let calm = 0; calm < 2 && Date.now() - begun < SETTLE_MS_MAX; ) {
@@ -76,7 +77,7 @@ const ms = (values) =>
   `${median(values).toFixed(1)} ms (${Math.min(...values).toFixed(1)}–${Math.max(...values).toFixed(1)})`;
 const say = (what, values, more = '') => console.log(`${what}: ${ms([values].flat())}${more}`);
 
-/** A page at `url`, and what it took until `ready` was there and all was drawn. */
+/** A page at `url`, and its CPU time until `ready` exists and everything is drawn. */
 async function load(url, blank, ready) {
   const page = await open(browser, new Checks(), { expected: /GL Driver Message/ });
   const view = await page.context().newCDPSession(page);
@@ -97,9 +98,9 @@ async function load(url, blank, ready) {
   return { page, view, took };
 }
 
-/** The page of `path` with these answers, loaded `ROUNDS` times; the last one stays open. */
+/** Loads the page of `path` with these answers `ROUNDS` times; the last one stays open. */
 async function loads(what, answers, path, ready) {
-  const served = await proxy(target, '/', made(answers));
+  const served = await proxy(target, '/', respond(answers));
   const all = [];
   let opened;
   for (let round = 0; round < ROUNDS; round++) {
@@ -120,7 +121,7 @@ async function loads(what, answers, path, ready) {
   return { ...opened, main: median(all.map((one) => one.main)), close };
 }
 
-/** Of `count` events, each in a frame of its own, what one costs. */
+/** CPU time per event of `count` events, each in a frame of its own. */
 async function each(page, count, selector, type) {
   const act = () =>
     page.evaluate(
@@ -143,15 +144,17 @@ async function each(page, count, selector, type) {
       },
       { count, selector, type },
     );
-  // What is compiled on the way is no frame's.
+  // The first round compiles the code.
   await act();
   const rounds = [];
   for (let round = 0; round < 3; round++) rounds.push((await measured(act)).main / count);
   return rounds;
 }
 
-/** From clicks that zoom in, one row deeper each time, to the frames that show it, as the browser itself
- * times events: by the clock, in steps of 8 ms. */
+/**
+ * Clicks that zoom in, one row deeper each time: CPU time, and time to the next frame as the browser's
+ * event timing reports it, in steps of 8 ms.
+ */
 async function clicks(page) {
   await page.evaluate(() => {
     window.shownAfter = [];
@@ -170,12 +173,12 @@ async function clicks(page) {
     });
     cpu.push(main);
   }
-  // Those under the threshold of 16 ms are not told.
-  const told = await page.evaluate(() => window.shownAfter);
-  return { cpu, shown: [...told, ...Array(Math.max(0, cpu.length - told.length)).fill(16)] };
+  // Events under the threshold of 16 ms are not reported.
+  const reported = await page.evaluate(() => window.shownAfter);
+  return { cpu, shown: [...reported, ...Array(Math.max(0, cpu.length - reported.length)).fill(16)] };
 }
 
-/** Typing a word: until what it finds is shown and the address has it. */
+/** CPU time of typing a word, until its matches are shown and in the address. */
 async function search(view) {
   const type = (text) =>
     view.send('Runtime.evaluate', {

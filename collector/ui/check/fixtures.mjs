@@ -1,4 +1,4 @@
-// Answers of a collector that never was: answersNamed names, many nodes, emptyAnswers at all.
+// Made answers of a collector: hostile names, many nodes, many tasks, no data.
 
 const NS = 1e9;
 const now = () => Math.floor(Date.now() / 1000) * NS;
@@ -62,7 +62,7 @@ export function profile(nodes) {
   };
 }
 
-/** Nodes as the API writes them in columns. */
+/** Nodes in columns, as the API returns them. */
 function columns(nodes) {
   const functions = { names: [], kinds: [], files: [], lines: [], modules: [] };
   const known = new Map();
@@ -99,7 +99,7 @@ function columns(nodes) {
   };
 }
 
-/** A tree of `count` nodes with few wide and many narrow ones, from a fixed seed. */
+/** A tree of `count` nodes, few wide and many narrow, from a fixed seed. */
 export function nodesOf(count) {
   let seed = 7;
   const random = (below) => {
@@ -123,7 +123,7 @@ export function nodesOf(count) {
 
 export const manyNodes = (count) => profile(nodesOf(count));
 
-/** Answers for all questions, with `names` as names of everything that has one. */
+/** Answers of all endpoints, in which everything that has a name has one of `names`. */
 export function answersNamed(names) {
   const steps = 300;
   const first = now() - steps * NS;
@@ -229,7 +229,7 @@ export function answersNamed(names) {
   };
 }
 
-/** Answers about transfers, resources, runs, events and live stacks. */
+/** Answers about transfers, resources, runs, events and thread dumps. */
 function moreAnswersNamed(names) {
   const peer = (i) => names[(i + 1) % names.length];
   const sums = (i) => ({
@@ -360,8 +360,10 @@ function moreAnswersNamed(names) {
   };
 }
 
-/** Two profiles, of which the first is before: `same` stays, `more` doubles, `less` halves, and each
- * has something that the other lacks. */
+/**
+ * Two profiles, before and after: `same` stays, `more` doubles, `less` halves, and each side has a
+ * function of its own.
+ */
 export function twoProfiles() {
   const of = (weights) =>
     profile([
@@ -377,22 +379,29 @@ export function twoProfiles() {
   };
 }
 
-/** A collector to which nobody has sent anything. */
+/** Answers of a collector that has never received data. */
 export function emptyAnswers() {
-  const made = answersNamed([]);
+  const answers = answersNamed([]);
   const empty = { data: null, worker_seconds: 0, achieved_rate_hz: null, achieved_share: null };
-  return { ...made, profile: { ...made.profile, ...empty, workers: [] }, timeline: { ...made.timeline, ...empty } };
+  return {
+    ...answers,
+    profile: { ...answers.profile, ...empty, workers: [] },
+    timeline: { ...answers.timeline, ...empty },
+  };
 }
 
-/** Which of these answers a question gets; emptyAnswers for what is none. One may be a function of what is asked. */
-export function made(answers) {
+/**
+ * Returns the answer to a request; `undefined` if it is not for the API. An answer may be a function
+ * of the URL.
+ */
+export function respond(answers) {
   const texts = Object.fromEntries(
     Object.entries(answers).map(([name, value]) => [name, typeof value === 'function' ? value : JSON.stringify(value)]),
   );
   return (url) => {
     if (!url.pathname.includes('/api/v1/')) return undefined;
     const name = url.pathname.split('/').pop();
-    // A stream that says once that there is something, and ends; the page then asks by itself.
+    // A stream with one update that ends; the page polls then.
     if (name === 'updates')
       return {
         contentType: 'text/event-stream',
@@ -406,13 +415,13 @@ export function made(answers) {
   };
 }
 
-/** Lets a page ask these answers instead of the collector. */
+/** Answers the page's API requests with `answers`. */
 export async function mockApi(page, answers) {
-  const answer = made(answers);
+  const answer = respond(answers);
   await page.context().route('**/api/v1/**', (route) => route.fulfill(answer(new URL(route.request().url()))));
 }
 
-/** `count` tasks on 100 threads of 10 workers, one after the other, the newest first. */
+/** `count` tasks on 100 threads of 10 workers, one after the other, newest first. */
 function tasksOf(count) {
   const until = Array(100).fill(now() - 290 * NS);
   const tasks = Array.from({ length: count }, (_, i) => {
@@ -432,7 +441,7 @@ const THREADS = Array.from({ length: 100 }, (_, thread) => ({
   name: `pool-${thread}`,
 }));
 
-/** As rows; of more than `limit` the newest. */
+/** The tasks as rows; of more than `limit`, the newest. */
 export function manyTasks(count, limit = count) {
   const tasks = tasksOf(count)
     .slice(0, limit)
@@ -459,7 +468,7 @@ export function manyTasks(count, limit = count) {
   return { range: range(), total: count, truncated: limit < count, aggregated: 0, tasks };
 }
 
-/** The same in columns. */
+/** The tasks in columns. */
 export function manyOutlines(count) {
   const tasks = tasksOf(count);
   const us = (ns) => Math.round(ns / 1000);
@@ -486,8 +495,10 @@ export function manyOutlines(count) {
   };
 }
 
-/** Ten seconds of two threads: a task that is a second each in three phases and then executes, and one that
- * failed. */
+/**
+ * Ten seconds of two threads: a task that spends a second in each of three phases and then executes,
+ * and one that failed.
+ */
 export function phasedTasks() {
   const from = Math.floor(Date.now() / 1000) - 60;
   const answers = answersNamed(['load']);

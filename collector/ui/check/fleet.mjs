@@ -1,9 +1,10 @@
-// Checks of lanes, of menus of what the fleet has, and of progress.
+// Checks of the task stream, filter menus and progress.
 
-import { answersNamed, manyTasks, mockApi, phasedTasks } from './fixtures.mjs';
+import { answersNamed, manyOutlines, manyTasks, mockApi, phasedTasks } from './fixtures.mjs';
+import { checkLayout, settled } from './harness.mjs';
 
 export function fleetChecks({ browser, checks, open, at, parameter, graph, fleetMsMax }) {
-  /** Colors of pixels of the lanes, at shares of the time that they show, and the line from above. */
+  /** Colors of pixels of the lanes, at shares of the visible time and lines from the top. */
   const inks = (page, places) =>
     page.evaluate((wanted) => {
       const canvas = document.querySelector('.stream canvas');
@@ -29,7 +30,7 @@ export function fleetChecks({ browser, checks, open, at, parameter, graph, fleet
           .map((one) => [one.textContent, one.querySelector('.dot').style.background.match(/\d+/g).map(Number)]),
       ),
     );
-    // A tenth of the range each: serialize, transfer, disk-read, and then it executes.
+    // A tenth of the range each: serialize, transfer, disk-read. Then the task executes.
     const found = await inks(page, [
       [0.05, 0],
       [0.15, 0],
@@ -45,13 +46,13 @@ export function fleetChecks({ browser, checks, open, at, parameter, graph, fleet
     checks.expect(Math.max(...gray) - Math.min(...gray) < 16, 'serialize is gray', String(gray));
     checks.expect(red[0] > red[1] + 40 && Math.abs(red[1] - red[2]) < 40, 'transfer is red', String(red));
     checks.expect(orange[0] > orange[1] && orange[1] > orange[2] + 30, 'disk is orange', String(orange));
-    checks.expect(Math.max(...failed) < 60, 'what failed is black', String(failed));
+    checks.expect(Math.max(...failed) < 60, 'a failed task is black', String(failed));
     const name = await page.$eval('table.names tbody .dot', (dot) => dot.style.background.match(/\d+/g).map(Number));
-    checks.expect(near(own, name), 'executing has the color of the name', `${own} ${name}`);
+    checks.expect(near(own, name), 'executing has the color of the task', `${own} ${name}`);
     await page.context().close();
   }
 
-  /** The tip tells what a click would open, also where the pointer does not move and the tasks do. */
+  /** The tooltip names what a click would open, even if the tasks move under a resting pointer. */
   async function restingPointer() {
     const page = await open(browser, checks);
     const seconds = Math.floor(Date.now() / 1000);
@@ -80,7 +81,7 @@ export function fleetChecks({ browser, checks, open, at, parameter, graph, fleet
     shown = shows(['after', 280, 290], ['between', 270, 275], ['first', 0, 20]);
     await page.keyboard.press(' ');
     await page.waitForSelector('.stream canvas[data-tasks="3"]');
-    checks.equal(await page.locator('.tip.floating').count(), 0, 'emptyAnswers is told of what is gone');
+    checks.equal(await page.locator('.tip.floating').count(), 0, 'no tooltip of a task that is gone');
     shown = shows(['after', 280, 290], ['new', 60, 250]);
     await page.keyboard.press(' ');
     await page.waitForSelector('.tip.floating >> text=new');
@@ -101,7 +102,7 @@ export function fleetChecks({ browser, checks, open, at, parameter, graph, fleet
     const box = await page.locator('.stream').boundingBox();
     await page.mouse.click(box.x + 20, box.y + 30);
     await page.waitForSelector('.stream canvas[data-lines="19"]');
-    checks.equal(new URL(page.url()).searchParams.getAll('collapsed').length, 9, 'a click on a worker opens it');
+    checks.equal(new URL(page.url()).searchParams.getAll('collapsed').length, 9, 'a click expands a worker');
     await page.goBack();
     await page.waitForSelector('.stream canvas[data-lines="10"]');
     await page.reload();
@@ -109,9 +110,9 @@ export function fleetChecks({ browser, checks, open, at, parameter, graph, fleet
     await page.context().close();
   }
 
-  /** Chooses from the menu of that name; answers what then is asked of `question`. */
+  /** Chooses from a menu; returns the parameter's values in the next request to `endpoint`. */
   async function choose(page, menu, text, question) {
-    const asked = page.waitForRequest(
+    const request = page.waitForRequest(
       (request) =>
         request.url().includes(`/api/v1/${question}?`) && new URL(request.url()).searchParams.has(text.parameter),
     );
@@ -119,7 +120,7 @@ export function fleetChecks({ browser, checks, open, at, parameter, graph, fleet
     await page.fill('.menu input', text.typed);
     await page.waitForFunction(() => document.querySelectorAll('.menu li').length === 1);
     await page.keyboard.press('Enter');
-    const url = new URL((await asked).url());
+    const url = new URL((await request).url());
     await page.keyboard.press('Escape');
     return url.searchParams.getAll(text.parameter);
   }
@@ -142,17 +143,17 @@ export function fleetChecks({ browser, checks, open, at, parameter, graph, fleet
     checks.equal(
       (await choose(page, 'labels', { parameter: 'label', typed: 'load=load' }, 'profile')).join(),
       'load=load',
-      'a label is asked for',
+      'a label filters the profile',
     );
     checks.equal(
       (await choose(page, 'labels', { parameter: 'label', typed: 'other=other' }, 'timeline')).join(),
       'load=load,other=other',
-      'and another, of the timeline too',
+      'two labels filter the timeline',
     );
     checks.equal(
       (await choose(page, 'phases', { parameter: 'phase', typed: 'execute' }, 'profile')).join(),
       'execute',
-      'a phase is asked for',
+      'a phase filters the profile',
     );
     await choose(page, 'runs', { parameter: 'from', typed: 'night' }, 'profile');
     await page.waitForFunction(() => new URL(location.href).searchParams.get('run') === 'nightly@7');
@@ -170,20 +171,20 @@ export function fleetChecks({ browser, checks, open, at, parameter, graph, fleet
     checks.equal(
       (await choose(page, 'labels', { parameter: 'label', typed: 'load=load' }, 'tasks')).join(),
       'load=load',
-      'a label of tasks is asked for',
+      'a label filters tasks',
     );
     await page.goto(at('compare'));
     await page.waitForSelector('.select');
     checks.equal(
       (await choose(page, 'labels', { parameter: 'label', typed: 'load=load' }, 'profile')).join(),
       'load=load',
-      'a label of one side is asked for',
+      'a label filters one side',
     );
     await page.waitForFunction(() => new URL(location.href).searchParams.get('b.label') === 'load=load');
     await page.context().close();
   }
 
-  /** What the fleet said that it expects is reached, and the bar says so. It takes a while. */
+  /** The demo reaches its expected count after a while, and the bar is full then. */
   async function progressReachesItsTotal() {
     const page = await open(browser, checks);
     page.setDefaultTimeout(fleetMsMax);
@@ -196,9 +197,68 @@ export function fleetChecks({ browser, checks, open, at, parameter, graph, fleet
     );
     const [words] = await page.$$eval('.progress small', (all) => all.map((one) => one.textContent));
     checks.expect(/^(\S+) of \1 done$/.test(words), 'progress reaches its total', words);
-    checks.equal(await page.$eval('.progress .track i', (bar) => bar.style.width), '100%', 'and the bar is full');
+    checks.equal(await page.$eval('.progress .track i', (bar) => bar.style.width), '100%', 'the progress bar is full');
     await page.context().close();
   }
 
-  return [filterMenus, phasesOnBars, restingPointer, collapsedWorkers, progressReachesItsTotal];
+  async function manyTasksStaySmall() {
+    const page = await open(browser, checks);
+    await mockApi(page, {
+      ...answersNamed(['load']),
+      tasks: manyTasks(40_000, 5000),
+      taskColumns: { ...manyOutlines(40_000), truncated: true, total: 1_000_000 },
+    });
+    await page.goto(at('tasks'));
+    await page.waitForSelector('.stream canvas[data-tasks="40000"]');
+    const rects = Number(await page.getAttribute('.stream canvas', 'data-rects'));
+    // Individual tasks are limited; the utilization is one image.
+    checks.expect(rects > 0 && rects <= 3001, '40,000 tasks are drawn with few rectangles', String(rects));
+    await page.waitForSelector('text=more tasks than are drawn');
+    await page.waitForSelector('text=zoom in to see others');
+    await page.waitForSelector('.timeline canvas');
+    await checkLayout(page, checks, '40,000 tasks');
+    await page.context().close();
+  }
+
+  async function taskStream() {
+    const page = await open(browser, checks);
+    await page.goto(at('tasks?task=qr&from=-2m'));
+    await page.waitForSelector('.stream canvas[data-rects]');
+    // The paused range is requested once more.
+    const still = page.waitForResponse(
+      (response) => /tasks\?from=\d/.test(response.url()) && response.url().includes('limit='),
+    );
+    await page.keyboard.press(' ');
+    await still;
+    await settled(page);
+    const box = await page.locator('.stream').boundingBox();
+    // The task stream is a canvas: look for a task along the lanes, and for one that has ended,
+    // because its samples have arrived.
+    const tip = page.locator('.tip.floating');
+    let found = null;
+    for (let y = 30; y < box.height && !found; y += 8) {
+      for (let x = box.width - 8; x > 140 && !found; x -= 8) {
+        await page.mouse.move(box.x + x, box.y + y);
+        found = (await tip.count()) > 0 && !/running/.test(await tip.textContent()) ? { x, y } : null;
+      }
+    }
+    checks.expect(found !== null, 'a task is under the pointer');
+    if (found) {
+      checks.expect(/key.*outcome.*took.*on/s.test(await tip.textContent()), 'hovering shows a tooltip of the task');
+      await page.mouse.click(box.x + found.x, box.y + found.y);
+      await page.waitForSelector('.views');
+      checks.equal(parameter(page, 'task'), 'qr', 'a click shows the profile of the task');
+      checks.expect(
+        /T\d\d:\d\d:\d\dZ$/.test(parameter(page, 'from')) && parameter(page, 'worker') !== null,
+        'the profile starts at a whole second, on its worker',
+        page.url(),
+      );
+    }
+    await page.context().close();
+  }
+
+  return {
+    mocked: [filterMenus, phasesOnBars, restingPointer, collapsedWorkers, manyTasksStaySmall],
+    live: [taskStream, progressReachesItsTotal],
+  };
 }

@@ -1,4 +1,4 @@
-// A browser, a path on a proxy, and a list of checks of which each says whether it holds.
+// A browser, a proxy below a path, and a list of checks.
 
 import fs from 'node:fs';
 import http from 'node:http';
@@ -8,10 +8,10 @@ import { chromium } from 'playwright-core';
 const require = createRequire(import.meta.url);
 const AXE = fs.readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
 
-/** What the page promises, and is counted instead of timed. */
+/** A limit on DOM nodes, which unlike a time limit does not depend on the machine. */
 export const DOM_NODES_MAX = 2000;
 
-/** Letters of a page that are told. */
+/** Characters of a page that are printed. */
 const TOLD_MAX = 600;
 
 export const SIZES = { wide: { width: 1280, height: 720 }, phone: { width: 390, height: 844 } };
@@ -32,14 +32,14 @@ export class Checks {
   }
 }
 
-/** Starts the browser that the environment names, or Debian's. */
+/** Starts the browser named by the environment, or Debian's. */
 export async function start({ args = [] } = {}) {
   const executablePath = process.env.EMBERLINE_CHROMIUM ?? '/usr/bin/chromium';
-  // What runs as root has no sandbox of its own; the page is ours.
+  // Chromium has no sandbox as root; the page is our own.
   return chromium.launch({ executablePath, args: ['--no-sandbox', ...args] });
 }
 
-/** A page on which every error of the console and every refusal of the policy is a failure. */
+/** A page on which every console error and every violation of the security policy is a failure. */
 export async function open(browser, checks, { size = 'wide', theme = 'light', expected = /^$/ } = {}) {
   const context = await browser.newContext({ viewport: SIZES[size], colorScheme: theme });
   const page = await context.newPage();
@@ -57,7 +57,7 @@ export async function open(browser, checks, { size = 'wide', theme = 'light', ex
   return page;
 }
 
-/** What a check that failed has left open, and what it shows. */
+/** Prints what the pages of a failed check show, and closes them. */
 export async function closeAllPages(browser) {
   for (const context of browser.contexts()) {
     for (const page of context.pages()) {
@@ -68,18 +68,18 @@ export async function closeAllPages(browser) {
   }
 }
 
-/** What holds for every page, whatever it shows. */
+/** Checks that hold for every page. */
 export async function checkLayout(page, checks, what) {
   const { nodes, wide, width } = await page.evaluate(() => ({
     nodes: document.querySelectorAll('*').length,
     wide: document.documentElement.scrollWidth,
     width: innerWidth,
   }));
-  checks.expect(nodes <= DOM_NODES_MAX, `${what}: few nodes`, String(nodes));
-  checks.expect(wide <= width, `${what}: emptyAnswers is wider than the window`, `${wide} > ${width}`);
+  checks.expect(nodes <= DOM_NODES_MAX, `${what}: number of DOM nodes`, String(nodes));
+  checks.expect(wide <= width, `${what}: horizontal overflow`, `${wide} > ${width}`);
 }
 
-/** What was asked for is there, and drawn: emptyAnswers is being waited for any more. */
+/** Waits until the page has loaded and drawn its data. */
 export async function settled(page) {
   try {
     await page.waitForSelector('main table, main canvas, main pre, main .empty:not([role="status"])');
@@ -91,30 +91,35 @@ export async function settled(page) {
   await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done()))));
 }
 
-/** No serious finding of axe-core. It is evaluated, for the policy lets no other script in. */
+/**
+ * Expects no serious finding of axe-core. It is evaluated, because the security policy blocks injected
+ * scripts.
+ */
 export async function checkAccessibility(page, checks, what) {
   await page.evaluate(AXE);
   const { violations } = await page.evaluate(() => axe.run(document, { resultTypes: ['violations'] }));
   const serious = violations.filter(({ impact }) => impact === 'serious' || impact === 'critical');
-  const told = serious.map(
+  const findings = serious.map(
     ({ id, nodes }) =>
       `${id}: ${nodes
         .slice(0, 3)
         .map((node) => `${node.html} (${node.failureSummary})`)
         .join(' | ')}`,
   );
-  checks.expect(serious.length === 0, `${what}: no serious finding of axe`, told.join('\n  '));
+  checks.expect(serious.length === 0, `${what}: no serious finding of axe`, findings.join('\n  '));
 }
 
-/** What a screen reader is told, by role and name. */
+/** What a screen reader reads, by role and name. */
 export async function accessibilityNodes(page) {
   const session = await page.context().newCDPSession(page);
   const { nodes } = await session.send('Accessibility.getFullAXTree');
   return nodes.filter(({ ignored }) => !ignored).map(({ role, name }) => `${role?.value}: ${name?.value ?? ''}`);
 }
 
-/** Serves `target` below `base`, as a proxy would; everything else is not found. What `made` answers itself
- * is not asked of the target. */
+/**
+ * Serves `target` below `base` like a proxy; other paths are not found. Requests that `made` answers
+ * do not reach the target.
+ */
 export async function proxy(target, base, made = () => undefined) {
   const server = http.createServer((request, response) => {
     if (!request.url.startsWith(base)) {
@@ -135,7 +140,7 @@ export async function proxy(target, base, made = () => undefined) {
       },
     );
     to.on('error', () => (response.headersSent ? response.destroy() : response.writeHead(502).end()));
-    // A stream that nobody hears any more would stay open.
+    // A stream that nobody reads would stay open.
     response.on('close', () => to.destroy());
     request.pipe(to);
   });

@@ -1,4 +1,4 @@
-// Other flame graphs in the browser, fed with the same profile as ours.
+// Other flame graphs in the browser, with the same profile.
 
 import fs from 'node:fs';
 import http from 'node:http';
@@ -13,7 +13,7 @@ const TYPES = {
   '.wasm': 'application/wasm',
 };
 
-/** Nodes (parents before children, the root not listed) as the tree that d3-flame-graph takes. */
+/** Nodes (parents before children, root not listed) as the tree of d3-flame-graph. */
 function nested(nodes) {
   const tree = [{ name: 'all', value: 0, children: [] }];
   for (const { parent, name, self } of nodes) {
@@ -21,12 +21,12 @@ function nested(nodes) {
     tree[parent].children.push(node);
     tree.push(node);
   }
-  // It wants a node's total as its value.
+  // Values are totals.
   for (let i = nodes.length; i > 0; i--) tree[nodes[i - 1].parent].value += tree[i].value;
   return tree[0];
 }
 
-/** The same as lines of stacks, which speedscope reads. */
+/** The same as collapsed stacks, which speedscope reads. */
 function collapsed(nodes) {
   const paths = [''];
   const lines = [];
@@ -38,7 +38,7 @@ function collapsed(nodes) {
   return lines.join('\n');
 }
 
-/** What d3-flame-graph needs of d3, in the order in which one needs another. */
+/** Modules of d3 that d3-flame-graph needs, in dependency order. */
 const D3_PARTS = [
   'dispatch',
   'ease',
@@ -65,7 +65,7 @@ ${D3_PARTS.map((part) => `<script src="/d3-${part}/dist/d3-${part}.min.js"></scr
   document.body.dataset.ready = 'yes';
 </script>`;
 
-/** Serves the peers' pages; answers where, and how each says that it is ready. */
+/** Serves the peers' pages; returns their URLs and the selectors that show that they are ready. */
 export async function servePeers(nodes) {
   const made = {
     '/blank.html': '<link rel="icon" href="data:,">blank',

@@ -38,7 +38,7 @@ export interface LoadedProfile {
 /** Whether time outside tasks is shown. It is never hidden if there are no tasks. */
 export type Outside = 'shown' | 'hidden';
 
-export function load(body: ProfileBody, outside: Outside): LoadedProfile {
+export function loadProfile(body: ProfileBody, outside: Outside): LoadedProfile {
   const { profile, ...metadata } = body;
   const table = new FunctionTable();
   const { outsideNs, ...nodes } = readNodes(profile, outside, table);

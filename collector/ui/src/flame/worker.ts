@@ -4,7 +4,7 @@ import type { TaskColumnsAnswer } from '../core/api';
 import { ApiError, fetchOk } from '../core/fetch';
 import { type Stream, streamOfColumns } from '../stream/columns';
 import { type Comparison, compare, type Scale } from './compare';
-import { type LoadedProfile, load, type Outside, type ProfileBody } from './load';
+import { type LoadedProfile, loadProfile, type Outside, type ProfileBody } from './load';
 import { type TransferableFunctions, toTransferable } from './transferable';
 
 export interface Request {
@@ -54,7 +54,8 @@ scope.onmessage = async ({ data }) => {
     }
     const { urls, outside, scale } = data;
     const bodies = await Promise.all(urls.map((url) => bodyOf<ProfileBody>(url, stop.signal)));
-    const loaded = bodies.length === 1 ? load(bodies[0], outside) : compare([bodies[0], bodies[1]], outside, scale);
+    const loaded =
+      bodies.length === 1 ? loadProfile(bodies[0], outside) : compare([bodies[0], bodies[1]], outside, scale);
     const sent = { ...loaded, functions: toTransferable(loaded.functions) } as
       | Transferred<LoadedProfile>
       | Transferred<Comparison>;

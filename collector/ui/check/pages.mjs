@@ -1,0 +1,270 @@
+// Checks of all pages: layout, accessibility, ranges, live mode, hostile names, empty answers.
+
+import { answersNamed, emptyAnswers, HOSTILE_NAMES, mockApi } from './fixtures.mjs';
+import { checkAccessibility, checkLayout, settled } from './harness.mjs';
+
+const PAGES = [
+  '',
+  'profile',
+  'profile?color=state&view=flame',
+  'profile?view=table',
+  'profile?view=tree',
+  'profile?view=sandwich',
+  'compare',
+  'tasks',
+  'tasks/qr',
+  'workers',
+  'transfers',
+  'resources',
+  'events',
+  'licenses',
+];
+/** Pages about one thing, by a name that a path cannot hold. */
+const ITEMS = ['tasks', 'workers'].map((page) => `${page}/~?name=${encodeURIComponent(HOSTILE_NAMES[0])}`);
+
+export function pageChecks({ browser, checks, open, at, parameter, graph, target, apiUrl, pictures }) {
+  async function transfersResourcesAndEvents() {
+    const page = await open(browser, checks);
+    await mockApi(page, answersNamed(['alpha', 'beta', 'gamma']));
+    await page.goto(at(''));
+    await page.waitForSelector('.progress');
+    checks.equal(await page.locator('.progress').count(), 2, 'there is a bar for whatever has an expected count');
+    checks.expect(
+      /10 of 40 done, 2 running, about 30.0 s left/.test(await page.textContent('.progress')),
+      'progress shows its count and remaining time',
+      await page.textContent('.progress'),
+    );
+    await page.goto(at('transfers'));
+    await page.waitForSelector('table.matrix');
+    const cells = await page.$$eval('table.matrix tbody tr', (rows) =>
+      rows.map((row) => [...row.children].map((cell) => cell.textContent.trim()).join(' ')).join('; '),
+    );
+    checks.equal(
+      cells,
+      'alpha · 1.00 MB 3.00 MB; beta 1.00 MB · 2.00 MB ✕; gamma 3.00 MB 2.00 MB ✕ ·',
+      'rows send, columns receive',
+    );
+    await page.selectOption('main select', 'bandwidth');
+    await page.waitForFunction(() => /MB\/s/.test(document.querySelector('table.matrix').textContent));
+    await page.goto(at('resources'));
+    await page.waitForSelector('.timeline canvas');
+    checks.expect(
+      /800 MB|600 MB/.test(await page.textContent('.legend-table')),
+      'peaks are shown',
+      await page.textContent('.legend-table'),
+    );
+    await page.goto(at('events'));
+    await page.waitForSelector('main tbody tr');
+    const all = await page.locator('main tbody tr').count();
+    await page.click('.chip >> text=data corruption');
+    await page.waitForFunction((count) => document.querySelectorAll('main tbody tr').length < count, all);
+    await page.context().close();
+  }
+
+  async function hostileNames() {
+    const page = await open(browser, checks);
+    await mockApi(page, { ...answersNamed(HOSTILE_NAMES), stopped: HOSTILE_NAMES[0] });
+    await page.goto(at('profile'));
+    await page.waitForSelector(`.disconnected >> text=Ingestion is stopped: ${HOSTILE_NAMES[0]}. Agents buffer`);
+    for (const path of [
+      ...PAGES,
+      ...ITEMS,
+      'profile?view=sandwich&fn=%3Cscript%3Ealert(1)%3C%2Fscript%3E',
+      `profile?focus=${encodeURIComponent(HOSTILE_NAMES[0])}`,
+      'events?kind=corruption',
+    ]) {
+      await page.goto(at(path));
+      await settled(page);
+      const { foreign, raw } = await page.evaluate(() => ({
+        foreign: document.querySelectorAll('#page script, #page img, #page iframe, #page b b').length,
+        raw: /[\u202e\u2066\u200b]/.test(document.body.textContent),
+      }));
+      checks.equal(foreign, 0, `${path}: names create no elements`);
+      checks.equal(raw, false, `${path}: names do not reorder or hide text`);
+      await checkLayout(page, checks, `hostile names on ${path}`);
+    }
+    await page.context().close();
+    const phone = await open(browser, checks, { size: 'phone' });
+    await mockApi(phone, answersNamed(HOSTILE_NAMES));
+    for (const path of [
+      '',
+      'tasks',
+      'resources',
+      'events',
+      `profile?view=sandwich&fn=${HOSTILE_NAMES.find((name) => name.length > 4000)}`,
+    ]) {
+      await phone.goto(at(path));
+      await settled(phone);
+      await checkLayout(phone, checks, `hostile names on ${path.slice(0, 40)} on a phone`);
+      const seen = await phone.$eval('nav [aria-current]', (link) => link.getBoundingClientRect().right <= innerWidth);
+      checks.expect(seen, `the page's link is visible on a phone: ${path.slice(0, 40)}`);
+    }
+    await phone.context().close();
+  }
+
+  async function noWorkers() {
+    const page = await open(browser, checks);
+    await mockApi(page, emptyAnswers());
+    for (const path of ['', 'profile', 'workers']) {
+      await page.goto(at(path));
+      await page.waitForSelector('text=No worker has reported yet');
+    }
+    for (const [path, words] of [
+      ['tasks', 'No tasks in this range'],
+      ['compare', 'No worker has reported yet'],
+      ['transfers', 'No transfers in this range'],
+      ['resources', 'No measurements in this range'],
+      ['events', 'No events yet'],
+    ]) {
+      await page.goto(at(path));
+      await page.waitForSelector(`text=${words}`);
+    }
+    await page.context().close();
+  }
+
+  /** Each size and theme; a phone's dark theme has the colors of the wide one. */
+  async function everyPage() {
+    const { workers } = await fetch(apiUrl('workers')).then((response) => response.json());
+    const paths = [...PAGES, 'profile?phases=1', `workers/${workers[0].worker}`];
+    const each = async ([size, theme]) => {
+      const page = await open(browser, checks, { size, theme });
+      for (const path of paths) {
+        const what = `${path || 'status'} ${size} ${theme}`;
+        await page.goto(at(path));
+        await settled(page);
+        await checkLayout(page, checks, what);
+        await checkAccessibility(page, checks, what);
+        if (pictures) await page.screenshot({ path: `${pictures}/${what.replace(/\W+/g, '-')}.png` });
+      }
+      await page.context().close();
+    };
+    await Promise.all(
+      [
+        ['wide', 'light'],
+        ['wide', 'dark'],
+        ['phone', 'light'],
+      ].map(each),
+    );
+    const page = await open(browser, checks);
+    await page.goto(target.replace(/\/?$/, '/'));
+    await page.waitForSelector('.tile');
+    await page.context().close();
+  }
+
+  /** A view's script may arrive after the first render and before the effect that waits for it. */
+  async function lateViewScript() {
+    const page = await open(browser, checks);
+    await page.addInitScript(() => {
+      const later = setTimeout;
+      globalThis.requestAnimationFrame = () => 0;
+      globalThis.setTimeout = (run, ms, ...rest) => later(run, Math.max(ms ?? 0, 1500), ...rest);
+    });
+    await page.route(/page-workers/, async (route) => {
+      await page.waitForSelector('main [role="status"]');
+      await route.continue();
+    });
+    await page.goto(at('workers'));
+    // Timers are slow in this check.
+    await page.waitForSelector('main table', { timeout: 30_000 });
+    checks.expect(true, 'a view renders whenever its script arrives');
+    await page.context().close();
+  }
+
+  async function oneTaskAndOneWorker() {
+    const page = await open(browser, checks);
+    await page.goto(at('tasks?from=-2m'));
+    await page.click('table.names tbody tr:first-child a.action');
+    await page.waitForSelector('.bars button:not(:disabled)');
+    await page.waitForSelector(graph);
+    const before = await page.locator('main table >> nth=0').textContent();
+    await page.keyboard.press(' ');
+    await page.locator('.bars button:not(:disabled)').first().click();
+    await page.waitForSelector('.bars button[aria-pressed="true"]');
+    checks.expect(before.includes('profile'), 'tasks link to their profiles', before);
+    await page.goto(at('workers'));
+    await page.click('main table tbody tr:first-child a');
+    await page.waitForSelector('.facts');
+    await page.waitForSelector('details.stack summary');
+    await page.click('details.stack summary');
+    await page.waitForSelector('details.stack[open] li');
+    await page.waitForSelector(graph);
+    await page.context().close();
+  }
+
+  async function filtering() {
+    const page = await open(browser, checks, { expected: /404/ });
+    await page.goto(at('profile'));
+    await page.waitForSelector(graph);
+    await page.click('.select >> nth=0 >> button');
+    await page.keyboard.type('comp');
+    await page.waitForFunction(() => document.querySelectorAll('.menu li').length === 1);
+    await page.keyboard.press('Enter');
+    await page.waitForFunction(() => new URL(location.href).searchParams.get('task') === 'compress');
+    await page.keyboard.press('Escape');
+    await page.click('.chip >> text=cpu');
+    await page.waitForFunction(() => new URL(location.href).searchParams.get('state') === 'cpu');
+    await page.goto(at('profile?task=no-such-task'));
+    await page.waitForSelector('text=Invalid request');
+    await page.context().close();
+  }
+
+  async function ranges() {
+    const page = await open(browser, checks);
+    await page.goto(at('profile'));
+    await page.waitForSelector('.timeline canvas');
+    const box = await page.locator('.timeline .plot').boundingBox();
+    await page.mouse.move(box.x + box.width - 200, box.y + 20);
+    await page.mouse.down();
+    await page.mouse.move(box.x + box.width - 60, box.y + 30, { steps: 5 });
+    await page.mouse.up();
+    await page.waitForSelector('.live.pinned');
+    const [from, to] = [parameter(page, 'from'), parameter(page, 'to')].map(Date.parse);
+    checks.expect(to - from >= 1000 && from % 1000 === 0, 'dragging selects whole seconds', `${from} ${to}`);
+    await page.waitForSelector(`${graph}, .empty`);
+    await page.click('.live.pinned');
+    await page.waitForFunction(() => !new URL(location.href).searchParams.has('from'));
+    await page.selectOption('.range select', '-15m');
+    await page.waitForFunction(() => new URL(location.href).searchParams.get('from') === '-15m');
+    await page.goBack();
+    await page.waitForFunction(() => !new URL(location.href).searchParams.has('from'));
+    await page.context().close();
+  }
+
+  async function liveAndPaused() {
+    const page = await open(browser, checks, { expected: /Failed to load resource/ });
+    let requests = 0;
+    const updates = page.waitForResponse(/api\/v1\/updates/);
+    page.on('request', (request) => {
+      if (request.url().includes('/api/v1/timeline')) requests++;
+    });
+    await page.goto(at('profile'));
+    await page.waitForSelector(graph);
+    await page.waitForRequest(/timeline/);
+    await page.waitForRequest(/timeline/);
+    await page.keyboard.press(' ');
+    await page.waitForSelector('.live.paused');
+    checks.equal((await updates).headers()['content-type'], 'text/event-stream', 'the page receives updates');
+    await settled(page);
+    const before = requests;
+    await page.waitForFunction(() =>
+      /Paused \([3-9] s of new data\)/.test(document.querySelector('.live').textContent),
+    );
+    checks.equal(requests, before, 'a paused page sends no requests');
+    await page.keyboard.press(' ');
+    await page.waitForRequest(/timeline/);
+    await page.evaluate(() => scrollTo(0, document.documentElement.scrollHeight));
+    await page.context().route('**/api/v1/**', (route) => route.abort());
+    await page.waitForSelector('.disconnected');
+    const { y } = await page.locator('.disconnected').boundingBox();
+    checks.expect(y >= 0 && y < 100, 'the connection banner is visible after scrolling', String(y));
+    checks.expect(await page.isVisible(graph), 'data stays visible without a connection');
+    await page.context().unroute('**/api/v1/**');
+    await page.waitForSelector('.disconnected', { state: 'detached', timeout: 30_000 });
+    await page.context().close();
+  }
+
+  return {
+    mocked: [transfersResourcesAndEvents, hostileNames, noWorkers],
+    live: [everyPage, lateViewScript, oneTaskAndOneWorker, filtering, ranges, liveAndPaused],
+  };
+}
