@@ -1,6 +1,6 @@
-"""Reads every table of a store with DuckDB and compares it with what Emberline says of it.
+"""Reads every table of a store with DuckDB and compares it with the sums that Emberline reports.
 
-Arguments: the store's folder. Standard input: the output of `emberline store verify --format json`.
+Arguments: the store's directory. Standard input: the output of `emberline store verify --format json`.
 """
 
 import json
@@ -29,7 +29,7 @@ for table, paths in files.items():
     found = duckdb.sql(f"select count(*), {total} from read_parquet({paths})").fetchall()[0]
     assert (found[0], int(found[1])) == expected[table], (table, found, expected[table])
 
-# What a person would ask: time by task, through the names.
+# A typical query: time by task, through the names.
 query = f"""
     select f.function, sum(s.weight_ns) from read_parquet({files['samples_1m']}) s
     join read_parquet({files['nodes']}) n on n.id = s.task
@@ -37,7 +37,7 @@ query = f"""
 by_task = duckdb.sql(query).fetchall()
 assert sum(weight for _, weight in by_task) == expected["samples_1m"][1], by_task
 
-# Transfers: their rows are what the sums say, by link. Resources: each measure is a column.
+# Transfers: rows and sums agree by link. Resources: each measure is a column.
 if "transfers" in files:
     by_row = duckdb.sql(f"""
         select worker, peer, direction, count(*), sum(bytes)::hugeint

@@ -1,7 +1,7 @@
-//! Reads a store with a Parquet reader that we did not write, and compares it with our own.
+//! Reads a store with a foreign Parquet reader and compares the result with our own.
 //!
-//! The store is the golden one of the format's first version. The reader is DuckDB from PyPI, in a
-//! virtual environment below `target`, which is made once.
+//! The store is the golden store of format 1. The reader is DuckDB from PyPI, in a virtual environment
+//! below `target`, which is created once.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,10 +10,10 @@ use anyhow::{Context, Result, bail};
 
 use xtask::root;
 
-/// The store that is read.
+/// The golden store.
 const STORE: &str = "collector/golden/store-1";
 
-/// 20 MB to download; pyarrow takes twice as much.
+/// A download of 20 MB; pyarrow is twice as large.
 const READER: &str = "duckdb==2.0.0";
 
 const SCRIPT: &str = include_str!("readers.py");
@@ -28,9 +28,7 @@ pub(crate) fn run() -> Result<()> {
         .output()
         .context("starting target/release/emberline")?;
     if !verified.status.success() {
-        bail!(
-            "`emberline store verify --data {STORE}` failed: the golden store must stay as it is"
-        );
+        bail!("`emberline store verify --data {STORE}` failed: the golden store must not change");
     }
     let mut reader = Command::new(python)
         .current_dir(root())
@@ -47,10 +45,10 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Makes the environment if it is not there; gives its interpreter.
+/// Creates the environment if it is missing; returns its interpreter.
 fn environment(folder: &Path) -> Result<PathBuf> {
     let python = folder.join("bin/python");
-    // The reader's name stands in the environment once it is complete.
+    // A complete environment contains the name of its reader.
     let complete = folder.join("reader");
     if std::fs::read_to_string(&complete).is_ok_and(|reader| reader == READER) {
         return Ok(python);

@@ -1,4 +1,4 @@
-//! `cargo xtask soak`: builds the workers in every form and wears out the sampler with them.
+//! `cargo xtask soak`: builds the workers in every form and stresses the sampler with them.
 
 use std::path::PathBuf;
 
@@ -6,34 +6,34 @@ use anyhow::{Context, Result, bail};
 
 use xtask::{cargo, root};
 
-/// How long.
+/// Length.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// A twentieth, and only the builds that the tests make anyway.
+    /// A twentieth of the length, and only the builds that the tests need.
     #[arg(long)]
     short: bool,
-    /// Show what the machine does without an agent.
+    /// Run without an agent, as a reference.
     #[arg(long)]
     unsampled: bool,
 }
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
-/// One worker by itself, in forms that the tests do not build.
+/// One worker, in forms that the tests do not build.
 const WORKER: &[&str] =
     &["build", "--package", "emberline-tests", "--bin", "hostile-worker", "--no-default-features"];
 
 /// Runs the soak.
 ///
 /// # Errors
-/// If a build fails, or anything went wrong under the soak.
+/// If a build fails or the soak finds an error.
 pub(crate) fn run(options: &Options) -> Result<()> {
     check(cargo(&["build", "--release", "--package", "emberline-tests", "--bins"]))?;
-    let target = target_folder()?;
+    let target = target_directory()?;
     let mut soak = std::process::Command::new(target.join("release/soak"));
     if options.short {
         soak.arg("--short");
     } else {
-        // Each form has a folder of its own, so that the ordinary build stays as it is.
+        // Each form has a target directory of its own, so that the ordinary build is not replaced.
         let mut aborting = cargo(WORKER);
         aborting.args(["--release", "--target-dir"]).arg(target.join("soak-abort"));
         aborting.env("CARGO_PROFILE_RELEASE_PANIC", "abort");
@@ -54,11 +54,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     check(soak)
 }
 
-fn target_folder() -> Result<PathBuf> {
+fn target_directory() -> Result<PathBuf> {
     let output = cargo(&["metadata", "--no-deps", "--format-version", "1"]).output()?;
     let metadata: serde_json::Value = serde_json::from_slice(&output.stdout)?;
-    let folder = metadata["target_directory"].as_str();
-    Ok(folder.map_or_else(|| root().join("target"), PathBuf::from))
+    let directory = metadata["target_directory"].as_str();
+    Ok(directory.map_or_else(|| root().join("target"), PathBuf::from))
 }
 
 fn check(mut command: std::process::Command) -> Result<()> {

@@ -1,15 +1,15 @@
-//! Contestants that take turns, and the table of what they took.
+//! Contestants that take turns, and the table of their times.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// Fewest rounds whose median says anything on a shared machine.
+/// Fewest rounds with a meaningful median on a shared machine.
 pub(super) const ROUNDS_MIN: u32 = 7;
 
 /// One way to do a job.
 pub(super) struct Contestant<'a> {
     name: &'static str,
-    /// Does the job once; gives the time of the part that counts, and how many operations that was.
+    /// Does the job once; returns the time of the measured part and its number of operations.
     run: Box<dyn FnMut() -> (Duration, usize) + 'a>,
 }
 
@@ -22,24 +22,24 @@ impl<'a> Contestant<'a> {
     }
 }
 
-/// What one contestant took, in nanoseconds per operation, round by round.
+/// One contestant's nanoseconds per operation, round by round.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Took(Vec<f64>);
+pub(super) struct Timings(Vec<f64>);
 
-impl Took {
-    /// Measured elsewhere; there is at least one round.
-    pub(super) fn new(rounds: Vec<f64>) -> Took {
-        assert!(!rounds.is_empty(), "what was never measured took no time");
-        Took(rounds)
+impl Timings {
+    /// Times that were measured elsewhere, of at least one round.
+    pub(super) fn new(rounds: Vec<f64>) -> Timings {
+        assert!(!rounds.is_empty(), "timings need at least one round");
+        Timings(rounds)
     }
 
-    /// This one's time as a multiple of `other`'s, round by round: what slows the machine in one
-    /// round slows both.
-    fn over(&self, other: &Took) -> Took {
-        Took(self.0.iter().zip(&other.0).map(|(a, b)| a / b).collect())
+    /// These times as multiples of `other`, round by round: other work on the machine slows both
+    /// in the same round.
+    fn over(&self, other: &Timings) -> Timings {
+        Timings(self.0.iter().zip(&other.0).map(|(a, b)| a / b).collect())
     }
 
-    pub(super) fn spread(&self) -> Spread {
+    pub(super) fn summary(&self) -> Summary {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);
         let middle = sorted.len() / 2;
@@ -48,26 +48,26 @@ impl Took {
         } else {
             f64::midpoint(sorted[middle - 1], sorted[middle])
         };
-        Spread { median, min: sorted[0], max: sorted[sorted.len() - 1] }
+        Summary { median, min: sorted[0], max: sorted[sorted.len() - 1] }
     }
 }
 
-/// The middle and the ends of what was measured.
-pub(super) struct Spread {
+/// Median, least and most.
+pub(super) struct Summary {
     pub(super) median: f64,
     pub(super) min: f64,
     pub(super) max: f64,
 }
 
-impl fmt::Display for Spread {
+impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Spread { median, min, max } = *self;
+        let Summary { median, min, max } = *self;
         let decimals = if median < 10.0 { 2 } else { usize::from(median < 1_000.0) };
         write!(f, "{median:.decimals$} ({min:.decimals$}–{max:.decimals$})")
     }
 }
 
-/// Times `work`, whose result is kept from the optimizer.
+/// Times `work`. The optimizer must not drop its result.
 pub(super) fn time<T>(work: impl FnOnce() -> T) -> Duration {
     let start = Instant::now();
     std::hint::black_box(work());
@@ -75,7 +75,7 @@ pub(super) fn time<T>(work: impl FnOnce() -> T) -> Duration {
 }
 
 /// Runs the contestants in turns: once each without counting, then `rounds` times each.
-pub(super) fn run(contestants: &mut [Contestant<'_>], rounds: u32) -> Vec<Took> {
+pub(super) fn run(contestants: &mut [Contestant<'_>], rounds: u32) -> Vec<Timings> {
     let mut took: Vec<Vec<f64>> = contestants.iter().map(|_| Vec::new()).collect();
     for round in 0..=rounds {
         for (contestant, took) in contestants.iter_mut().zip(&mut took) {
@@ -85,12 +85,12 @@ pub(super) fn run(contestants: &mut [Contestant<'_>], rounds: u32) -> Vec<Took> 
             }
         }
     }
-    took.into_iter().map(Took).collect()
+    took.into_iter().map(Timings).collect()
 }
 
-/// Prints a line for each contestant, as a table in Markdown: the median with the least and the
-/// most. `unit` is what an operation is; `bases` are the contestants to give ratios to.
-pub(super) fn print(contestants: &[Contestant<'_>], took: &[Took], unit: &str, bases: &[usize]) {
+/// Prints a Markdown table with a row for each contestant: the median with the least and the most.
+/// `unit` names one operation; `bases` are the contestants that ratios refer to.
+pub(super) fn print(contestants: &[Contestant<'_>], took: &[Timings], unit: &str, bases: &[usize]) {
     let mut head = format!("| | ns each {unit} | million a second |");
     let mut rule = "|---|--:|--:|".to_owned();
     for base in bases {
@@ -99,11 +99,11 @@ pub(super) fn print(contestants: &[Contestant<'_>], took: &[Took], unit: &str, b
     }
     println!("{head}\n{rule}");
     for (contestant, one) in contestants.iter().zip(took) {
-        let spread = one.spread();
-        let millions = 1e3 / spread.median;
-        print!("| {} | {spread} | {millions:.2} |", contestant.name);
+        let summary = one.summary();
+        let millions = 1e3 / summary.median;
+        print!("| {} | {summary} | {millions:.2} |", contestant.name);
         for base in bases {
-            print!(" {} |", one.over(&took[*base]).spread());
+            print!(" {} |", one.over(&took[*base]).summary());
         }
         println!();
     }
@@ -135,11 +135,11 @@ mod tests {
         assert_eq!(turns.into_inner(), "abababab");
         assert_eq!(took[0].0, [8.0, 2.0, 4.0]);
         assert_eq!(took[0].over(&took[1]).0, [2.0, 0.5, 1.0]);
-        assert_eq!(took[0].spread().to_string(), "4.00 (2.00–8.00)");
+        assert_eq!(took[0].summary().to_string(), "4.00 (2.00–8.00)");
     }
 
     #[test]
-    fn the_median_of_an_even_number_lies_between() {
-        assert_eq!(Took(vec![4.0, 1.0, 2.0, 9.0]).spread().median, 3.0);
+    fn the_median_of_an_even_number_is_the_midpoint() {
+        assert_eq!(Timings(vec![4.0, 1.0, 2.0, 9.0]).summary().median, 3.0);
     }
 }

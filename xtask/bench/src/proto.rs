@@ -1,5 +1,5 @@
-//! Generates the wire's Rust code from its `.proto` file. The result is committed, so that users
-//! need neither this nor protoc; the test below fails when the two differ.
+//! Generates the wire's Rust code from its `.proto` file. The result is committed, so that users need
+//! neither this program nor protoc; the test below fails if they differ.
 
 use std::{env, fs};
 
@@ -80,7 +80,7 @@ fn generate() -> Result<Vec<Generated>> {
 mod tests {
     use super::*;
 
-    /// Shows that the committed wire code is what the `.proto` file gives.
+    /// The committed code equals the code generated from the `.proto` file.
     #[test]
     fn generated_code_is_up_to_date() {
         for file in generate().unwrap() {

@@ -1,8 +1,8 @@
-//! Stacks as a sampler sees them, from a seed: shared prefixes, a few hot stacks and a long tail.
+//! Seeded stacks like those of a sampler: shared prefixes, a few hot stacks and a long tail.
 
 use std::sync::Arc;
 
-/// The plain frame of a profiler that keeps no tables.
+/// The frame of a profiler without symbol tables.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct PlainFrame {
     pub(super) function: Arc<str>,
@@ -16,16 +16,16 @@ pub(super) struct Program {
     pub(super) stacks: Vec<Vec<u32>>,
 }
 
-/// Stacks are this deep, with the task on top.
+/// Depths of stacks, including the task.
 const DEPTH_MIN: usize = 8;
 const DEPTH_MAX: usize = 40;
 const TASKS: usize = 20;
-/// So many stacks give nine samples of ten.
+/// Stacks that get nine samples of ten.
 const HOT_STACKS: usize = 300;
-/// A frame in so many tree nodes: a function is called from several places.
+/// Tree nodes per frame: a function is called from several places.
 const NODES_PER_FRAME: usize = 10;
 
-/// SplitMix64 (Steele, Lea and Flood 2014): five lines, and the same stream for ever.
+/// SplitMix64 (Steele, Lea and Flood 2014): five lines, and the same stream in every version.
 #[derive(Clone)]
 pub(super) struct Random(pub(super) u64);
 
@@ -86,7 +86,7 @@ impl Program {
             node_count += stack.len() - shared;
             stacks.push(stack);
         }
-        // Which stacks are hot has nothing to do with when they were first seen.
+        // Whether a stack is hot does not depend on when it first occurred.
         for last in (1..stacks.len()).rev() {
             stacks.swap(last, random.below(last + 1));
         }
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_has_the_nodes_depths_and_popularity_that_were_asked_for() {
+    fn a_program_has_the_requested_nodes_depths_and_popularity() {
         let mut random = Random(7);
         let program = Program::generate(20_000, &mut random);
         let mut nodes = HashSet::new();
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_gives_the_same_stream_for_ever() {
+    fn a_seed_has_the_same_stream_in_every_version() {
         let mut random = Random(0);
         assert_eq!(random.next(), 0xe220_a839_7b1d_cdaf);
     }

@@ -1,6 +1,7 @@
-//! `cargo xtask bench tasks`: what a task costs the thread that starts and stops it, beside a span of
-//! `tracing` with a subscriber that does nothing; what it takes on the wire; and whether a million a
-//! minute keep their totals. What is timed runs in a process of its own, `task-load` of `xtask/load`.
+//! `cargo xtask bench tasks`: the cost of a task to the thread that starts and stops it, compared with
+//! a span of `tracing` and a no-op subscriber; its bytes on the wire; and whether the totals of a
+//! million tasks a minute are exact. The timed code is a process of its own, `task-load` of
+//! `xtask/load`.
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
@@ -10,18 +11,19 @@ use profiler_core::wire::encode_task;
 use profiler_core::{Outcome, PhaseInterval, TaskDetail, TaskId, TaskRecord, Timestamp};
 use prost::Message as _;
 
-use super::contest::Took;
 use xtask::cargo;
 
-/// Bytes a task of Dask's task stream, as `docs/BENCHMARKS.md` says.
-const ORIGIN_BYTES_A_TASK: f64 = 1_289.0;
-/// Most nanoseconds of a start and stop.
+use super::contest::Timings;
+
+/// Bytes per task of Dask's task stream; see `docs/benchmarks`.
+const DASK_BYTES_PER_TASK: f64 = 1_289.0;
+/// Upper bound on the nanoseconds of a start and stop.
 const TARGET_NS: f64 = 150.0;
 
 /// How to measure.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Only see that everything works: seconds, and figures that mean little.
+    /// Check that everything works: seconds, and figures without meaning.
     #[arg(long)]
     quick: bool,
 }
@@ -29,7 +31,7 @@ pub(crate) struct Options {
 /// Measures and prints.
 ///
 /// # Errors
-/// If the program that is measured fails, or counts of tasks are not exact.
+/// If the measured program fails, or counts of tasks are not exact.
 pub(super) fn run(options: &Options) -> Result<()> {
     let (rounds, seconds) = if options.quick { ("5", "3") } else { ("41", "60") };
     let program = build()?;
@@ -40,7 +42,7 @@ pub(super) fn run(options: &Options) -> Result<()> {
     print_minute(&minute, seconds)
 }
 
-/// What each line of a part was called, with its numbers.
+/// The numbers of each name.
 type Figures = BTreeMap<String, Vec<f64>>;
 
 fn build() -> Result<String> {
@@ -72,9 +74,9 @@ fn parse(text: &str) -> Result<Figures> {
     Ok(figures)
 }
 
-/// What is timed, as it is called there and in the report.
+/// The timed operations: names in the load's output and in the report.
 const COSTS: [(&str, &str); 7] = [
-    ("nobody", "task, while nobody wants to know"),
+    ("nobody", "task, while no agent runs"),
     ("clock", "two readings of the clock, for comparison"),
     ("span", "`tracing` span, entered, no-op subscriber"),
     ("task", "task, start and stop"),
@@ -87,26 +89,25 @@ fn print_costs(costs: &Figures) -> Result<()> {
     println!("Processor time on the worker's thread, median (least–most) of the rounds:\n");
     println!("| | ns each |\n|---|--:|");
     for (name, label) in COSTS {
-        let rounds = costs.get(name).with_context(|| format!("task-load did not say `{name}`"))?;
-        println!("| {label} | {} |", Took::new(rounds.clone()).spread());
+        let rounds =
+            costs.get(name).with_context(|| format!("task-load did not print `{name}`"))?;
+        println!("| {label} | {} |", Timings::new(rounds.clone()).summary());
     }
-    let median = Took::new(costs["task"].clone()).spread().median;
+    let median = Timings::new(costs["task"].clone()).summary().median;
     let verdict = if median <= TARGET_NS { "holds" } else { "does not hold" };
     println!("\nTarget, at most {TARGET_NS:.0} ns for start and stop: {verdict}.\n");
     Ok(())
 }
 
 fn print_bytes() {
-    println!(
-        "| a task on the wire | bytes | of the origin's {ORIGIN_BYTES_A_TASK} |\n|---|--:|--:|"
-    );
+    println!("| a task on the wire | bytes | of Dask's {DASK_BYTES_PER_TASK} |\n|---|--:|--:|");
     for (label, key, phases) in [
         ("with a key", "load-1234567", 0),
         ("and three phases", "load-1234567", 3),
         ("bare", "", 0),
     ] {
         let bytes = bytes(key, phases) as f64;
-        println!("| {label} | {bytes} | {:.1} % |", bytes / ORIGIN_BYTES_A_TASK * 100.0);
+        println!("| {label} | {bytes} | {:.1} % |", bytes / DASK_BYTES_PER_TASK * 100.0);
     }
     println!();
 }
@@ -143,17 +144,19 @@ fn bytes(key: &str, phases: u64) -> usize {
 fn print_minute(minute: &Figures, seconds: &str) -> Result<()> {
     let get = |name: &str| {
         let value = minute.get(name).and_then(|values| values.first());
-        value.copied().with_context(|| format!("task-load did not say `{name}`"))
+        value.copied().with_context(|| format!("task-load did not print `{name}`"))
     };
-    let (done, rows, aggregated) = (get("done")?, get("rows")?, get("aggregated")?);
+    let done = get("done")?;
+    let rows = get("rows")?;
+    let aggregated = get("aggregated")?;
     println!(
         "A million tasks a minute from one thread, for {seconds} s, at most 1,000 rows a second: \
          {done} done in {} s, {rows} rows, {aggregated} in sums, {} lost, {} miscounted by name and \
-         outcome; the folder's thread used {} ms.",
+         outcome; the symbolizer used {} ms.",
         get("elapsed_ms")? / 1e3,
         get("lost")?,
         get("miscounted")?,
-        get("folder_cpu_ms")?,
+        get("symbolizer_cpu_ms")?,
     );
     ensure!(
         get("lost")? == 0.0 && get("miscounted")? == 0.0 && rows + aggregated == done,
@@ -167,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_become_figures_and_others_are_refused() {
+    fn lines_become_figures_and_others_are_rejected() {
         let figures = parse("task 5\nspan 7.5\ntask 6").unwrap();
         assert_eq!((&figures["task"][..], &figures["span"][..]), (&[5.0, 6.0][..], &[7.5][..]));
         assert!(parse("task").is_err() && parse("task x").is_err());

@@ -1,9 +1,9 @@
-//! `cargo xtask bench trie`: what it costs to count a stack and to merge what was counted, by
-//! core's tree and by what one would write first, a `HashMap` from whole stacks to sums.
+//! `cargo xtask bench trie`: the cost of counting a stack and of merging counts, by profiler-core's
+//! tree and by the obvious alternative, a `HashMap` from whole stacks to sums.
 //!
-//! Both are asked twice, so that neither is helped: with frames known by id, as the agent counts
-//! (it looks an address up once), and with frames as names, where the tree interns every frame of
-//! every sample and the map hashes every name.
+//! Both run twice, for fairness: with frames known by id, as the agent counts (it looks an address up
+//! once), and with frames as names, where the tree interns every frame of every sample and the map
+//! hashes every name.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -27,7 +27,7 @@ const SAMPLE_NS: u64 = 10_000_000;
 /// How to measure.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Turns of each contestant.
+    /// Rounds of each contestant.
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(i64::from(contest::ROUNDS_MIN)..))]
     rounds: u32,
     /// Seed of the stacks.
@@ -38,7 +38,7 @@ pub(crate) struct Options {
 /// Measures and prints.
 ///
 /// # Errors
-/// If a tree refuses a node.
+/// If a tree rejects a node.
 pub(crate) fn run(options: &Options) -> Result<()> {
     for nodes in NODE_COUNTS {
         let mut random = Random(options.seed);
@@ -111,8 +111,8 @@ fn interned<'a>(
     })
 }
 
-/// Counts the samples in structures that hold all stacks already, as in a program that has run for
-/// a while.
+/// Counts the samples in structures that already contain all stacks, as in a program that has run
+/// for a while.
 fn count(stream: &Stream, rounds: u32) {
     let operations = SAMPLES_PER_ROUND;
     let mut by_id = stream.trie.clone();
@@ -263,9 +263,9 @@ fn merged<T: Clone + Eq + Hash>(maps: &[HashMap<Vec<T>, u64>]) -> HashMap<Vec<T>
     sum
 }
 
-/// Prints bytes for each node of the tree, by lengths and sizes of what is held: entries of vectors
-/// and all slots of hash tables, without the names, which both share, and without what the
-/// allocator adds. The `u32` is where a node stands among those counted in this cycle.
+/// Prints bytes per node of the tree, computed from lengths and sizes: entries of vectors and all
+/// slots of hash tables, without the names, which both share, and without the allocator's overhead.
+/// The `u32` is a node's position among those counted in this cycle.
 fn print_memory(stream: &Stream) {
     let nodes = stream.trie.node_count() as usize;
     let tree = nodes * (size_of::<(NodeId, FrameId)>() + size_of::<u32>())

@@ -1,4 +1,4 @@
-//! A load that only computes: threads that share a fixed number of units.
+//! A load that only computes: threads share a fixed number of units.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,8 +17,9 @@ pub(crate) fn run(settings: &Settings, peers: &[Peer]) -> Result<()> {
     let profiler = profiler::start(&settings.profiler, settings.hertz, peers)?;
     let watch = Watch::new()?;
     let warm_until = Instant::now() + settings.settle;
-    let (warmed, taken) = (AtomicU64::new(0), AtomicU64::new(0));
-    // Between the first two all stand still; likewise between the last two.
+    let warmed = AtomicU64::new(0);
+    let taken = AtomicU64::new(0);
+    // All threads pause between the first two waits, and between the last two.
     let barrier = Barrier::new(settings.threads + 1);
     let body = || {
         while Instant::now() < warm_until {

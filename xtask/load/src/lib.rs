@@ -1,8 +1,8 @@
 //! The loads of `cargo xtask bench sampler`. One run of the program is one load under one profiler;
-//! it prints what it measured as lines of a name and a number, for the benchmark to read.
+//! it prints its figures as lines of a name and a number, for the benchmark to read.
 //!
 //! `sampler-load <load> --profiler <name> --hertz <n> --threads <n> --units <n> --settle-ms <n>
-//! --window-ms <n>`; what a load does not use it ignores.
+//! --window-ms <n>`; a load ignores the settings that it does not use.
 //!
 //! The loads: `cpu` and `server` do a fixed number of units of work; `idle`, `waking` and `running`
 //! hold many threads and watch the agent's; `bare` is the least that a sampler costs; `waits` counts
@@ -21,12 +21,12 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 
-pub use profiler::{Found, Peer, Running};
+pub use profiler::{Peer, Running, Totals};
 
 use crate::settings::Settings;
 
-/// Runs the load that the command line names; `peers` are the profilers that it may name beside
-/// `none` and `emberline`.
+/// Runs the load that the command line names; `peers` are the profilers that it may name in addition
+/// to `none` and `emberline`.
 #[must_use]
 pub fn main(peers: &[Peer]) -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

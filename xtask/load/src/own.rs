@@ -1,4 +1,4 @@
-//! What this process and its threads use, as the kernel counts it.
+//! CPU time and memory of this process and its threads, as the kernel counts them.
 
 use std::fs;
 use std::sync::Barrier;
@@ -11,21 +11,21 @@ use nix::sys::time::TimeValLike;
 use crate::profiler::Running;
 use crate::say;
 
-/// How the agent's threads are called.
+/// Names of the agent's threads, cut by the kernel to 15 bytes.
 const SAMPLER: &str = "emberline-tick";
-const FOLDER: &str = "emberline-fold";
+const SYMBOLIZER: &str = "emberline-symbo";
 
-/// A thread of this process, to be read again and again.
+/// A thread of this process.
 #[derive(Clone, Debug)]
 pub(crate) struct ThreadStat {
-    folder: String,
+    directory: String,
 }
 
-/// What a thread used since it began.
+/// Resource use of a thread since it started.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct ThreadUse {
     pub(crate) cpu_ns: u64,
-    /// Times that it went to sleep of its own will: for a sampler, its ticks.
+    /// Voluntary context switches: for a sampler, its ticks.
     pub(crate) sleeps: u64,
 }
 
@@ -33,18 +33,19 @@ impl ThreadStat {
     /// The thread called `name`, if there is one.
     pub(crate) fn find(name: &str) -> Result<Option<ThreadStat>> {
         for entry in fs::read_dir("/proc/self/task")? {
-            let folder = entry?.path().display().to_string();
+            let directory = entry?.path().display().to_string();
             // A thread may end while the list is read.
-            if fs::read_to_string(format!("{folder}/comm")).is_ok_and(|comm| comm.trim() == name) {
-                return Ok(Some(ThreadStat { folder }));
+            if fs::read_to_string(format!("{directory}/comm")).is_ok_and(|comm| comm.trim() == name)
+            {
+                return Ok(Some(ThreadStat { directory }));
             }
         }
         Ok(None)
     }
 
     pub(crate) fn read(&self) -> Result<ThreadUse> {
-        let schedstat = fs::read_to_string(format!("{}/schedstat", self.folder))?;
-        let status = fs::read_to_string(format!("{}/status", self.folder))?;
+        let schedstat = fs::read_to_string(format!("{}/schedstat", self.directory))?;
+        let status = fs::read_to_string(format!("{}/status", self.directory))?;
         let cpu_ns = schedstat.split(' ').next().and_then(|word| word.parse().ok());
         Ok(ThreadUse {
             cpu_ns: cpu_ns.context("schedstat begins with the CPU time in nanoseconds")?,
@@ -66,20 +67,20 @@ pub(crate) struct Snapshot {
     at: Instant,
     cpu_us: i64,
     sampler: ThreadUse,
-    folder: ThreadUse,
+    symbolizer: ThreadUse,
 }
 
-/// Takes snapshots; knows the agent's threads, if there are any.
+/// Takes snapshots of the process and of the agent's threads, if there are any.
 #[derive(Debug)]
 pub(crate) struct Watch {
     sampler: Option<ThreadStat>,
-    folder: Option<ThreadStat>,
+    symbolizer: Option<ThreadStat>,
 }
 
 impl Watch {
-    /// To be made when the profiler has started and before the load has many threads.
+    /// Call it after the profiler has started and before the load has many threads.
     pub(crate) fn new() -> Result<Watch> {
-        Ok(Watch { sampler: ThreadStat::find(SAMPLER)?, folder: ThreadStat::find(FOLDER)? })
+        Ok(Watch { sampler: ThreadStat::find(SAMPLER)?, symbolizer: ThreadStat::find(SYMBOLIZER)? })
     }
 
     pub(crate) fn snapshot(&self) -> Result<Snapshot> {
@@ -93,36 +94,36 @@ impl Watch {
             at: Instant::now(),
             cpu_us,
             sampler: read(&self.sampler)?,
-            folder: read(&self.folder)?,
+            symbolizer: read(&self.symbolizer)?,
         })
     }
 }
 
-/// Watches work that begins and ends at `barrier`, whose threads stand still between its first two and
-/// between its last two passages; prints what it used.
+/// Measures work that begins and ends at `barrier`, and prints its figures. The threads pause between
+/// the first two and between the last two passages of the barrier.
 pub(crate) fn watch_work(watch: &Watch, barrier: &Barrier, profiler: &dyn Running) -> Result<()> {
     barrier.wait();
     let before = watch.snapshot();
     barrier.wait();
     barrier.wait();
     let after = watch.snapshot();
-    let told = say_memory().and_then(|()| profiler.report_costs());
-    // Whatever failed: the threads wait for this.
+    let printed = say_memory().and_then(|()| profiler.report_costs());
+    // The threads wait for this even after an error.
     barrier.wait();
     say_used(&before?, &after?);
-    told
+    printed
 }
 
-/// Prints what was used between two snapshots.
+/// Prints the difference of two snapshots.
 pub(crate) fn say_used(before: &Snapshot, after: &Snapshot) {
     say("wall_ns", (after.at - before.at).as_nanos());
     say("cpu_ns", (after.cpu_us - before.cpu_us) * 1_000);
     say("sampler_cpu_ns", after.sampler.cpu_ns - before.sampler.cpu_ns);
     say("sampler_ticks", after.sampler.sleeps - before.sampler.sleeps);
-    say("folder_cpu_ns", after.folder.cpu_ns - before.folder.cpu_ns);
+    say("symbolizer_cpu_ns", after.symbolizer.cpu_ns - before.symbolizer.cpu_ns);
 }
 
-/// Prints what memory this process holds now.
+/// Prints the memory of this process.
 fn say_memory() -> Result<()> {
     let status = fs::read_to_string("/proc/self/status")?;
     for (name, of_status) in [
@@ -140,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_file_is_read_by_whole_names() {
+    fn a_status_field_is_found_by_its_whole_name() {
         let status = "VmRSSx:\t1 kB\nVmRSS:\t  552 kB\nnonvoluntary_ctxt_switches:\t9\n\
                       voluntary_ctxt_switches:\t7\n";
         assert_eq!(field(status, "VmRSS").unwrap(), 552);

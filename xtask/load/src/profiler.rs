@@ -1,4 +1,4 @@
-//! What profiles a load.
+//! The profilers of a load.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use profiler_core::{FrameKind, NodeId, Profile};
 
 use crate::say;
 
-/// A profiler that this binary has beside `none` and `emberline`.
+/// A profiler of this binary, in addition to `none` and `emberline`.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer {
     /// Its name on the command line.
@@ -17,27 +17,27 @@ pub struct Peer {
     pub start: fn(u32) -> Result<Box<dyn Running>>,
 }
 
-/// A profiler at work.
+/// A running profiler.
 pub trait Running {
-    /// Prints what it says of itself so far, while the load still runs.
+    /// Prints its own figures while the load still runs.
     ///
     /// # Errors
-    /// If it cannot tell.
+    /// If it has no figures.
     fn report_costs(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Ends it and gives what it found.
+    /// Stops it and returns its result.
     ///
     /// # Errors
     /// If it has no result.
-    fn finish(self: Box<Self>) -> Result<Found>;
+    fn finish(self: Box<Self>) -> Result<Totals>;
 }
 
-/// What a profiler found, in its own unit (samples or nanoseconds): only the ratio counts.
+/// Totals of a profile in the profiler's own unit (samples or nanoseconds): only the ratio counts.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub struct Found {
-    /// All of it.
+pub struct Totals {
+    /// Everything.
     pub total: u64,
     /// Stacks that reach the thread's outermost function.
     pub with_root: u64,
@@ -49,9 +49,10 @@ pub(crate) fn start(name: &str, hertz: u32, peers: &[Peer]) -> Result<Box<dyn Ru
         "none" => Ok(Box::new(Nothing)),
         "emberline" | "emberline-unlimited" => {
             let interval = Duration::from_secs(1) / hertz;
-            let builder = AgentBuilder::default().interval(interval);
-            let unlimited = name == "emberline-unlimited";
-            let builder = if unlimited { builder.cpu_limit(1.0) } else { builder };
+            let mut builder = AgentBuilder::default().interval(interval);
+            if name == "emberline-unlimited" {
+                builder = builder.cpu_limit(1.0);
+            }
             Ok(Box::new(Emberline(builder.start_local()?)))
         }
         _ => match peers.iter().find(|peer| peer.name == name) {
@@ -61,7 +62,7 @@ pub(crate) fn start(name: &str, hertz: u32, peers: &[Peer]) -> Result<Box<dyn Ru
     }
 }
 
-/// Prints what was found.
+/// Stops the profiler and prints its totals.
 pub(crate) fn finish(running: Box<dyn Running>) -> Result<()> {
     let found = running.finish()?;
     say("found_total", found.total);
@@ -72,8 +73,8 @@ pub(crate) fn finish(running: Box<dyn Running>) -> Result<()> {
 struct Nothing;
 
 impl Running for Nothing {
-    fn finish(self: Box<Self>) -> Result<Found> {
-        Ok(Found::default())
+    fn finish(self: Box<Self>) -> Result<Totals> {
+        Ok(Totals::default())
     }
 }
 
@@ -89,16 +90,16 @@ impl Running for Emberline {
         Ok(())
     }
 
-    fn finish(self: Box<Self>) -> Result<Found> {
+    fn finish(self: Box<Self>) -> Result<Totals> {
         let recording: Recording = self.0.finish();
         Ok(found_in(&recording.profile))
     }
 }
 
 /// The program's own threads, without the agent's.
-fn found_in(profile: &Profile) -> Found {
+fn found_in(profile: &Profile) -> Totals {
     let totals = profile.totals();
-    let mut found = Found::default();
+    let mut found = Totals::default();
     let mut cut_off = 0;
     // Below `[agent]` there may be `[truncated]` too; parents come before their children.
     let mut of_agent = vec![false; totals.len()];
@@ -142,7 +143,7 @@ mod tests {
         let delta = trie.take_delta();
         let all = Filter { threads: ThreadKind::All, ..Filter::default() };
         let profile = Profile::collect(&symbols, &trie, [&delta], &all);
-        assert_eq!(found_in(&profile), Found { total: 100, with_root: 80 });
+        assert_eq!(found_in(&profile), Totals { total: 100, with_root: 80 });
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! A load as of a server: many threads, most of them waiting; each request wakes one of them for a
-//! fifth of a millisecond of work. A closed loop: a client thinks, asks, and waits for the answer.
+//! A load like a server's: many threads, most of them waiting; each request wakes one of them for a
+//! fifth of a millisecond of work. A closed loop: a client pauses, asks, and waits for the answer.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -18,14 +18,14 @@ use crate::{say, work};
 
 /// Units of work in a request.
 const UNITS: u64 = 16;
-/// Time that a client lets pass between an answer and its next request.
+/// Pause of a client between an answer and its next request.
 const THINK: Duration = Duration::from_millis(20);
 
-/// A way to ask and to be answered. Dropping it ends whoever serves the other end.
+/// One end of a connection. Dropping it ends the server at the other end.
 trait Line: Send {
     /// Sends one number.
     fn send(&mut self, number: u64) -> Result<()>;
-    /// Waits for one; `None` when the other end is gone.
+    /// Waits for one; `None` if the other end is gone.
     fn receive(&mut self) -> Option<u64>;
 }
 
@@ -54,15 +54,17 @@ impl Line for Channels {
     }
 }
 
-/// A client's end and a server's; sockets and channels in turn.
+/// A client's end and a server's; sockets and channels alternate.
 fn line(index: usize) -> Result<(Box<dyn Line>, Box<dyn Line>)> {
     if index.is_multiple_of(2) {
         let (client, server) = UnixStream::pair()?;
         return Ok((Box::new(client), Box::new(server)));
     }
-    let (ask, asked) = channel();
-    let (answer, answered) = channel();
-    Ok((Box::new(Channels(ask, answered)), Box::new(Channels(answer, asked))))
+    let (request_sender, requests) = channel();
+    let (response_sender, responses) = channel();
+    let client = Channels(request_sender, responses);
+    let server = Channels(response_sender, requests);
+    Ok((Box::new(client), Box::new(server)))
 }
 
 /// Runs and prints: half of the threads are clients, half are servers.
@@ -71,7 +73,8 @@ pub(crate) fn run(settings: &Settings, peers: &[Peer]) -> Result<()> {
     let watch = Watch::new()?;
     let clients = settings.threads / 2;
     let lines = (0..clients).map(line).collect::<Result<Vec<_>>>()?;
-    let (warmed, taken) = (AtomicU64::new(0), AtomicU64::new(0));
+    let warmed = AtomicU64::new(0);
+    let taken = AtomicU64::new(0);
     let barrier = Barrier::new(clients + 1);
     let warm_until = Instant::now() + settings.settle;
     let client = |index: usize, mut line: Box<dyn Line>| -> Result<()> {
@@ -99,7 +102,7 @@ pub(crate) fn run(settings: &Settings, peers: &[Peer]) -> Result<()> {
         for (index, (near, far)) in lines.into_iter().enumerate() {
             scope.spawn(move || serve(far));
             let client = &client;
-            // A client that fails would leave the others at the barrier for ever.
+            // A failed client would leave the others at the barrier forever.
             scope.spawn(move || client(index, near).expect("both ends of a line are ours"));
         }
         watch_work(&watch, &barrier, &*profiler)

@@ -1,10 +1,10 @@
-//! What the benchmark tells a load.
+//! The settings that the benchmark passes to a load.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-/// One run's settings; their meaning is the load's.
+/// The settings of one run; their meaning depends on the load.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Settings {
     pub(crate) profiler: String,
@@ -20,7 +20,7 @@ impl Settings {
     /// Reads pairs of `--name value`.
     ///
     /// # Errors
-    /// If a name is not known or a value is not a number.
+    /// If a name is unknown or a value is not a number.
     pub(crate) fn parse(arguments: &[String]) -> Result<Settings> {
         let mut settings = Settings {
             profiler: "none".into(),
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_name_the_wrong_setting() {
         let error = |text| parse(text).unwrap_err().to_string();
         assert_eq!(error("--units"), "`--units` has no value");
         assert_eq!(error("--units many"), "--units is a number, not `many`");

@@ -1,6 +1,6 @@
-//! What tasks cost the thread that starts and stops them, and whether a minute of many keeps its
-//! totals. `cargo xtask bench tasks` runs it: `cost ROUNDS` or `minute SECONDS`. Figures are lines of a
-//! name and a number on stdout.
+//! The cost of tasks to the thread that starts and stops them, and whether the totals of a minute of
+//! many tasks are exact. `cargo xtask bench tasks` runs it: `cost ROUNDS` or `minute SECONDS`. Figures
+//! are lines of a name and a number on stdout.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -14,9 +14,9 @@ use nix::time::{ClockId, clock_gettime};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// Tasks in one batch: with their starts and ends they leave the ring more than half empty.
+/// Tasks in one batch: their starts and ends fill less than half of the ring.
 const BATCH: u32 = 400;
-/// From batch to batch, so that the folder has emptied the ring.
+/// Pause between batches, in which the symbolizer empties the ring.
 const PAUSE: Duration = Duration::from_millis(60);
 /// Tasks of one batch that fills the ring at once.
 const BATCH_PAST_RING: u32 = 50_000;
@@ -45,7 +45,7 @@ fn run() -> Result<()> {
     }
 }
 
-/// Accepts every span, and does nothing with it.
+/// Accepts every span and ignores it.
 struct NoOp;
 
 impl Subscriber for NoOp {
@@ -97,8 +97,7 @@ fn cost(rounds: u32) -> Result<()> {
     Ok(())
 }
 
-/// Says how many nanoseconds of the processor each call took, in a batch after one that does not
-/// count.
+/// Prints the CPU nanoseconds per call in a batch, after a warm-up batch.
 fn report(name: &str, calls: u32, mut call: impl FnMut()) -> Result<()> {
     for counts in [false, true] {
         std::thread::sleep(PAUSE);
@@ -116,10 +115,10 @@ fn processor_time() -> Result<Duration> {
     Ok(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?.into())
 }
 
-/// Rows of ended tasks a second: fewer than tasks, so that most are summed.
+/// Rows of ended tasks per second: fewer than tasks, so that most are aggregated.
 const ROWS_A_SECOND: u32 = 1_000;
 
-/// A million tasks a minute from one thread, each with a phase, for so many seconds.
+/// A million tasks a minute from one thread, each with a phase, for `seconds`.
 fn minute(seconds: u32) -> Result<()> {
     let agent = AgentBuilder::default().task_rows_per_second(ROWS_A_SECOND).start_local()?;
     let tasks = TASKS_A_MINUTE * u64::from(seconds) / 60;
@@ -145,7 +144,7 @@ fn minute(seconds: u32) -> Result<()> {
     }
     println!("elapsed_ms {}", begin.elapsed().as_millis());
     println!("done {tasks}");
-    tell(agent, &done);
+    print_counts(agent, &done);
     Ok(())
 }
 
@@ -154,8 +153,8 @@ const NAMES: [&str; 4] = ["load", "sum", "store", "fetch"];
 /// Tasks by name and outcome.
 type Counts = BTreeMap<(String, &'static str), u64>;
 
-/// What the agent has of the tasks that were `done`.
-fn tell(agent: LocalAgent, done: &Counts) {
+/// Prints the agent's counts of the tasks that were `done`.
+fn print_counts(agent: LocalAgent, done: &Counts) {
     let cost = agent.overhead();
     let recording = agent.finish();
     let mut counted = Counts::new();
@@ -171,5 +170,5 @@ fn tell(agent: LocalAgent, done: &Counts) {
     println!("rows {}", recording.tasks.len());
     println!("aggregated {}", recording.aggregated_tasks);
     println!("lost {}", recording.lost_tasks);
-    println!("folder_cpu_ms {}", cost.other_cpu_ns / 1_000_000);
+    println!("symbolizer_cpu_ms {}", cost.other_cpu_ns / 1_000_000);
 }

@@ -1,4 +1,4 @@
-//! Many threads of one kind, and what the sampler's thread uses while it looks at them.
+//! Many threads of one kind, and the CPU time of the sampler's thread that observes them.
 
 use std::hint::black_box;
 use std::process::exit;
@@ -19,25 +19,25 @@ use crate::{say, work};
 
 const STACK_BYTES: usize = 64 << 10;
 const SECOND_NS: u64 = 1_000_000_000;
-/// So many threads wake in a tick at most, for a machine of two processors does not wake a thousand
-/// threads in ten milliseconds. With more threads each wakes more seldom, so all take their turn.
+/// Most threads that wake in a tick, because two processors do not wake a thousand threads in ten
+/// milliseconds. With more threads, each wakes less often.
 const WAKING_PER_TICK_MAX: u64 = 100;
-/// Less important than everybody: the sampler must get a processor at its tick.
+/// The lowest priority: the sampler must get a processor at its tick.
 const NICE_MAX: i32 = 19;
 const BARE_NAME: &str = "bare-loop";
 
-/// What the threads do.
+/// The activity of the threads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     /// They wait.
     Idle,
-    /// They wake now and then, work for some microseconds, and wait again.
+    /// They wake periodically, work for some microseconds, and wait again.
     Waking,
     /// They always want a processor.
     Running,
 }
 
-/// Times that a waking thread woke.
+/// Wake-ups of waking threads.
 static WAKES: AtomicU64 = AtomicU64::new(0);
 
 /// Runs and prints.
@@ -54,23 +54,25 @@ pub(crate) fn run(kind: Kind, settings: &Settings, peers: &[Peer]) -> Result<()>
             Kind::Waking => wake_forever(index, count, interval_ns),
             Kind::Running => spin_forever(),
         };
-        // The process ends with its threads at work.
+        // The process exits without joining them.
         thread::Builder::new()
             .stack_size(STACK_BYTES)
             .spawn(body)
             .with_context(|| format!("starting thread {index} of {count}"))?;
     }
     thread::sleep(settings.settle);
-    let before = (watch.snapshot()?, WAKES.load(Ordering::Relaxed));
+    let before = watch.snapshot()?;
+    let wakes_before = WAKES.load(Ordering::Relaxed);
     thread::sleep(settings.window);
-    let after = (watch.snapshot()?, WAKES.load(Ordering::Relaxed));
-    say_used(&before.0, &after.0);
-    say("wakes", after.1 - before.1);
+    let after = watch.snapshot()?;
+    let wakes_after = WAKES.load(Ordering::Relaxed);
+    say_used(&before, &after);
+    say("wakes", wakes_after - wakes_before);
     profiler.report_costs()?;
     exit(0)
 }
 
-/// A thread that only sleeps from tick to tick: what any sampler costs at least.
+/// A thread that only sleeps from tick to tick: the least that any sampler costs.
 pub(crate) fn run_bare(settings: &Settings) -> Result<()> {
     let interval_ns = SECOND_NS / u64::from(settings.hertz);
     thread::Builder::new().name(BARE_NAME.into()).spawn(move || {
@@ -90,8 +92,8 @@ pub(crate) fn run_bare(settings: &Settings) -> Result<()> {
     exit(0)
 }
 
-/// Keeps one processor from idling, at the least priority, until the process is killed: what a
-/// wake-up costs depends on what slept.
+/// Keeps one processor from idling, at the lowest priority, until the process is killed: the cost of a
+/// wake-up depends on whether the processor slept.
 pub(crate) fn keep_awake() -> Result<()> {
     spin_forever()
 }
@@ -102,14 +104,14 @@ fn wake_forever(index: u64, count: u64, interval_ns: u64) -> ! {
     loop {
         sleep_until(due_ns);
         WAKES.fetch_add(1, Ordering::Relaxed);
-        // Well above what a clock's own accounting moves, so that it counts as having run.
+        // Long enough to move the thread's CPU clock.
         black_box(work::unit(index));
         due_ns += period_ns;
     }
 }
 
 fn spin_forever() -> ! {
-    // Refused at worst: then it is as important as others.
+    // If this fails, the thread keeps its priority.
     let _ = nice(NICE_MAX);
     loop {
         black_box(work::spin(1));
@@ -126,6 +128,6 @@ fn sleep_until(due_ns: u64) {
     let due = Duration::from_nanos(due_ns);
     let seconds = i64::try_from(due.as_secs()).unwrap_or(i64::MAX);
     let due = Timespec { tv_sec: seconds, tv_nsec: i64::from(due.subsec_nanos()) };
-    // A signal ends it early, which costs a turn and no more.
+    // A signal ends it early, which costs one period.
     let _ = clock_nanosleep_absolute(ClockId::Monotonic, &due);
 }

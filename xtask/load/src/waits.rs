@@ -1,5 +1,5 @@
-//! Threads blocked in system calls that fail with `EINTR` whenever a signal is handled, beside
-//! threads that compute: how many calls does a profiler make fail?
+//! Threads blocked in system calls that fail with `EINTR` whenever a signal is handled, next to threads
+//! that compute: how many calls fail because of a profiler?
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -24,7 +24,8 @@ const WAIT_STEP_NS: i64 = 700_000;
 pub(crate) fn run(settings: &Settings, peers: &[Peer]) -> Result<()> {
     let profiler = profiler::start(&settings.profiler, settings.hertz, peers)?;
     let stop = AtomicBool::new(false);
-    let (calls, interrupted) = (AtomicU64::new(0), AtomicU64::new(0));
+    let calls = AtomicU64::new(0);
+    let interrupted = AtomicU64::new(0);
     let wait = |index: usize| {
         let step = i64::try_from(index).unwrap_or(0) * WAIT_STEP_NS;
         let timeout = Timespec { tv_sec: 0, tv_nsec: WAIT_NS + step };
@@ -55,14 +56,14 @@ pub(crate) fn run(settings: &Settings, peers: &[Peer]) -> Result<()> {
     profiler::finish(profiler)
 }
 
-/// Lets the window pass; this thread's own waits may be interrupted too, and go on.
+/// Sleeps for the window; continues after interrupts.
 fn pass(window: Duration) {
     thread::sleep(window);
 }
 
-/// Waits in one of three ways, and says whether a signal ended it.
-fn is_interrupted(way: usize, timeout: &Timespec) -> bool {
-    match way % 3 {
+/// Waits in one of three kinds of system call; returns whether a signal ended it.
+fn is_interrupted(kind: usize, timeout: &Timespec) -> bool {
+    match kind % 3 {
         0 => poll(&mut [] as &mut [PollFd<'_>], Some(timeout)) == Err(Errno::INTR),
         1 => matches!(
             clock_nanosleep_relative(ClockId::Monotonic, timeout),
@@ -80,10 +81,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_that_runs_out_was_not_interrupted() {
+    fn a_wait_that_times_out_was_not_interrupted() {
         let timeout = Timespec { tv_sec: 0, tv_nsec: 1_000 };
-        for way in 0..3 {
-            assert!(!is_interrupted(way, &timeout));
+        for kind in 0..3 {
+            assert!(!is_interrupted(kind, &timeout));
         }
     }
 }

@@ -1,14 +1,14 @@
-//! One unit of work: what programs do, at the depth at which they do it.
+//! One unit of work: typical operations of programs, at a typical stack depth.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::hint::black_box;
 
-/// Calls between a thread's entry and the work: real stacks are this deep.
+/// Calls between a thread's entry and the work, as in real stacks.
 const DEPTH: u32 = 24;
 const NUMBERS: usize = 256;
 
-/// Does one unit, some tens of microseconds; the result depends on all of it.
+/// Does one unit, some tens of microseconds; the result depends on every step.
 pub(crate) fn unit(seed: u64) -> u64 {
     outward(seed, DEPTH)
 }
@@ -27,8 +27,8 @@ fn deeper(seed: u64, depth: u32) -> u64 {
     }
 }
 
-/// Two functions in turn, so that stacks are not of one function alone. Each does something after
-/// its call, which so is no tail call.
+/// Two functions alternate, so that stacks do not consist of one function. Each works after its call,
+/// so that it is no tail call.
 #[inline(never)]
 fn outward(seed: u64, depth: u32) -> u64 {
     match depth {

@@ -3,10 +3,10 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use load::{Found, Peer, Running};
+use load::{Peer, Running, Totals};
 use pprof::{ProfilerGuard, ProfilerGuardBuilder};
 
-/// What its documentation recommends: no samples from within these, which its handler might call.
+/// As its documentation recommends: no samples from within libraries that its handler might call.
 const BLOCKLIST: [&str; 4] = ["libc", "libgcc", "pthread", "vdso"];
 
 fn main() -> ExitCode {
@@ -22,9 +22,9 @@ fn start(hertz: u32) -> Result<Box<dyn Running>> {
 struct Pprof(ProfilerGuard<'static>);
 
 impl Running for Pprof {
-    fn finish(self: Box<Self>) -> Result<Found> {
+    fn finish(self: Box<Self>) -> Result<Totals> {
         let report = self.0.report().build()?;
-        let mut found = Found::default();
+        let mut found = Totals::default();
         for (frames, count) in &report.data {
             let count = u64::try_from(*count)?;
             found.total += count;

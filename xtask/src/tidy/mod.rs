@@ -40,7 +40,7 @@ const ALLOWED: &[Allowed] = &[
     Allowed {
         rule: source::SLEEP,
         path: "agent/tests/local.rs",
-        reason: "a sleep is one of the waits that must be told apart",
+        reason: "a sleep is one of the waits that must be distinguished",
     },
     Allowed {
         rule: source::SLEEP,
@@ -95,7 +95,7 @@ pub(crate) struct Options {
     words: bool,
 }
 
-/// Checks the workspace, or prints what is asked for.
+/// Checks the workspace, or prints one of the reports.
 ///
 /// # Errors
 /// If anything breaks a rule; each finding was printed.

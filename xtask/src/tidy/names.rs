@@ -41,7 +41,6 @@ const BANNED: &[(&str, &str)] = &[
     ("Way", "UnwindMethod"),
     ("Wish", "DesiredSettings"),
     ("Wishes", "DesiredSettings"),
-    ("answered", "responded"),
     ("erred", "failed"),
     ("forgive", "reset"),
     ("is_met_by", "is_applied_by"),

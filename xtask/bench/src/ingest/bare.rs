@@ -1,5 +1,5 @@
 //! The floor of what a flush costs: a gRPC service of the same protocol that decodes every message,
-//! acknowledges it and keeps nothing. It runs as a process in the collector's place.
+//! acknowledges it and stores nothing. It runs as a process in place of the collector.
 
 use std::convert::Infallible;
 use std::future::{Future, Ready, ready};
@@ -24,7 +24,8 @@ use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 
-/// Where the service listens; spelled as `emberline serve` spells it, for it is started alike.
+/// Where the service listens. The option is named as in `emberline serve`, because both are started
+/// the same way.
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// Address and port.
@@ -32,20 +33,20 @@ pub(crate) struct Options {
     listen: SocketAddr,
 }
 
-/// Serves until it is told to end.
+/// Serves until SIGTERM.
 ///
 /// # Errors
-/// If the address cannot be had.
+/// If the address cannot be bound.
 pub(crate) fn serve(options: &Options) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let listener = TcpListener::bind(options.listen).await?;
         eprintln!("collector on http://{}", listener.local_addr()?);
         let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-        let mut told_to_end = signal(SignalKind::terminate())?;
+        let mut terminated = signal(SignalKind::terminate())?;
         tokio::select! {
             served = Server::builder().add_service(Bare).serve_with_incoming(incoming) => served?,
-            _ = told_to_end.recv() => {}
+            _ = terminated.recv() => {}
         }
         Ok(())
     })

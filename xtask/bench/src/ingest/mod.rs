@@ -1,5 +1,5 @@
-//! What it costs a collector to take in a fleet: real messages over loopback to a real
-//! `emberline serve`, on a processor of its own as far as the machine has one.
+//! What a fleet costs the collector: real messages over loopback to a real `emberline serve`, pinned
+//! to a processor of its own if the machine has several.
 
 pub(crate) mod bare;
 mod pprof;
@@ -23,34 +23,34 @@ use simulation::record::Detail;
 
 use super::sampler::machine;
 
-/// How much.
+/// Size and length of the loads.
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// Agents that send as fast as acks allow.
     #[arg(long, default_value_t = 400, value_parser = clap::value_parser!(u16).range(1..=2_000))]
     busy: u16,
-    /// Flushes that each of those has under way.
+    /// Unacknowledged flushes of each of those agents.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
     in_flight: u16,
     /// Agents that send once a second.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     agents: u16,
-    /// Of those, so many share a connection.
+    /// Agents that share one connection.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=100))]
     agents_per_connection: u16,
-    /// Seconds that are measured of each load, after as many that are not.
+    /// Measured seconds of each load, after a warm-up of the same length.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=600))]
     seconds: u16,
-    /// Of all contents.
+    /// Seed of all contents.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Leave the collector on all processors.
+    /// Do not pin the collector to a processor.
     #[arg(long)]
     unpinned: bool,
     /// Only these loads.
     #[arg(long, value_enum, value_delimiter = ',')]
     loads: Vec<Load>,
-    /// An `emberline` to measure in place of this tree's, such as one from before a change.
+    /// The `emberline` to measure instead of this tree's, such as one from before a change.
     #[arg(long)]
     binary: Option<PathBuf>,
 }
@@ -60,10 +60,10 @@ pub(crate) struct Options {
 enum Load {
     /// Bytes on the wire.
     Wire,
-    /// As fast as acks allow, about 50 pairs a flush.
+    /// As fast as acks allow, about 50 pairs per flush.
     #[value(name = "50")]
     Small,
-    /// The same, about 300 pairs.
+    /// As fast as acks allow, about 300 pairs per flush.
     #[value(name = "300")]
     Large,
     /// One flush a second.
@@ -76,13 +76,13 @@ impl Options {
     }
 }
 
-/// Longest wait for agents to attach.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Limit on waiting for agents to attach.
+const ATTACH_MAX: Duration = Duration::from_secs(120);
 
 /// Measures and prints.
 ///
 /// # Errors
-/// If the collector breaks a promise, or does not get along with the load.
+/// If the collector breaks a promise or fails under the load.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let load = machine::load_average();
     raise_file_limit(u64::from(options.agents) + 1_000)?;
@@ -104,11 +104,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
                 runtime.block_on(bench.run(options.busy.into(), pace, 20))
             };
             let about = format!("about {what} a flush");
-            rows.push(measure(&emberline)?.saturated(options, ("of the collector", &about)));
+            rows.push(measure(&emberline)?.saturated(options, "of the collector", &about));
             let bare = measure(&std::env::current_exe()?)?;
-            rows.push(
-                bare.saturated(options, ("of a bare gRPC service, which keeps nothing", &about)),
-            );
+            rows.push(bare.saturated(
+                options,
+                "of a bare gRPC service, which keeps nothing",
+                &about,
+            ));
         }
     }
     if options.wants(Load::Paced) {
@@ -137,14 +139,14 @@ fn raise_file_limit(wanted: u64) -> Result<()> {
     Ok(())
 }
 
-/// A fleet's program, and how to start the collector.
+/// The program of a fleet, and how to start the collector.
 struct Bench<'a> {
     options: &'a Options,
     serve: Serve,
     program: Arc<Program>,
     pattern: Arc<Pattern>,
     random: Random,
-    /// Goes away with this.
+    /// Deleted when dropped.
     folder: tempfile::TempDir,
 }
 
@@ -162,8 +164,13 @@ fn setup(index: usize, program: &Arc<Program>, pattern: &Arc<Pattern>) -> Result
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
     let first_ns = i64::try_from(now.as_nanos())? - 300 * 1_000_000_000;
     let time = Time { first_ns, step_s: 1, burst: 1, steps: 300, offset_ns: 1_300_000 };
-    let (program, pattern) = (program.clone(), pattern.clone());
-    Ok(Setup { worker: format!("worker-{index}"), program, pattern, time, detail: Detail::Totals })
+    Ok(Setup {
+        worker: format!("worker-{index}"),
+        program: program.clone(),
+        pattern: pattern.clone(),
+        time,
+        detail: Detail::Totals,
+    })
 }
 
 fn wire(options: &Options, samples: usize) -> Result<String> {
@@ -184,10 +191,10 @@ fn wire(options: &Options, samples: usize) -> Result<String> {
     ))
 }
 
-/// The floor of an ack's latency: what the disk takes for a small group of the log, with nobody else
-/// of ours at work.
+/// The floor of an ack's latency: how long the disk takes for a small group commit of the log, without
+/// other load of ours.
 fn sync_alone() -> Result<String> {
-    /// About what 10 ms of 10,000 flushes a second take in the log.
+    /// About 10 ms of 10,000 flushes per second, as written to the log.
     const GROUP_BYTES: usize = 32 << 10;
     const GROUPS: usize = 300;
     let folder = tempfile::Builder::new().prefix("emberline-bench-").tempdir()?;
@@ -226,7 +233,7 @@ impl Bench<'_> {
         Ok(Bench { options, serve, program, pattern, random, folder })
     }
 
-    /// One load: what is counted between two looks at it.
+    /// Runs one load and counts between two snapshots.
     async fn run(
         self,
         agents: usize,
@@ -243,18 +250,18 @@ impl Bench<'_> {
         let running = self.serve.start()?;
         fleet.point_at(running.address);
         let log = || format!("the collector's log ends:\n{}", running.process.log());
-        fleet.attached(agents, PATIENCE).await.with_context(log)?;
+        fleet.attached(agents, ATTACH_MAX).await.with_context(log)?;
         let seconds = Duration::from_secs(self.options.seconds.into());
         let caught_up_after = match pace {
             Pace::EverySecond => caught_up(&fleet).await,
             Pace::AsFast { .. } => None,
         };
         tokio::time::sleep(seconds).await;
-        // What was counted while agents attached is left out.
+        // Latencies while agents attached do not count.
         drop(fleet.take_latencies());
-        let before = Look::new(&fleet, &running)?;
+        let before = Snapshot::new(&fleet, &running)?;
         tokio::time::sleep(seconds).await;
-        let after = Look::new(&fleet, &running)?;
+        let after = Snapshot::new(&fleet, &running)?;
         let latencies = fleet.take_latencies();
         fleet.check().with_context(log)?;
         let skipped = fleet.counts().skipped.load(Relaxed);
@@ -265,12 +272,13 @@ impl Bench<'_> {
     }
 }
 
-/// Waits until what the fleet had made while it attached is acknowledged: half of a second's acks come
-/// within a second of when their flush was due. Gives how long that took, if it came to it.
+/// Waits until the flushes that queued while the fleet attached are acknowledged: half of a second's
+/// acks come within a second of when their flush was due. Returns how long that took, or `None` after
+/// [`ATTACH_MAX`].
 async fn caught_up(fleet: &Fleet) -> Option<Duration> {
     const SECOND: Duration = Duration::from_secs(1);
     let begin = Instant::now();
-    while begin.elapsed() < PATIENCE {
+    while begin.elapsed() < ATTACH_MAX {
         drop(fleet.take_latencies());
         tokio::time::sleep(SECOND).await;
         let since_due = fleet.take_latencies().since_due;
@@ -281,25 +289,25 @@ async fn caught_up(fleet: &Fleet) -> Option<Duration> {
     None
 }
 
-/// Counts at one moment.
-struct Look {
+/// Counters at one moment.
+struct Snapshot {
     at: Instant,
     acked: u64,
     pairs: u64,
     bytes: u64,
     collector: Usage,
-    /// The collector's time for sealing.
+    /// CPU time of the collector's sealing.
     sealing: Duration,
     own: Usage,
 }
 
-/// The collector's thread that makes tables of what it holds.
+/// The collector's thread that writes tables.
 const SEALING_THREAD: &str = "emberline-store";
 
-impl Look {
-    fn new(fleet: &Fleet, running: &Running) -> Result<Look> {
+impl Snapshot {
+    fn new(fleet: &Fleet, running: &Running) -> Result<Snapshot> {
         let counts = fleet.counts();
-        Ok(Look {
+        Ok(Snapshot {
             at: Instant::now(),
             acked: counts.acked.load(Relaxed),
             pairs: counts.pairs.load(Relaxed),
@@ -315,8 +323,8 @@ struct Measured {
     agents: usize,
     /// After the last one attached.
     caught_up_after: Option<Duration>,
-    before: Look,
-    after: Look,
+    before: Snapshot,
+    after: Snapshot,
     latencies: Latencies,
     skipped: u64,
 }
@@ -326,19 +334,19 @@ impl Measured {
         (self.after.at - self.before.at).as_secs_f64()
     }
 
-    fn a_second(&self, of: impl Fn(&Look) -> u64) -> f64 {
+    fn a_second(&self, of: impl Fn(&Snapshot) -> u64) -> f64 {
         (of(&self.after) - of(&self.before)) as f64 / self.seconds()
     }
 
-    /// Processors that the collector and the generator used.
+    /// Cores that the collector and the generator used.
     fn processors(&self) -> (f64, f64) {
-        let used = |of: fn(&Look) -> Usage| {
+        let used = |of: fn(&Snapshot) -> Usage| {
             (of(&self.after).cpu - of(&self.before).cpu).as_secs_f64() / self.seconds()
         };
-        (used(|look| look.collector), used(|look| look.own))
+        (used(|counts| counts.collector), used(|counts| counts.own))
     }
 
-    /// Who could not go faster, so that nobody reads a busy machine's figure as the collector's.
+    /// The bottleneck, so that a busy machine's figure is not read as the collector's limit.
     fn limit(&self) -> &'static str {
         match self.processors() {
             (collector, _) if collector > 0.9 => "the collector's core was the limit",
@@ -347,17 +355,17 @@ impl Measured {
         }
     }
 
-    /// Microseconds of the collector's processor time a flush, and what of it was sealing.
+    /// Microseconds of the collector's CPU time per flush, and the part that was sealing.
     fn cpu_a_flush_us(&self) -> (f64, f64) {
-        let flushes = self.a_second(|look| look.acked);
+        let flushes = self.a_second(|counts| counts.acked);
         let sealing = (self.after.sealing - self.before.sealing).as_secs_f64() / self.seconds();
         (self.processors().0 / flushes * 1e6, sealing / flushes * 1e6)
     }
 
-    fn saturated(&self, options: &Options, (whose, pairs): (&str, &str)) -> String {
+    fn saturated(&self, options: &Options, whose: &str, pairs: &str) -> String {
         let (collector, generator) = self.processors();
-        let pairs_a_second = self.a_second(|look| look.pairs);
-        let per_flush = pairs_a_second / self.a_second(|look| look.acked);
+        let pairs_a_second = self.a_second(|counts| counts.pairs);
+        let per_flush = pairs_a_second / self.a_second(|counts| counts.acked);
         let (cpu_us, sealing_us) = self.cpu_a_flush_us();
         format!(
             "| pairs a second and core {whose}, {pairs} | ≥ 5 M | {:.2} M \
@@ -367,15 +375,15 @@ impl Measured {
              {sealing_us:.1}: without that {:.2} M; {}) |",
             pairs_a_second / collector / 1e6,
             pairs_a_second / 1e6,
-            self.a_second(|look| look.acked) / 1e3,
-            self.a_second(|look| look.bytes) / 1e6,
+            self.a_second(|counts| counts.acked) / 1e3,
+            self.a_second(|counts| counts.bytes) / 1e6,
             collector,
             generator,
             self.agents,
             options.in_flight,
             milliseconds(self.latencies.since_sent.value_at_quantile(0.5)),
             milliseconds(self.latencies.since_sent.value_at_quantile(0.99)),
-            self.a_second(|look| look.collector.written_bytes) / 1e6,
+            self.a_second(|counts| counts.collector.written_bytes) / 1e6,
             self.after.collector.memory_peak_bytes as f64 / 1e6,
             per_flush / (cpu_us - sealing_us),
             self.limit(),
@@ -384,8 +392,8 @@ impl Measured {
 
     fn paced(&self, options: &Options, whose: &str) -> [String; 2] {
         let (collector, generator) = self.processors();
-        let pairs_a_second = self.a_second(|look| look.pairs);
-        let acked = self.a_second(|look| look.acked);
+        let pairs_a_second = self.a_second(|counts| counts.pairs);
+        let acked = self.a_second(|counts| counts.acked);
         let quantile =
             |quantile| milliseconds(self.latencies.since_sent.value_at_quantile(quantile));
         let since_due =

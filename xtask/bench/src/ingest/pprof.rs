@@ -1,5 +1,5 @@
-//! The peer on the wire: the same second as a gzip'ed pprof profile, which is whole by itself, as
-//! its agents upload it. Written after the fields of `profile.proto` of the pprof project.
+//! The peer on the wire: the same second as a gzipped pprof profile, which is self-contained, as its
+//! agents upload it. The messages follow `profile.proto` of the pprof project.
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -86,7 +86,7 @@ pub(super) struct Pair<'a> {
     pub(super) weight_ns: u64,
 }
 
-/// Bytes of the pairs of one second as a pprof profile, gzip'ed as its writers do.
+/// Bytes of the pairs of one second as a pprof profile, gzipped as its writers do.
 pub(super) fn bytes(pairs: &[Pair<'_>]) -> Result<usize> {
     let profile = profile(pairs);
     let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
@@ -102,7 +102,9 @@ fn profile(pairs: &[Pair<'_>]) -> Profile {
         *strings.entry(text.to_owned()).or_insert(next)
     };
     string("");
-    let (kind, unit, state_key) = (string("wall"), string("nanoseconds"), string("state"));
+    let kind = string("wall");
+    let unit = string("nanoseconds");
+    let state_key = string("state");
     profile.sample_type.push(ValueType { kind, unit });
     let mut locations: HashMap<(&str, &str, u32), u64> = HashMap::new();
     for pair in pairs {
@@ -115,7 +117,8 @@ fn profile(pairs: &[Pair<'_>]) -> Profile {
             let next = locations.len() as u64 + 1;
             let id = *locations.entry(*frame).or_insert(next);
             if id == next {
-                let (name, filename) = (string(frame.0), string(frame.1));
+                let name = string(frame.0);
+                let filename = string(frame.1);
                 profile.function.push(Function { id, name, filename });
                 let line = vec![Line { function_id: id, line: frame.2.into() }];
                 profile.location.push(Location { id, line });
@@ -128,7 +131,8 @@ fn profile(pairs: &[Pair<'_>]) -> Profile {
     for (text, index) in strings {
         profile.string_table[index as usize] = text;
     }
-    (profile.time_nanos, profile.duration_nanos) = (1_769_860_800_000_000_000, 1_000_000_000);
+    profile.time_nanos = 1_769_860_800_000_000_000;
+    profile.duration_nanos = 1_000_000_000;
     profile
 }
 

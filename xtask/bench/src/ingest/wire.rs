@@ -13,20 +13,20 @@ use simulation::program::Program;
 
 use super::pprof;
 
-/// Seconds before the steady state: by then nearly every stack has been met once.
+/// Seconds before the steady state: by then nearly every stack has occurred once.
 const WARM_UP_S: u64 = 600;
 const SECONDS: u64 = 300;
-/// What gRPC puts before a message: a flag and its length.
+/// The prefix of a gRPC message: a flag and its length.
 const PREFIX_BYTES: usize = 5;
 
-/// What a steady second takes.
+/// Bytes of a second in the steady state.
 pub(super) struct Wire {
     pub(super) pairs: f64,
     /// Nodes, states and weights.
     pub(super) column_bytes_per_pair: f64,
-    /// A whole flush without its tasks, as a message of gRPC's.
+    /// A whole flush without its tasks, as a gRPC message.
     pub(super) bytes_per_pair: f64,
-    /// What new stacks still take.
+    /// Dictionary entries of stacks that are still new.
     pub(super) dictionary_bytes_per_pair: f64,
     pub(super) task_bytes_per_pair: f64,
     pub(super) pprof_bytes_per_pair: f64,
@@ -35,8 +35,12 @@ pub(super) struct Wire {
 /// Counts the messages of one agent.
 pub(super) fn measure(mut agent: Agent, program: &Arc<Program>) -> Result<Wire> {
     let now = Instant::now();
-    let (mut pairs, mut columns, mut pprof) = (0, 0, 0);
-    let (mut bytes, mut dictionary, mut tasks) = (0, 0, 0);
+    let mut pairs = 0;
+    let mut columns = 0;
+    let mut pprof = 0;
+    let mut bytes = 0;
+    let mut dictionary = 0;
+    let mut tasks = 0;
     let mut said = FlushDeltaCodec::default();
     for seq in 1..=WARM_UP_S + SECONDS {
         agent.make(now);

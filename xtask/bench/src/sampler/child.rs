@@ -1,4 +1,4 @@
-//! One measurement: a process of its own, what it printed and what it used.
+//! One measurement: a process of its own, its output and its CPU time.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -10,11 +10,11 @@ use anyhow::{Context, Result, bail};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 
-/// What a process takes beyond its load's own time, on a slow machine: what takes longer hangs.
+/// Time of a process beyond its load's own, on a slow machine; one that takes longer hangs.
 const EXTRA_TIME_MAX: Duration = Duration::from_secs(10);
-const LOOK_EVERY: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// What a load printed: names and numbers.
+/// The output of a load: names and numbers.
 #[derive(Clone, Default, PartialEq, Debug)]
 pub(super) struct Figures(BTreeMap<String, f64>);
 
@@ -45,13 +45,13 @@ impl Figures {
     }
 }
 
-/// Runs a load to its end, which it knows to be about `time` away.
+/// Runs a load to its end, which is about `time` away.
 ///
-/// The figure `whole_cpu_ns` is added: CPU time of the process and of all that it waited for, from
-/// start to end, as the kernel counts it.
+/// Adds the figure `whole_cpu_ns`: the kernel's CPU time of the process and of its waited-for
+/// children, from start to end.
 ///
 /// # Errors
-/// If it cannot be started, fails, dies, or does not end in time; it is killed then.
+/// If it cannot be started, fails, dies, or does not end in time; then it is killed.
 pub(super) fn run(command: &mut Command, time: Duration) -> Result<Figures> {
     let before = children_cpu_ns()?;
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
@@ -69,24 +69,25 @@ pub(super) fn run(command: &mut Command, time: Duration) -> Result<Figures> {
     Ok(Figures::parse(&text)?.with("whole_cpu_ns", children_cpu_ns()? - before))
 }
 
-/// Waits for its end. It prints less than a pipe holds, so it never waits for us.
+/// Waits for the end of a load. It prints less than a pipe's capacity, so it never waits for us.
 fn wait(child: &mut Child, time_max: Duration) -> Result<()> {
     let started = Instant::now();
     loop {
         match child.try_wait()? {
             Some(status) if status.success() => return Ok(()),
             Some(status) => {
-                let mut said = String::new();
-                child.stderr.take().context("its errors are piped")?.read_to_string(&mut said)?;
-                bail!("it ended with {status}: {}", said.trim());
+                let mut stderr = String::new();
+                let mut pipe = child.stderr.take().context("its standard error is piped")?;
+                pipe.read_to_string(&mut stderr)?;
+                bail!("it ended with {status}: {}", stderr.trim());
             }
             None if started.elapsed() > time_max => bail!("it did not end within {time_max:?}"),
-            None => thread::sleep(LOOK_EVERY),
+            None => thread::sleep(POLL_INTERVAL),
         }
     }
 }
 
-/// Like [`run`], but what fails is said and is `None`: a peer may die, and a round is lost.
+/// Like [`run`], but prints an error and returns `None`: a peer may die, which loses a round.
 pub(super) fn try_run(command: &mut Command, time: Duration) -> Option<Figures> {
     run(command, time).map_err(|error| eprintln!("    lost: {error:#}")).ok()
 }

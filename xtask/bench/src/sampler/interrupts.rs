@@ -1,4 +1,4 @@
-//! System calls of the program that fail with `EINTR` on a profiler's account.
+//! System calls of the program that fail with `EINTR` because of a profiler.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::programs::{Binary, PERF, Programs, Run};
 use super::{Headline, Plan, Section};
 
 const THREADS: usize = 37;
-/// A run lasts so many windows: interrupts may be rare.
+/// Windows per run: interrupts may be rare.
 const WINDOWS: u32 = 2;
 
 /// Name, binary, profiler and rate.
@@ -27,10 +27,11 @@ pub(super) fn measure(programs: &Programs, plan: Plan) -> Section {
     eprintln!("==> interrupted system calls");
     let mut text = format!(
         "### Interrupted system calls\n\n{THREADS} threads in poll, nanosleep and timed futex waits, \
-         beside 2 that compute, for {:?}.\n\n| | calls | ended by EINTR |\n|---|--:|--:|\n",
+         next to 2 that compute, for {:?}.\n\n| | calls | ended by EINTR |\n|---|--:|--:|\n",
         plan.window * WINDOWS,
     );
-    let (mut ours, mut peers) = (Vec::new(), Vec::new());
+    let mut ours = Vec::new();
+    let mut peers = Vec::new();
     for (name, binary, profiler, hertz) in CONTESTANTS {
         let run = Run {
             load: "waits",

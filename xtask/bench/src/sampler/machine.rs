@@ -1,9 +1,9 @@
-//! What the figures were measured on.
+//! The machine on which the figures were measured.
 
 use std::fs;
 use std::process::Command;
 
-/// The load average now; `?` if the system does not say.
+/// The load average now; `?` if it is unknown.
 pub(crate) fn load_average() -> String {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().filter(|word| !word.is_empty()).unwrap_or("?").to_owned()
@@ -34,7 +34,7 @@ fn model(information: &str) -> Option<&str> {
     Some(line.split_once(':')?.1.trim())
 }
 
-/// The kernel's own ticks a second, where its configuration can be read.
+/// The kernel's ticks per second, if its configuration is readable.
 fn kernel_hertz() -> Option<u32> {
     let release = output("uname", &["-r"])?;
     let text = output("zcat", &["/proc/config.gz"])
@@ -46,7 +46,7 @@ fn hertz_in(configuration: &str) -> Option<u32> {
     configuration.lines().find_map(|line| line.strip_prefix("CONFIG_HZ=")?.parse().ok())
 }
 
-/// What a command prints; `None` if it is not there or fails.
+/// The output of a command; `None` if it is missing or fails.
 fn output(program: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;

@@ -1,10 +1,10 @@
-//! `cargo xtask bench sampler`: what the sampler costs a program, beside no profiler, the pprof crate
-//! in both its modes, and perf.
+//! `cargo xtask bench sampler`: what the sampler costs a program, compared with no profiler, the pprof
+//! crate in both its modes, and perf.
 //!
 //! Every figure comes from a process of its own ([`child`]), one of the loads of `xtask/load`, built
-//! by [`programs`]. The sections: [`threads`], what a look at a thread costs; [`overhead`], what whole
-//! programs cost; [`interrupts`], system calls that fail on a profiler's account. Each prints its
-//! tables and hands up [`Headline`]s, which stand beside their targets at the head of the report.
+//! by [`programs`]. The sections: [`threads`], the cost of observing a thread; [`overhead`], the cost
+//! to whole programs; [`interrupts`], system calls that fail because of a profiler. Each returns its
+//! tables and [`Headline`]s, which the head of the report compares with their targets.
 
 mod child;
 mod interrupts;
@@ -18,12 +18,12 @@ use std::time::Duration;
 use anyhow::Result;
 
 use self::programs::Programs;
-use super::contest::{self, Took};
+use super::contest::{self, Timings};
 
 /// How to measure.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Only see that everything works: a minute, and figures that mean little.
+    /// Check that everything works: a minute, and figures without meaning.
     #[arg(long)]
     quick: bool,
 }
@@ -31,12 +31,12 @@ pub(crate) struct Options {
 /// How long and how often to measure.
 #[derive(Clone, Copy)]
 struct Plan {
-    /// Turns of each contestant with whole programs.
+    /// Rounds with whole programs.
     rounds: u32,
     window: Duration,
-    /// Time for a profiler to read its symbols: Emberline's agent does after its first second.
+    /// Time for a profiler to read its symbols, as Emberline's agent does after its first second.
     settle: Duration,
-    /// Turns of each number of threads.
+    /// Rounds with each number of threads.
     thread_rounds: u32,
     thread_window: Duration,
     thread_settle: Duration,
@@ -64,7 +64,7 @@ const QUICK: Plan = Plan {
     thread_counts: &[10, 100],
 };
 
-/// A line of the table at the head of the report.
+/// A row of the table at the head of the report.
 struct Headline {
     what: &'static str,
     target: &'static str,
@@ -96,29 +96,29 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// What a section of the report says.
+/// A section of the report.
 struct Section {
     headlines: Vec<Headline>,
     /// Markdown.
     text: String,
 }
 
-/// The rounds that were measured, as a cell of a table; a dash if there are none.
-fn cell(rounds: &[Option<f64>], show: impl Fn(&Took) -> String) -> String {
+/// The measured rounds as a table cell; a dash if there are none.
+fn cell(rounds: &[Option<f64>], show: impl Fn(&Timings) -> String) -> String {
     let measured: Vec<f64> = rounds.iter().flatten().copied().collect();
-    if measured.is_empty() { "–".to_owned() } else { show(&Took::new(measured)) }
+    if measured.is_empty() { "–".to_owned() } else { show(&Timings::new(measured)) }
 }
 
-/// Nanoseconds, or whatever has its own unit in the table's head.
-fn plain(took: &Took) -> String {
-    took.spread().to_string()
+/// A number whose unit is in the table's head.
+fn plain(took: &Timings) -> String {
+    took.summary().to_string()
 }
 
-/// Parts of a whole, as a difference in percent: 1.003 is +0.3 %.
-fn percent_more(took: &Took) -> String {
-    let spread = took.spread();
+/// Ratios as differences in percent: 1.003 is +0.3 %.
+fn percent_more(took: &Timings) -> String {
+    let summary = took.summary();
     let percent = |ratio: f64| format!("{:+.1}", (ratio - 1.0) * 100.0);
-    let [median, min, max] = [spread.median, spread.min, spread.max].map(percent);
+    let [median, min, max] = [summary.median, summary.min, summary.max].map(percent);
     format!("{median} % ({min}…{max})")
 }
 
@@ -127,14 +127,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rounds_that_failed_are_left_out() {
+    fn failed_rounds_are_omitted() {
         assert_eq!(cell(&[Some(3.0), None, Some(1.0), Some(2.0)], plain), "2.00 (1.00–3.00)");
         assert_eq!(cell(&[None], plain), "–");
     }
 
     #[test]
-    fn a_ratio_is_shown_as_what_it_adds() {
-        let took = Took::new(vec![1.003, 0.995, 1.102]);
+    fn a_ratio_is_shown_as_a_difference_in_percent() {
+        let took = Timings::new(vec![1.003, 0.995, 1.102]);
         assert_eq!(percent_more(&took), "+0.3 % (-0.5…+10.2)");
     }
 }

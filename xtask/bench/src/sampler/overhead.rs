@@ -1,7 +1,7 @@
-//! What whole programs cost under each profiler: a fixed number of units of work, CPU time a unit.
+//! The cost of each profiler to whole programs: CPU time per unit, for a fixed number of units.
 //!
-//! Contestants take turns. A ratio is that to the same binary without a profiler, in the same round:
-//! two binaries differ by a percent or two from where the linker put their loops.
+//! Contestants take turns. Ratios refer to the same binary without a profiler in the same round,
+//! because code layout alone makes two binaries differ by a percent or two.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use super::child::{self, Figures};
 use super::programs::{Binary, PERF, Programs, Run};
 use super::{Headline, Plan, Section, cell, percent_more, plain};
-use crate::contest::Took;
+use crate::contest::Timings;
 
 struct Contestant {
     name: &'static str,
@@ -29,10 +29,10 @@ const fn contestant(
     Contestant { name, binary, profiler, hertz }
 }
 
-/// Of each binary the first has no profiler: the others are measured by it.
+/// The first contestant of each binary has no profiler: the reference of the others.
 const CONTESTANTS: &[Contestant] = &[
     contestant("no profiler", Binary::Load, "none", 100),
-    // What it differs by from the line above is noise.
+    // Its difference from the line above is noise.
     contestant("no profiler, again", Binary::Load, "none", 100),
     contestant("emberline, 100 Hz", Binary::Load, "emberline", 100),
     contestant("emberline, 1,000 Hz", Binary::Load, "emberline", 1_000),
@@ -54,7 +54,7 @@ struct Load {
     name: &'static str,
     title: &'static str,
     threads: usize,
-    /// Units of a trial run, which shows how many make a window.
+    /// Units of the trial run that calibrates the number of units per window.
     trial_units: u64,
 }
 
@@ -68,7 +68,7 @@ const LOADS: [Load; 2] = [
     },
 ];
 
-/// What all contestants did, by contestant and round.
+/// Figures by contestant and round.
 struct Results(Vec<Vec<Option<Figures>>>);
 
 /// Measures and prints.
@@ -91,7 +91,7 @@ pub(super) fn measure(programs: &Programs, plan: Plan) -> Result<Section> {
     Ok(section)
 }
 
-/// How many units make a window, without a profiler.
+/// Returns how many units fill a window without a profiler.
 fn calibrate(programs: &Programs, plan: Plan, load: &Load) -> Result<u64> {
     let trial = Run {
         load: load.name,
@@ -114,9 +114,8 @@ fn units_in(window: Duration, trial_units: u64, trial_ns: f64) -> u64 {
     trial_units * (times.round() as u64).max(1)
 }
 
-/// The handler's own time, as the agent tells it: `handler_p50_ns` and `handler_p99_ns`, printed by
-/// the load's `report_costs` for an agent that measures its handler. There is no row for one that
-/// does not.
+/// The handler's own time as the agent measures it: `handler_p50_ns` and `handler_p99_ns`, printed by
+/// the load's `report_costs`. `None` for an agent that does not measure its handler.
 fn handler_row(results: &Results) -> Option<Headline> {
     let micros = |name: &str| {
         let rounds = results.rounds(EMBERLINE, |figures| Some(figures.get(name)? / 1e3));
@@ -137,7 +136,7 @@ impl Results {
         for round in 1..=plan.rounds {
             eprintln!("==> {}, round {round} of {}", load.title, plan.rounds);
             for (contestant, rounds) in CONTESTANTS.iter().zip(&mut results.0) {
-                // Only ours goes on reading symbols for a second after its start.
+                // Only ours reads symbols for a second after its start.
                 let slow = contestant.profiler.starts_with("emberline");
                 let run = Run {
                     load: load.name,
@@ -179,13 +178,17 @@ impl Results {
                 continue;
             }
             let is_base = base(index) == index;
-            let added = |of| match is_base {
-                true => "–".to_owned(),
-                false => cell(&self.ratios(index, of), percent_more),
+            let added = |of| {
+                if is_base {
+                    return "–".to_owned();
+                }
+                cell(&self.ratios(index, of), percent_more)
             };
-            let memory = |name| match is_base {
-                true => cell(&self.rounds(index, |figures| megabytes(figures, name)), median),
-                false => cell(&self.more_megabytes(index, name), median),
+            let memory = |name| {
+                if is_base {
+                    return cell(&self.rounds(index, |figures| megabytes(figures, name)), median);
+                }
+                cell(&self.more_megabytes(index, name), median)
             };
             let cells = [
                 cell(&self.rounds(index, |figures| Some(unit_cpu(figures)? / 1e3)), plain),
@@ -203,23 +206,23 @@ impl Results {
         text + "\n(Memory in lines without a profiler is that of the process.)\n\n"
     }
 
-    /// By the clocks of the agent's threads; peers have none.
+    /// CPU time of the agent's threads; peers have no threads of their own.
     fn own_threads(&self, index: usize) -> String {
         if !CONTESTANTS[index].profiler.starts_with("emberline") {
             return "–".to_owned();
         }
         let part = |name| cell(&self.rounds(index, |figures| percent(figures, name)), median);
-        format!("{} sampler, {} folder", part("sampler_cpu_ns"), part("folder_cpu_ns"))
+        format!("{} sampler, {} symbolizer", part("sampler_cpu_ns"), part("symbolizer_cpu_ns"))
     }
 
-    /// What the process holds beyond the median of the same binary without a profiler.
+    /// Memory of the process above the median of the same binary without a profiler.
     fn more_megabytes(&self, index: usize, name: &str) -> Vec<Option<f64>> {
         let without = self.rounds(base(index), |figures| megabytes(figures, name));
         let without: Vec<f64> = without.into_iter().flatten().collect();
         if without.is_empty() {
             return Vec::new();
         }
-        let without = Took::new(without).spread().median;
+        let without = Timings::new(without).summary().median;
         self.rounds(index, |figures| Some(megabytes(figures, name)? - without))
     }
 
@@ -280,15 +283,15 @@ fn megabytes(figures: &Figures, name: &str) -> Option<f64> {
     Some(figures.get(name)? / 1e6)
 }
 
-fn median(took: &Took) -> String {
-    format!("{:.2}", took.spread().median)
+fn median(took: &Timings) -> String {
+    format!("{:.2}", took.summary().median)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Rounds of one contestant and of the one that it is measured by.
+    /// Rounds of one contestant and of its reference.
     fn results(index: usize, without: &[&str], with: &[&str]) -> Results {
         let read = |rounds: &[&str]| -> Vec<Option<Figures>> {
             rounds.iter().map(|text| Figures::parse(text).ok()).collect()
@@ -300,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_measured_by_its_own_binary_without_a_profiler() {
+    fn each_contestant_refers_to_its_own_binary_without_a_profiler() {
         for (index, contestant) in CONTESTANTS.iter().enumerate() {
             let base = &CONTESTANTS[base(index)];
             assert_eq!(base.profiler, "none", "{}", contestant.name);
@@ -312,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_are_taken_round_by_round_and_lost_rounds_left_out() {
+    fn ratios_are_per_round_and_omit_lost_rounds() {
         let results = results(
             EMBERLINE,
             &["cpu_ns 100\nunits 10", "cpu_ns 200\nunits 10", "cpu_ns 100\nunits 10"],
@@ -322,18 +325,18 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_what_there_is_beyond_the_median_without() {
+    fn memory_is_the_excess_over_the_median_without_a_profiler() {
         let without = ["memory_bytes 1000000", "memory_bytes 3000000", "memory_bytes 2000000"];
         let results = results(EMBERLINE, &without, &["memory_bytes 5000000"]);
         assert_eq!(results.more_megabytes(EMBERLINE, "memory_bytes"), [Some(3.0)]);
     }
 
     #[test]
-    fn the_handlers_row_needs_an_agent_that_measures_its_handler() {
+    fn the_handler_row_needs_an_agent_that_measures_its_handler() {
         let silent = results(EMBERLINE, &[], &["cpu_ns 1"]);
         assert!(handler_row(&silent).is_none());
-        let telling = results(EMBERLINE, &[], &["handler_p50_ns 550\nhandler_p99_ns 2900"]);
-        let measured = handler_row(&telling).unwrap().measured;
+        let measuring = results(EMBERLINE, &[], &["handler_p50_ns 550\nhandler_p99_ns 2900"]);
+        let measured = handler_row(&measuring).unwrap().measured;
         assert_eq!(measured, "0.55 (0.55–0.55) and 2.90 (2.90–2.90) µs");
     }
 

@@ -1,4 +1,4 @@
-//! The programs that are measured, and the profilers that this machine has.
+//! The measured programs, and the profilers of this machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use super::child::{self, Figures};
 use xtask::cargo;
 
-/// Which program a load runs in: each peer is in a binary of its own.
+use super::child::{self, Figures};
+
+/// The program that a load runs in: each peer has a binary of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Binary {
-    /// With no profiler in it but the agent.
+    /// With no profiler except the agent.
     Load,
     /// With pprof, which unwinds by the backtrace crate.
     Pprof,
@@ -21,13 +22,13 @@ pub(super) enum Binary {
     Framehop,
 }
 
-/// What can be run here.
+/// The programs that can run here.
 pub(super) struct Programs {
     load: PathBuf,
     pprof: Option<PathBuf>,
     framehop: Option<PathBuf>,
     pub(super) has_perf: bool,
-    /// What is missing, in sentences.
+    /// Sentences about missing programs.
     pub(super) notes: Vec<String>,
 }
 
@@ -43,14 +44,14 @@ pub(super) struct Run {
     pub(super) window: Duration,
 }
 
-/// The profiler that records from outside.
+/// The profiler that records from outside the process.
 pub(super) const PERF: &str = "perf";
 
 impl Programs {
-    /// Builds the load program, and what peers there can be.
+    /// Builds the load program and the peers that build here.
     ///
     /// # Errors
-    /// If the load program does not build. A peer that does not is noted.
+    /// If the load program does not build. A peer that does not build becomes a note.
     pub(super) fn build() -> Result<Programs> {
         let target = target_folder()?;
         build(&["--package", "emberline-load"])?;
@@ -73,12 +74,12 @@ impl Programs {
         Ok(Programs { load, pprof, framehop, has_perf, notes })
     }
 
-    /// Runs a load; what fails is said and is `None`, as is what is not there.
+    /// Runs a load; `None` if its program is missing, or if it fails, which is printed.
     pub(super) fn try_run(&self, binary: Binary, run: &Run) -> Option<Figures> {
         child::try_run(&mut self.command(binary, run)?, run.settle + run.window)
     }
 
-    /// The command for a run; `None` if its program is not there.
+    /// The command of a run; `None` if its program is missing.
     pub(super) fn command(&self, binary: Binary, run: &Run) -> Option<Command> {
         let program = match binary {
             Binary::Load => &self.load,
@@ -103,7 +104,7 @@ impl Programs {
 
 impl Run {
     fn arguments(&self) -> Vec<String> {
-        // For the load, perf is not there.
+        // The load itself knows nothing of perf.
         let profiler = if self.profiler == PERF { "none" } else { self.profiler };
         let mut arguments = vec![self.load.to_owned(), "--profiler".into(), profiler.into()];
         for (name, number) in [
@@ -128,7 +129,7 @@ fn build(arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Builds one mode of pprof. Both builds write one file, so each is copied away.
+/// Builds one mode of pprof. Both builds write the same file, so each is copied.
 fn peer(target: &Path, mode: &str, features: &[&str]) -> Result<PathBuf> {
     let folder = target.join("peers");
     let folder_text = folder.to_str().context("the path of the workspace is not UTF-8")?;
@@ -141,7 +142,7 @@ fn peer(target: &Path, mode: &str, features: &[&str]) -> Result<PathBuf> {
     Ok(copy)
 }
 
-/// Where cargo puts what it builds.
+/// Cargo's target directory.
 fn target_folder() -> Result<PathBuf> {
     let output = cargo(&["metadata", "--no-deps", "--format-version", "1"]).output()?;
     let metadata: serde_json::Value = serde_json::from_slice(&output.stdout)?;
@@ -155,8 +156,8 @@ fn probe_perf() -> Result<()> {
     command.args(["record", "-F", "100", "-g", "-o", "/dev/null", "--", "true"]);
     let output = command.output().context("perf is not on this machine")?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        bail!("perf may not record here: {}", said.lines().next().unwrap_or("it does not say why"));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        bail!("perf may not record here: {}", stderr.lines().next().unwrap_or("no reason given"));
     }
     Ok(())
 }

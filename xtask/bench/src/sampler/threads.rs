@@ -1,7 +1,7 @@
-//! What a tick costs, and what each thread adds to it, by the number of threads and by what they do.
+//! The cost of a tick, and what each thread adds to it, by the number of threads and their activity.
 //!
-//! The sampler's own thread is watched in a process with so many threads of one kind. What the same
-//! sampler uses with no such thread is taken off, in the same round.
+//! Measures the CPU time of the sampler's thread in a process with many threads of one kind, minus its
+//! CPU time without such threads in the same round.
 
 use std::fmt::Write;
 use std::process::{Child, Command, Stdio};
@@ -14,31 +14,31 @@ use super::programs::{Binary, Programs, Run};
 use super::{Headline, Plan, Section, cell, plain};
 
 const HERTZ: u32 = 100;
-/// The number of threads that the targets are about.
+/// The number of threads in the targets.
 const TARGET_THREADS: usize = 1_000;
-/// Starting and first reading a thread takes less than so long.
+/// Upper bound on starting a thread and reading it for the first time.
 const SETTLE_EACH: Duration = Duration::from_micros(200);
 
-/// By round; `None` where the run was lost or made no tick.
+/// By round; `None` if the run was lost or made no tick.
 type Rounds = Vec<Option<f64>>;
 
-/// Nanoseconds a tick without any thread of the load's.
+/// Nanoseconds per tick without threads of the load.
 #[derive(Default)]
 struct Alone {
     bare: Rounds,
     sampler: Rounds,
-    /// What the sampler uses beyond the bare loop.
+    /// The excess of the sampler over the bare loop.
     more: Rounds,
 }
 
-/// Nanoseconds a thread and tick, at one number of threads.
+/// Nanoseconds per thread and tick, at one number of threads.
 #[derive(Default)]
 struct Cost {
     threads: usize,
     idle: Rounds,
     waking: Rounds,
     running: Rounds,
-    /// Ticks a second that were made while all were running.
+    /// Ticks per second while all were running.
     running_ticks: Rounds,
 }
 
@@ -54,7 +54,7 @@ pub(super) fn measure(programs: &Programs, plan: Plan) -> Result<Section> {
     for round in 1..=plan.thread_rounds {
         eprintln!("==> threads, round {round} of {}", plan.thread_rounds);
         idle_machine.measure(programs, plan);
-        let _awake = KeptAwake::start(programs)?;
+        let _awake = BusyProcessors::start(programs)?;
         let alone_ns = awake_machine.measure(programs, plan);
         for cost in &mut costs {
             cost.measure(programs, plan, alone_ns);
@@ -63,26 +63,26 @@ pub(super) fn measure(programs: &Programs, plan: Plan) -> Result<Section> {
     Ok(section(&idle_machine, &awake_machine, &costs, plan))
 }
 
-/// Keeps both processors from idling, which makes waking up cost the same in all runs.
-struct KeptAwake(Vec<Child>);
+/// Keeps all processors from idling, so that a wake-up costs the same in all runs.
+struct BusyProcessors(Vec<Child>);
 
-impl KeptAwake {
-    fn start(programs: &Programs) -> Result<KeptAwake> {
+impl BusyProcessors {
+    fn start(programs: &Programs) -> Result<BusyProcessors> {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let mut kept = KeptAwake(Vec::new());
+        let mut busy = BusyProcessors(Vec::new());
         for _ in 0..processors {
             let mut command = programs.command(Binary::Load, &run("awake", 0, Duration::ZERO));
             let command: &mut Command = command.as_mut().context("the load program is built")?;
-            kept.0.push(command.stdout(Stdio::null()).spawn()?);
+            busy.0.push(command.stdout(Stdio::null()).spawn()?);
         }
-        Ok(kept)
+        Ok(busy)
     }
 }
 
-impl Drop for KeptAwake {
+impl Drop for BusyProcessors {
     fn drop(&mut self) {
         for child in &mut self.0 {
-            // They never end by themselves.
+            // These never end by themselves.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -90,7 +90,7 @@ impl Drop for KeptAwake {
 }
 
 fn run(load: &'static str, threads: usize, window: Duration) -> Run {
-    // Its limit would leave out ticks, and say little of what a tick costs.
+    // The CPU limit would skip ticks.
     let profiler = "emberline-unlimited";
     Run { load, profiler, hertz: HERTZ, threads, units: 0, settle: Duration::ZERO, window }
 }
@@ -106,7 +106,7 @@ fn tick_ns(figures: &Figures) -> Option<f64> {
 }
 
 impl Alone {
-    /// One round; gives what the sampler used a tick.
+    /// Measures one round; returns the sampler's nanoseconds per tick.
     fn measure(&mut self, programs: &Programs, plan: Plan) -> Option<f64> {
         let bare = tick_ns(&figures(programs, plan, "bare", 0));
         let sampler = tick_ns(&figures(programs, plan, "idle", 0));
@@ -126,7 +126,7 @@ impl Cost {
         let waking = figures(programs, plan, "waking", self.threads);
         let woken = waking.ratio("wakes", "sampler_ticks");
         self.waking.push(each_woken(tick_ns(&waking), alone_ns, idle_ns, threads, woken));
-        // What once did not end in time would not the next time, and takes long to show it.
+        // A load that once did not end in time would not end the next time, and takes long to fail.
         if !self.running_ticks.contains(&None) {
             let running = figures(programs, plan, "running", self.threads);
             self.running.push(each(tick_ns(&running), alone_ns, threads));
@@ -136,12 +136,12 @@ impl Cost {
     }
 }
 
-/// What each thread added to a tick.
+/// Nanoseconds that each thread added to a tick.
 fn each(tick_ns: Option<f64>, alone_ns: Option<f64>, threads: f64) -> Option<f64> {
     Some((tick_ns? - alone_ns?) / threads)
 }
 
-/// What each thread that woke since the last tick added; the others count as idle.
+/// Nanoseconds that each thread that woke since the last tick added; the others count as idle.
 fn each_woken(
     tick_ns: Option<f64>,
     alone_ns: Option<f64>,
@@ -157,7 +157,7 @@ fn each_woken(
 
 fn section(idle_machine: &Alone, awake_machine: &Alone, costs: &[Cost], plan: Plan) -> Section {
     let mut text = format!(
-        "### A look at a thread\n\nThe sampler at {HERTZ} Hz, CPU time of its thread a tick; {} rounds \
+        "### Observing a thread\n\nThe sampler at {HERTZ} Hz, CPU time of its thread per tick; {} rounds \
          of {:?} each.\n\n| | bare loop, µs a tick | sampler alone, µs a tick | difference, µs |\n\
          |---|--:|--:|--:|\n",
         plan.thread_rounds, plan.thread_window,
@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_thread_adds_its_part_of_what_was_not_there_without() {
+    fn each_thread_adds_an_equal_part_of_the_excess() {
         assert_eq!(each(Some(50_000.0), Some(20_000.0), 100.0), Some(300.0));
         assert_eq!(each(None, Some(1.0), 10.0), None);
     }

@@ -8,13 +8,14 @@ use simulation::capture::Capture;
 
 use super::Bench;
 
-/// Workers of the demo, its fewest.
+/// Workers of the demo: the minimum.
 pub(super) const WORKERS: usize = 4;
 
-/// Runs the demo for so many seconds with the bench's folder, and reads its cycles back.
+/// Runs the demo for `seconds` with the bench's data directory, and reads its cycles back.
 pub(super) fn capture(bench: &Bench<'_>, seconds: u16) -> Result<Capture> {
     let out = tempfile::Builder::new().prefix("emberline-bench-").tempdir()?;
-    let (workers, seconds) = (WORKERS.to_string(), seconds.to_string());
+    let workers = WORKERS.to_string();
+    let seconds = seconds.to_string();
     let mut command = Command::new(&bench.serve.program);
     command
         .args(["demo", "--listen", "127.0.0.1:0", "--workers", &workers, "--seconds", &seconds])
@@ -32,7 +33,7 @@ pub(super) fn capture(bench: &Bench<'_>, seconds: u16) -> Result<Capture> {
     let held = api.json("workers")?;
     let edge = |name: &str| {
         let edge = held["retained"]["data"][name].as_i64();
-        edge.with_context(|| format!("the demo's store does not tell {name}"))
+        edge.with_context(|| format!("the demo's store does not report {name}"))
     };
     const SECOND_NS: i64 = 1_000_000_000;
     let range = (edge("from_ns")?.div_euclid(SECOND_NS), edge("to_ns")?.div_euclid(SECOND_NS) + 1);

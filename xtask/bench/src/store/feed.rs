@@ -1,5 +1,4 @@
-//! What is put into the store, through the door that agents use: back-dated cycles of agents that
-//! were away.
+//! Fills the store as agents do: back-dated cycles of agents that were disconnected.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,34 +14,34 @@ use simulation::program::{Program, Shape};
 use simulation::random::Random;
 use simulation::record::Detail;
 
-/// Longest wait for a feed to be held.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// Limit on waiting until a feed is acknowledged.
+const FEED_MAX: Duration = Duration::from_secs(300);
 /// Few enough that an agent's own ids stay in order, many enough that syncs are shared.
 const IN_FLIGHT: usize = 16;
 
 /// Some workers over some time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Feed<'a> {
-    /// First part of the workers' names.
+    /// Prefix of the workers' names.
     pub(super) name: &'static str,
     pub(super) workers: usize,
-    /// From one burst of cycles to the next, and how many it has, a second apart.
+    /// Seconds from one burst of cycles to the next, and its number of cycles, a second apart.
     pub(super) step_s: i64,
     pub(super) burst: i64,
     pub(super) steps: i64,
     pub(super) contents: Contents<'a>,
 }
 
-/// What the workers' cycles are of.
+/// Contents of the workers' cycles.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Contents<'a> {
     /// Drawn from a seed.
     Synthetic { tasks: usize, stacks_per_task: usize, busyness: Busyness },
-    /// Any of those that a real fleet had.
+    /// Those of a real fleet.
     Captured(&'a Capture),
 }
 
-/// What was fed.
+/// The result of a feed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fed {
     /// Seconds since the Unix epoch: the first, and the first after it.
@@ -56,11 +55,12 @@ pub(super) struct Fed {
 }
 
 impl Feed<'_> {
-    /// Sends it all and waits for the acks. It ends with the last whole hour.
+    /// Sends all cycles and waits for the acks. The feed ends with the last whole hour.
     pub(super) async fn run(&self, running: &Running, seed: u64) -> Result<Fed> {
         let mut random = Random(seed);
         let (program, pattern) = self.contents.draw(&mut random);
-        let (program, pattern) = (Arc::new(program), Arc::new(pattern));
+        let program = Arc::new(program);
+        let pattern = Arc::new(pattern);
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs();
         let to = i64::try_from(now)? / 3_600 * 3_600;
         let from = to - self.step_s * (self.steps / self.burst);
@@ -68,9 +68,13 @@ impl Feed<'_> {
             let first_ns = from * 1_000_000_000 + 1_000_000 * i64::try_from(index % 900)?;
             let Feed { step_s, burst, steps, .. } = *self;
             let time = Time { first_ns, step_s, burst, steps, offset_ns: 0 };
-            let (program, pattern) = (program.clone(), pattern.clone());
-            let (worker, detail) = (format!("{}-{index}", self.name), Detail::Totals);
-            let setup = Setup { worker, program, pattern, time, detail };
+            let setup = Setup {
+                worker: format!("{}-{index}", self.name),
+                program: program.clone(),
+                pattern: pattern.clone(),
+                time,
+                detail: Detail::Totals,
+            };
             anyhow::Ok(Agent::new(setup, random.fork(index)))
         };
         let agents = (0..self.workers).map(agent).collect::<Result<Vec<_>>>()?;
@@ -82,7 +86,7 @@ impl Feed<'_> {
         fleet.point_at(running.address);
         let flushes = flushes_max * self.workers as u64;
         fleet
-            .reach(Count::Held(flushes), PATIENCE)
+            .reach(Count::Held(flushes), FEED_MAX)
             .await
             .with_context(|| format!("the collector's log ends:\n{}", running.process.log()))?;
         let pairs = fleet.counts().pairs.load(Relaxed);

@@ -1,5 +1,5 @@
-//! What the store takes on disk, and how soon and with how much work it answers. All of it goes in
-//! as agents send it and comes out as a person asks for it; the collector is a process of its own.
+//! Size of the store on disk, and latency and CPU time of its answers. Data goes in as agents send it
+//! and comes out through the HTTP API; the collector is a process of its own.
 
 mod demo;
 mod feed;
@@ -18,27 +18,27 @@ use simulation::process::{Running, Serve, folder_bytes};
 use simulation::{Api, Timed};
 
 use self::feed::{Contents, Fed, Feed};
-use super::contest::Took;
+use super::contest::Timings;
 use super::sampler::machine;
 
-/// CPU time of the origin's merge of an hour of 100 workers second by second, as it was measured with
-/// distributed 2026.8.0: each worker's cycles, then the workers'.
-const ORIGIN_CPU: Duration = Duration::from_secs(119);
-const ORIGIN: &str = "119 s of CPU; ≥ 1,000 × less";
+/// CPU time of Dask's merge of an hour of 100 workers second by second, measured with distributed
+/// 2026.8.0: each worker's cycles, then the workers'.
+const DASK_CPU: Duration = Duration::from_secs(119);
+const DASK: &str = "119 s of CPU; ≥ 1,000 × less";
 
-/// How much.
+/// Size of each part.
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// Workers of the synthetic hour.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=100))]
     workers: u16,
-    /// Seconds of the hour, for a quick look.
+    /// Seconds of the hour, for a quick run.
     #[arg(long, default_value_t = 3_600, value_parser = clap::value_parser!(u16).range(1..=3_600))]
     seconds: u16,
-    /// Workers of the hour that is asked for second by second, against the origin's merge.
+    /// Workers of the hour that is queried second by second, against Dask's merge.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=200))]
     merged: u16,
-    /// Days over which the capture of the demo is stretched, and a year beside.
+    /// Days over which the capture of the demo is stretched, in addition to a year.
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..=60))]
     days: u16,
     /// Seconds of the demo that are captured.
@@ -47,29 +47,29 @@ pub(crate) struct Options {
     /// Tasks of the ledger, in thousands.
     #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     thousand_tasks: u32,
-    /// Times that each question is asked, after two that do not count.
+    /// Rounds of each query, after two that do not count.
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u16).range(1..=1_000))]
     rounds: u16,
     /// Only this part.
     #[arg(long, value_enum)]
     part: Option<Part>,
-    /// Of all contents.
+    /// Seed of all contents.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How far weights are from whole samples, in tenths of one. The known figures are of whole ones;
+    /// Deviation of weights from whole samples, in tenths of a sample. The published figures have 0;
     /// real weights are measured times.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=9))]
     noise: u64,
 }
 
-/// What is measured, each with a collector of its own.
+/// The parts, each with a collector of its own.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Part {
     /// The synthetic hour.
     Hour,
     /// The stretched capture of the demo.
     Stretched,
-    /// The hour that the origin merged.
+    /// The hour that Dask merged.
     Merged,
     /// The ledger.
     Ledger,
@@ -89,7 +89,7 @@ impl Part {
 /// Measures and prints.
 ///
 /// # Errors
-/// If the collector has no store, or does not get along with what it is given.
+/// If the collector has no store or fails.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let load = machine::load_average();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -108,12 +108,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// A collector's folder, empty at first.
+/// A collector with a data directory, empty at first.
 struct Bench<'a> {
     options: &'a Options,
     serve: Serve,
     data: PathBuf,
-    /// Goes away with this.
+    /// Deleted when dropped.
     _folder: tempfile::TempDir,
 }
 
@@ -130,8 +130,8 @@ impl Bench<'_> {
         Ok(Bench { options, serve, data, _folder: folder })
     }
 
-    /// Puts it in, and ends the collector in good order, so that all of it is in tables. Also gives
-    /// the most memory that it took.
+    /// Feeds a collector and stops it cleanly, so that all data is in tables. Also returns its peak
+    /// memory.
     fn feed(&self, runtime: &tokio::runtime::Runtime, feed: Feed<'_>) -> Result<(Fed, u64)> {
         let running = self.serve.start()?;
         let fed = runtime.block_on(feed.run(&running, self.options.seed))?;
@@ -147,8 +147,8 @@ impl Bench<'_> {
         Ok((fed, memory_bytes))
     }
 
-    /// Bytes of each table's files in the newest version: beside these, the folder holds for a while what
-    /// they were merged from.
+    /// Bytes of each table's files in the newest version. The directory also contains, for a while,
+    /// the files that were merged into them.
     fn tables(&self) -> Result<BTreeMap<String, u64>> {
         let versions = fs::read_dir(self.data.join("manifest"))?.flatten();
         let newest =
@@ -157,23 +157,23 @@ impl Bench<'_> {
         let files = newest["body"]["files"].as_array().context("a version without files")?;
         let mut tables = BTreeMap::new();
         for file in files {
-            let (table, bytes) = (file["table"].as_str(), file["bytes"].as_u64());
-            let table = table.context("a file of no table")?.to_owned();
-            *tables.entry(table).or_default() += bytes.context("a file without bytes")?;
+            let table = file["table"].as_str().context("a file without a table")?;
+            let bytes = file["bytes"].as_u64().context("a file without bytes")?;
+            *tables.entry(table.to_owned()).or_default() += bytes;
         }
         Ok(tables)
     }
 
-    /// A row for each question: how long it takes warm, and what the collector works for it.
+    /// A row for each query: its latency when warm and its CPU time.
     fn ask(&self, questions: &[(&str, &str, String)]) -> Result<Vec<String>> {
         let running = self.serve.start()?;
         let api = Api::new(running.address);
         let mut rows = Vec::new();
         for (what, target, path) in questions {
-            // A question may be one that this collector does not understand.
+            // An older collector may not support the query.
             let measured = match answer(&api, &running, path, self.options.rounds) {
-                Ok(answered) if *target == ORIGIN => answered.beside_the_origin(),
-                Ok(answered) => answered.text(),
+                Ok(measured) if *target == DASK => measured.compared_with_dask(),
+                Ok(measured) => measured.text(),
                 Err(error) => format!("not answered: {error}"),
             };
             rows.push(format!("| {what} | {target} | {measured} |"));
@@ -186,7 +186,7 @@ impl Bench<'_> {
         Ok(rows)
     }
 
-    /// A row for merging all files of the folder that can be merged, in a process of its own.
+    /// A row for a full compaction, in a process of its own.
     fn compact(&self) -> Result<String> {
         let before = folder_bytes(&self.data.join("tables"))?;
         let mut command = Command::new(&self.serve.program);
@@ -201,59 +201,59 @@ impl Bench<'_> {
     }
 }
 
-/// All tables with their bytes, for the reader.
+/// Lists all tables with their bytes.
 fn in_words(tables: &BTreeMap<String, u64>) -> String {
     let tables = tables.iter();
     let tables = tables.map(|(table, bytes)| format!("{table} {:.2} MB", *bytes as f64 / 1e6));
     tables.collect::<Vec<_>>().join(", ")
 }
 
-/// What a question took.
-struct Answered {
-    /// As a reader sees it, to the end of the text.
-    warm_ms: Took,
-    /// Of that, until the answer was there to be written, if the collector tells.
-    made_ms: Option<Took>,
+/// Latency and cost of a query.
+struct Measured {
+    /// Until the client has the whole text.
+    warm_ms: Timings,
+    /// Of that, until the answer was computed, if the collector reports it.
+    made_ms: Option<Timings>,
     cold: Duration,
-    /// Of the collector, for one.
+    /// CPU time of the collector for one query.
     cpu: Duration,
     bytes: usize,
 }
 
-impl Answered {
+impl Measured {
     fn text(&self) -> String {
         let made = self.made_ms.as_ref().map_or(String::new(), |made_ms| {
-            format!("answer made in {} ms, as text ", made_ms.spread())
+            format!("answer made in {} ms, as text ", made_ms.summary())
         });
         format!(
             "{made}{} ms warm, {:.1} ms cold; {:.1} ms of CPU; {:.0} kB",
-            self.warm_ms.spread(),
+            self.warm_ms.summary(),
             self.cold.as_secs_f64() * 1e3,
             self.cpu.as_secs_f64() * 1e3,
             self.bytes as f64 / 1e3
         )
     }
 
-    fn beside_the_origin(&self) -> String {
-        let ratio = ORIGIN_CPU.as_secs_f64() / self.cpu.as_secs_f64().max(1e-4);
+    fn compared_with_dask(&self) -> String {
+        let ratio = DASK_CPU.as_secs_f64() / self.cpu.as_secs_f64().max(1e-4);
         format!("{ratio:.0} × less: {}", self.text())
     }
 }
 
-/// Asks again and again: latency as a reader sees it, the answer's size, and work.
-fn answer(api: &Api, running: &Running, path: &str, rounds: u16) -> Result<Answered> {
+/// Repeats a query: latency for the client, size of the answer, CPU time.
+fn answer(api: &Api, running: &Running, path: &str, rounds: u16) -> Result<Measured> {
     let Timed { took: cold, bytes, .. } = api.time(path)?;
     api.time(path)?;
     let before = running.process.usage()?.cpu;
     let timed: Vec<Timed> = (0..rounds).map(|_| api.time(path)).collect::<Result<_>>()?;
     let cpu = (running.process.usage()?.cpu - before) / rounds.into();
-    let warm_ms = Took::new(timed.iter().map(|timed| timed.took.as_secs_f64() * 1e3).collect());
+    let warm_ms = Timings::new(timed.iter().map(|timed| timed.took.as_secs_f64() * 1e3).collect());
     let made_ms: Option<Vec<f64>> = timed.iter().map(|timed| timed.made_ms).collect();
-    let made_ms = made_ms.map(Took::new);
-    Ok(Answered { warm_ms, made_ms, cold, cpu, bytes })
+    let made_ms = made_ms.map(Timings::new);
+    Ok(Measured { warm_ms, made_ms, cold, cpu, bytes })
 }
 
-/// As the synthetic samples of the first design: 8 threads in tasks, 14 outside.
+/// The synthetic samples of the first design: 8 threads in tasks, 14 outside.
 fn synthetic(options: &Options) -> Busyness {
     let noise_quanta = options.noise;
     Busyness { slots: 8, samples: 100, switch: 0.15, idle: true, noise_quanta, prepared: 0 }
@@ -277,7 +277,8 @@ fn hour(bench: &Bench<'_>, runtime: &tokio::runtime::Runtime) -> Result<Vec<Stri
     let tables = bench.tables()?;
     let per_row = |bytes: u64| bytes as f64 / fed.pairs as f64;
     let bytes = |table: &str| tables.get(table).copied().unwrap_or(0);
-    let (samples, names) = (bytes("samples_1s"), bytes("frames") + bytes("nodes"));
+    let samples = bytes("samples_1s");
+    let names = bytes("frames") + bytes("nodes");
     let mut rows = vec![
         format!(
             "| bytes a sample row, 1 s tier, with its share of the dictionaries | ≤ 2.0 | {:.2}; \
@@ -290,7 +291,7 @@ fn hour(bench: &Bench<'_>, runtime: &tokio::runtime::Runtime) -> Result<Vec<Stri
             in_words(&tables)
         ),
         format!(
-            "| taking that in | – | {:.1} s, {:.2} M pairs a second; memory {:.0} MB |",
+            "| ingesting it | – | {:.1} s, {:.2} M pairs a second; memory {:.0} MB |",
             fed.took.as_secs_f64(),
             fed.pairs as f64 / fed.took.as_secs_f64() / 1e6,
             memory_bytes as f64 / 1e6
@@ -309,8 +310,8 @@ fn hour(bench: &Bench<'_>, runtime: &tokio::runtime::Runtime) -> Result<Vec<Stri
 
 /// Seconds of each hour of the stretched month that have a cycle.
 const BURST_OF_HOUR: i64 = 60;
-/// Seconds of each day of the stretched year that have one. Finer than days there is a file for each
-/// day then, not for each hour, whose syncs would take minutes.
+/// Seconds of each day of the stretched year that have a cycle. The finer tiers then have a file per
+/// day, not per hour, whose syncs would take minutes.
 const BURST_OF_DAY: i64 = 24;
 
 fn stretched(bench: &Bench<'_>, runtime: &tokio::runtime::Runtime) -> Result<Vec<String>> {
@@ -325,7 +326,9 @@ fn stretched(bench: &Bench<'_>, runtime: &tokio::runtime::Runtime) -> Result<Vec
         contents: Contents::Captured(&capture),
     };
     let (month, _) = bench.feed(runtime, feed)?;
-    (feed.name, feed.step_s, feed.burst) = ("year", 86_400, BURST_OF_DAY);
+    feed.name = "year";
+    feed.step_s = 86_400;
+    feed.burst = BURST_OF_DAY;
     feed.steps = 364 * BURST_OF_DAY;
     let (year, _) = bench.feed(runtime, feed)?;
     let mut rows = vec![format!(
@@ -364,7 +367,7 @@ fn merged(bench: &Bench<'_>, runtime: &tokio::runtime::Runtime) -> Result<Vec<St
         contents: Contents::Synthetic {
             tasks: 50,
             stacks_per_task: 100,
-            // 400 samples a cycle, as there.
+            // 400 samples per cycle, as in Dask's.
             busyness: Busyness { slots: 4, prepared: 512, ..synthetic(bench.options) },
         },
     };
@@ -374,9 +377,9 @@ fn merged(bench: &Bench<'_>, runtime: &tokio::runtime::Runtime) -> Result<Vec<St
         (0..feed.workers).map(|index| format!("&worker=merged-{index}")).collect();
     let mut rows = vec![bench.compact()?];
     rows.extend(bench.ask(&[
-        ("1 h × 1 s × 100 workers, as anybody asks", ORIGIN, format!("profile?{range}")),
-        ("the same, each worker by name", ORIGIN, format!("profile?{range}{workers}")),
-        ("the same, second by second", ORIGIN, format!("timeline?{range}&step=1s")),
+        ("1 h × 1 s × 100 workers", DASK, format!("profile?{range}")),
+        ("the same, each worker by name", DASK, format!("profile?{range}{workers}")),
+        ("the same, second by second", DASK, format!("timeline?{range}&step=1s")),
     ])?);
     Ok(rows)
 }
