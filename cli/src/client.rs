@@ -1,45 +1,49 @@
-//! Questions to a collector over HTTP.
+//! Requests to a collector over HTTP.
 
 use std::time::Duration;
 
-use serde_json::Value;
+use api::Failure;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use ureq::Agent;
 
-/// For a connection; a collector is near or it is not there.
-const CONNECT_WAIT: Duration = Duration::from_secs(5);
-/// For a whole answer: the collector itself gives up on a question after some 10 s of waiting.
-const ANSWER_WAIT: Duration = Duration::from_secs(120);
-/// Largest answer that is read: the nodes of a large fleet as JSON.
-const ANSWER_BYTES_MAX: u64 = 2 << 30;
-/// Longest text of a failure that is repeated, in characters.
+/// Longest wait for a connection: collectors are on this machine or in the same network.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest wait for a whole response; the collector itself rejects queries that wait for 10 s.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(120);
+/// Largest response that is read: the nodes of a large fleet as JSON.
+const RESPONSE_BYTES_MAX: u64 = 2 << 30;
+/// Longest part of a failed response that is shown, in characters.
 const ECHO_CHARS_MAX: usize = 300;
 
-/// Why a question was not answered.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum ClientError {
-    /// The collector says that the question is wrong.
+    /// The collector rejected the request as invalid.
     #[error("{0}")]
-    Refused(String),
-    /// Nothing answers.
+    Rejected(String),
+    /// No response.
     #[error(
-        "no collector answers at {url}\nstart one with `emberline serve` or `emberline demo`, or \
-         say where one is with --url or EMBERLINE_URL"
+        "no response from a collector at {url}\nstart one with `emberline serve` or `emberline demo`, \
+         or set --url or EMBERLINE_URL"
     )]
     Unreachable {
         url: String,
         #[source]
         source: ureq::Error,
     },
-    /// The address is none.
-    #[error("{url:?} is no address of a collector; it looks like http://127.0.0.1:4747")]
+    /// The URL is invalid.
+    #[error(
+        "invalid collector URL {url:?}; expected http://HOST:PORT, such as http://127.0.0.1:4747"
+    )]
     Url { url: String },
-    /// It answers, but not with what was asked for.
-    #[error("the collector at {url} could not answer (HTTP {status}): {text}")]
+    /// The collector failed to answer.
+    #[error("the collector at {url} failed (HTTP {status}): {text}")]
     Failed { url: String, status: u16, text: String },
-    /// The answer is not what a collector says.
-    #[error("what answers at {url} does not speak like a collector of this version")]
-    Foreign {
+    /// The body is not what the API defines.
+    #[error("unexpected response from {url}: not an Emberline collector, or another version")]
+    Unexpected {
         url: String,
         #[source]
         source: serde_json::Error,
@@ -54,10 +58,10 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// A client of the collector at `url`, which is not asked yet.
+    /// A client of the collector at `url`; connects at the first request.
     ///
     /// # Errors
-    /// [`ClientError::Url`] if it is no HTTP address.
+    /// [`ClientError::Url`] if it is no HTTP URL.
     pub(crate) fn new(url: &str) -> Result<Self, ClientError> {
         let trimmed = url.trim_end_matches('/');
         let host = trimmed.strip_prefix("http://").unwrap_or_default();
@@ -66,8 +70,8 @@ impl Client {
         }
         let config = Agent::config_builder()
             .http_status_as_error(false)
-            .timeout_connect(Some(CONNECT_WAIT))
-            .timeout_global(Some(ANSWER_WAIT))
+            .timeout_connect(Some(CONNECT_TIMEOUT))
+            .timeout_global(Some(RESPONSE_TIMEOUT))
             .max_redirects(0)
             // A collector is on this machine or in the fleet's network, not behind a proxy.
             .proxy(None)
@@ -76,16 +80,16 @@ impl Client {
         Ok(Client { url: trimmed.to_owned(), agent: config.new_agent() })
     }
 
-    /// The answer to `GET /api/v1/{path}` with these parameters, which may repeat.
+    /// Sends `GET /api/v1/{path}` with these parameters, which may repeat.
     ///
     /// # Errors
-    /// [`ClientError`] if it is not reachable, refuses, or fails.
+    /// [`ClientError`] if it is not reachable, rejects the request, or fails.
     pub(crate) fn get(&self, path: &str, query: &Query) -> Result<Answer, ClientError> {
         let request = self.agent.get(self.address(path)).query_pairs(query.pairs());
         self.answer(request.call())
     }
 
-    /// The answer to `PUT /api/v1/{path}` with these parameters and this body.
+    /// Sends `PUT /api/v1/{path}` with these parameters and this body.
     ///
     /// # Errors
     /// As for [`Client::get`].
@@ -93,17 +97,17 @@ impl Client {
         &self,
         path: &str,
         query: &Query,
-        body: &Value,
+        body: &impl Serialize,
     ) -> Result<Answer, ClientError> {
         let request = self.agent.put(self.address(path)).query_pairs(query.pairs());
         self.answer(request.send_json(body))
     }
 
-    /// The answer to `POST /api/v1/{path}` with this body.
+    /// Sends `POST /api/v1/{path}` with this body.
     ///
     /// # Errors
     /// As for [`Client::get`].
-    pub(crate) fn post(&self, path: &str, body: &Value) -> Result<Answer, ClientError> {
+    pub(crate) fn post(&self, path: &str, body: &impl Serialize) -> Result<Answer, ClientError> {
         self.answer(self.agent.post(self.address(path)).send_json(body))
     }
 
@@ -126,18 +130,18 @@ impl Client {
         let body = response
             .body_mut()
             .with_config()
-            .limit(ANSWER_BYTES_MAX)
+            .limit(RESPONSE_BYTES_MAX)
             .read_to_vec()
             .map_err(unreachable)?;
         match status {
             200..300 => Ok(Answer { body, headers: response.headers().clone() }),
-            400..500 => Err(self.refused(status, &body)),
+            400..500 => Err(self.rejected(status, &body)),
             _ => Err(self.failed(status, &body)),
         }
     }
 
-    /// The same, as JSON.
-    pub(crate) fn get_json<T: serde::de::DeserializeOwned>(
+    /// Sends `GET /api/v1/{path}` and parses the JSON body.
+    pub(crate) fn get_json<T: DeserializeOwned>(
         &self,
         path: &str,
         query: &Query,
@@ -146,36 +150,32 @@ impl Client {
         self.parse(&answer.body)
     }
 
-    /// An answer's body as JSON.
-    pub(crate) fn parse<T: serde::de::DeserializeOwned>(
-        &self,
-        body: &[u8],
-    ) -> Result<T, ClientError> {
+    /// Parses a JSON body.
+    pub(crate) fn parse<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T, ClientError> {
         serde_json::from_slice(body)
-            .map_err(|source| ClientError::Foreign { url: self.url.clone(), source })
+            .map_err(|source| ClientError::Unexpected { url: self.url.clone(), source })
     }
 
-    fn refused(&self, status: u16, body: &[u8]) -> ClientError {
-        match serde_json::from_slice(body).ok().and_then(refusal) {
-            Some(text) => ClientError::Refused(text),
-            // Something else listens there, or it is another version.
-            None => self.failed(status, body),
+    fn rejected(&self, status: u16, body: &[u8]) -> ClientError {
+        match serde_json::from_slice(body) {
+            Ok(failure) => ClientError::Rejected(failure_text(&failure)),
+            // Another server, or another version.
+            Err(_) => self.failed(status, body),
         }
     }
 
     fn failed(&self, status: u16, body: &[u8]) -> ClientError {
-        let text = String::from_utf8_lossy(body);
-        let said = serde_json::from_slice::<Value>(body).ok();
-        let said = said.as_ref().and_then(|value| value["error"].as_str());
-        ClientError::Failed {
-            url: self.url.clone(),
-            status,
-            text: said.unwrap_or(text.trim()).chars().take(ECHO_CHARS_MAX).collect(),
-        }
+        let failure: Result<Failure, _> = serde_json::from_slice(body);
+        let text = match failure {
+            Ok(failure) => failure.error,
+            Err(_) => String::from_utf8_lossy(body).into_owned(),
+        };
+        let text = text.trim().chars().take(ECHO_CHARS_MAX).collect();
+        ClientError::Failed { url: self.url.clone(), status, text }
     }
 }
 
-/// What a collector said.
+/// A response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) body: Vec<u8>,
@@ -183,13 +183,13 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// A header's value, if it was given and is of type `T`.
+    /// The value of a header, if it is present and of type `T`.
     pub(crate) fn header<T: std::str::FromStr>(&self, name: &str) -> Option<T> {
         self.headers.get(name)?.to_str().ok()?.parse().ok()
     }
 }
 
-/// Parameters of a question, in the order given.
+/// Parameters of a request, in order.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Query(Vec<(&'static str, String)>);
 
@@ -216,67 +216,61 @@ impl Query {
     }
 }
 
-/// The text of `{"error", "allowed", "nearest"}`; `None` if it is not of that form. What the error
-/// already says is not said again.
-fn refusal(body: Value) -> Option<String> {
-    let error = body["error"].as_str()?;
-    let mut text = error.to_owned();
-    for (field, label) in [("nearest", "nearest"), ("allowed", "allowed")] {
-        let said: Vec<&str> = match &body[field] {
-            Value::String(one) => vec![one],
-            Value::Array(several) => several.iter().filter_map(Value::as_str).collect(),
-            _ => Vec::new(),
-        };
-        if said.iter().any(|word| !error.contains(word)) {
-            text.push_str(&format!("\n{label}: {}", said.join(", ")));
+/// The error, with the allowed and nearest words that it does not contain itself.
+fn failure_text(failure: &Failure) -> String {
+    let mut text = failure.error.clone();
+    for (label, words) in [("nearest", &failure.nearest), ("allowed", &failure.allowed)] {
+        let words = words.as_deref().unwrap_or_default();
+        if words.iter().any(|word| !failure.error.contains(word)) {
+            text.push_str(&format!("\n{label}: {}", words.join(", ")));
         }
     }
-    Some(text)
+    text
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
-    fn a_refusal_says_what_is_allowed_once() {
-        for (body, expected) in [
-            (json!({"error": "no"}), Some("no")),
+    fn a_rejection_lists_allowed_words_once() {
+        let words = |words: &[&str]| Some(words.iter().map(|&word| word.to_owned()).collect());
+        let invalid = "invalid by=\"x\"; expected function, line";
+        for (error, allowed, nearest, expected) in [
+            ("no", None, None, "no"),
+            ("no", None, words(&[]), "no"),
             (
-                json!({"error": "no task is called \"laod\"", "nearest": ["load", "loud"]}),
-                Some("no task is called \"laod\"\nnearest: load, loud"),
+                "unknown task \"laod\"",
+                None,
+                words(&["load", "loud"]),
+                "unknown task \"laod\"\nnearest: load, loud",
             ),
-            (
-                json!({"error": "by=\"x\" is not known; allowed are: function, line",
-                    "allowed": ["function", "line"], "nearest": null}),
-                Some("by=\"x\" is not known; allowed are: function, line"),
-            ),
-            (
-                json!({"error": "no", "allowed": "1 to 10", "nearest": []}),
-                Some("no\nallowed: 1 to 10"),
-            ),
-            (json!({"message": "not found"}), None),
-            (json!([1]), None),
+            (invalid, words(&["function", "line"]), None, invalid),
+            ("no", words(&["1 to 10"]), words(&[]), "no\nallowed: 1 to 10"),
         ] {
-            assert_eq!(refusal(body).as_deref(), expected);
+            let failure = Failure { error: error.to_owned(), allowed, nearest };
+            assert_eq!(failure_text(&failure), expected);
+        }
+        for body in ["{\"message\": \"not found\"}", "[1]", "nginx"] {
+            let client = Client::new("http://host").unwrap();
+            let error = client.rejected(404, body.as_bytes());
+            assert!(matches!(error, ClientError::Failed { .. }), "{error}");
         }
     }
 
     #[test]
-    fn addresses_are_checked_before_anything_is_asked() {
+    fn invalid_urls_are_rejected() {
         for url in ["http://127.0.0.1:4747", "http://[::1]:4747/", "http://host"] {
             assert!(Client::new(url).is_ok(), "{url}");
         }
         for url in ["", "127.0.0.1:4747", "https://host", "http://", "http://a b", "http://a/b"] {
             let error = Client::new(url).unwrap_err().to_string();
-            assert!(error.contains("it looks like http://127.0.0.1:4747"), "{error}");
+            assert!(error.contains("such as http://127.0.0.1:4747"), "{error}");
         }
     }
 
     #[test]
-    fn nobody_there_says_how_to_start_a_collector() {
+    fn no_response_names_the_ways_to_start_a_collector() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         drop(listener);

@@ -1,4 +1,4 @@
-//! How a command ends: what is said on stderr, and the exit code.
+//! How a command ends: the error on stderr, and the exit code.
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -9,12 +9,12 @@ use flamegraph::text::printable;
 
 use crate::client::ClientError;
 
-/// Something that was typed is wrong; the text says what is allowed.
+/// Invalid input; the text says what is expected.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct BadInput(pub(crate) String);
 
-/// Says what failed and gives the code: 0 done, 2 bad input, 1 anything else.
+/// Prints the error and returns the code: 0 success, 2 invalid input, 1 any other error.
 pub(crate) fn code(done: anyhow::Result<()>) -> ExitCode {
     let Err(error) = done else {
         return ExitCode::SUCCESS;
@@ -22,32 +22,33 @@ pub(crate) fn code(done: anyhow::Result<()>) -> ExitCode {
     if is_broken_pipe(&error) {
         return ExitCode::SUCCESS;
     }
-    // Nobody can be told if stderr is closed.
+    // There is no place to report a closed stderr.
     let _ = io::stderr().write_all(text(&error).as_bytes());
     ExitCode::from(if is_bad_input(&error) { 2 } else { 1 })
 }
 
-/// The reader of our output went away, as `head` does: it has what it wanted.
+/// Whether the reader of stdout went away, as `head` does: that is no error.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<crate::output::StdoutClosed>().is_some()
 }
 
 fn is_bad_input(error: &anyhow::Error) -> bool {
-    let asked =
-        matches!(error.downcast_ref(), Some(ClientError::Refused(_) | ClientError::Url { .. }));
-    let listened = matches!(error.downcast_ref(), Some(ServeError::Insecure { .. }));
-    let looked = matches!(error.downcast_ref(), Some(StoreError::NoStore { .. }));
-    error.is::<BadInput>() || asked || listened || looked
+    let client = error.downcast_ref();
+    error.is::<BadInput>()
+        || matches!(client, Some(ClientError::Rejected(_) | ClientError::Url { .. }))
+        || matches!(error.downcast_ref(), Some(ServeError::Insecure { .. }))
+        || matches!(error.downcast_ref(), Some(StoreError::NoStore { .. }))
 }
 
-/// The error and its causes, a line each; names in it may come from elsewhere.
+/// The error and its causes, a line each. Control characters are escaped, because names in it may
+/// come from other machines.
 fn text(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for (number, cause) in error.chain().enumerate() {
         let cause = cause.to_string();
         let mut lines = cause.lines().map(printable);
         let first = lines.next().unwrap_or_default();
-        text.push_str(if number == 0 { "error: " } else { "  because: " });
+        text.push_str(if number == 0 { "error: " } else { "  caused by: " });
         text.push_str(&first);
         text.push('\n');
         for line in lines {
@@ -66,16 +67,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn causes_follow_and_escapes_are_shown() {
+    fn causes_follow_and_control_characters_are_escaped() {
         let error = anyhow!("disk \u{1b}[31mfull").context("could not write\nuse -o");
         assert_eq!(
             text(&error),
-            "error: could not write\n  use -o\n  because: disk \\u{1b}[31mfull\n"
+            "error: could not write\n  use -o\n  caused by: disk \\u{1b}[31mfull\n"
         );
     }
 
     #[test]
-    fn bad_input_is_told_from_failure() {
+    fn invalid_input_differs_from_failure() {
         assert!(is_bad_input(&BadInput("x".to_owned()).into()));
         assert!(!is_bad_input(&anyhow!("x")));
         let address = ([0, 0, 0, 0], 1).into();

@@ -1,20 +1,20 @@
-//! Which form an answer is written in.
+//! The output format of an answer.
 
 use std::path::Path;
 
 use crate::args::{ProfileFormat, TasksFormat};
 use crate::exit::BadInput;
 
-/// A form that endings of files can mean.
-pub(crate) trait Form: Copy + 'static {
-    /// Endings, and the form that each means.
-    const ENDINGS: &'static [(&'static str, Self)];
-    /// The form without a file.
+/// An output format that file extensions select.
+pub(crate) trait Format: Copy + 'static {
+    /// Extensions, and the format that each selects.
+    const EXTENSIONS: &'static [(&'static str, Self)];
+    /// The format without a file.
     const TABLE: Self;
 }
 
-impl Form for ProfileFormat {
-    const ENDINGS: &'static [(&'static str, Self)] = &[
+impl Format for ProfileFormat {
+    const EXTENSIONS: &'static [(&'static str, Self)] = &[
         ("svg", ProfileFormat::Svg),
         ("collapsed", ProfileFormat::Collapsed),
         ("txt", ProfileFormat::Collapsed),
@@ -23,24 +23,25 @@ impl Form for ProfileFormat {
     const TABLE: Self = ProfileFormat::Table;
 }
 
-impl Form for TasksFormat {
-    const ENDINGS: &'static [(&'static str, Self)] =
+impl Format for TasksFormat {
+    const EXTENSIONS: &'static [(&'static str, Self)] =
         &[("trace", TasksFormat::Trace), ("txt", TasksFormat::Table), ("json", TasksFormat::Json)];
     const TABLE: Self = TasksFormat::Table;
 }
 
-/// What was asked for; else what the file's ending means; else, without a file, a table.
+/// The requested format; else that of the file's extension; else, without a file, a table.
 ///
 /// # Errors
-/// [`BadInput`] for a file whose ending means nothing.
-pub(crate) fn choose<F: Form>(asked: Option<F>, file: Option<&Path>) -> Result<F, BadInput> {
-    let Some(file) = file.filter(|_| asked.is_none()) else {
-        return Ok(asked.unwrap_or(F::TABLE));
+/// [`BadInput`] for an unknown extension.
+pub(crate) fn choose<F: Format>(requested: Option<F>, file: Option<&Path>) -> Result<F, BadInput> {
+    let Some(file) = file.filter(|_| requested.is_none()) else {
+        return Ok(requested.unwrap_or(F::TABLE));
     };
-    let ending = file.extension().unwrap_or_default();
-    let known = F::ENDINGS.iter().find(|(known, _)| ending.eq_ignore_ascii_case(known));
+    let extension = file.extension().unwrap_or_default();
+    let known = F::EXTENSIONS.iter().find(|(known, _)| extension.eq_ignore_ascii_case(known));
     known.map(|(_, format)| *format).ok_or_else(|| {
-        let known: Vec<String> = F::ENDINGS.iter().map(|(known, _)| format!(".{known}")).collect();
+        let known: Vec<String> =
+            F::EXTENSIONS.iter().map(|(known, _)| format!(".{known}")).collect();
         let known = known.join(", ");
         BadInput(format!(
             "the ending of {} says no format; known are {known}\nor give one with --format",

@@ -5,12 +5,12 @@ use flamegraph::text::cell;
 /// Widest cell, in characters; longer ones lose their middle.
 const CELL_COLUMNS_MAX: usize = 48;
 
-/// On which side a column is flush.
+/// Alignment of a column.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Align {
     Left,
     Right,
-    /// To the right; the column is left out where all of it is 0.
+    /// Right; the column is omitted if all of it is 0.
     Count,
 }
 
@@ -27,7 +27,7 @@ impl Grid {
         Grid { columns: columns.to_vec(), rows: Vec::new() }
     }
 
-    /// Adds a row, of as many cells as there are columns. Cells are shown safely whatever they hold.
+    /// Adds a row with a cell for each column. Control characters in cells are escaped.
     pub(crate) fn push(&mut self, cells: impl IntoIterator<Item = String>) {
         let row: Vec<String> =
             cells.into_iter().map(|text| cell(&text, CELL_COLUMNS_MAX)).collect();
@@ -35,12 +35,12 @@ impl Grid {
         self.rows.push(row);
     }
 
-    /// The text, a line a row, two spaces between columns, no space at a line's end. Columns that say
-    /// nothing in any row are left out, but for the first: terminals are narrow.
+    /// The text: a line for each row, two spaces between columns, no trailing spaces. Columns without any
+    /// value, except the first, are omitted, because terminals are narrow.
     pub(crate) fn text(&self) -> String {
         let header: Vec<String> = self.columns.iter().map(|(name, _)| (*name).to_owned()).collect();
         let lines = || std::iter::once(&header).chain(&self.rows);
-        let shown = (0..self.columns.len()).filter(|column| self.says_anything(*column));
+        let shown = (0..self.columns.len()).filter(|column| self.has_values(*column));
         let shown: Vec<(usize, usize)> = shown
             .map(|column| (column, lines().map(|row| length(&row[column])).max().unwrap_or(0)))
             .collect();
@@ -55,13 +55,13 @@ impl Grid {
         text
     }
 
-    fn says_anything(&self, column: usize) -> bool {
-        let nothing: &[&str] = match self.columns[column].1 {
+    fn has_values(&self, column: usize) -> bool {
+        let no_value: &[&str] = match self.columns[column].1 {
             Align::Count => &["", "-", "0"],
             Align::Left | Align::Right => &["", "-"],
         };
         let mut cells = self.rows.iter().map(|row| row[column].as_str());
-        column == 0 || self.rows.is_empty() || cells.any(|cell| !nothing.contains(&cell))
+        column == 0 || self.rows.is_empty() || cells.any(|cell| !no_value.contains(&cell))
     }
 }
 
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_aligned_and_hostile_cells_are_shown() {
+    fn columns_are_aligned_and_control_characters_are_escaped() {
         let mut grid =
             Grid::new(&[("NAME", Align::Left), ("TIME", Align::Right), ("CAUSE", Align::Left)]);
         for (name, time) in [("größe", "1.24 ms"), ("a\u{1b}[2J\nb", "12 s"), ("", "")] {
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_that_say_nothing_are_left_out() {
+    fn columns_without_values_are_omitted() {
         let grid =
             || Grid::new(&[("NAME", Align::Left), ("LOST", Align::Count), ("LEFT", Align::Right)]);
         let check = |rows: &[[&str; 3]], expected: &str| {

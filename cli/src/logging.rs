@@ -12,8 +12,8 @@ use crate::exit::BadInput;
 
 const VARIABLE: &str = "EMBERLINE_LOG";
 
-/// Starts the log: what `EMBERLINE_LOG` asks for; else information of a service and warnings of the
-/// rest.
+/// Starts the log with the filter of `EMBERLINE_LOG`; without it, at level info for a service and warn
+/// for other commands.
 pub(crate) fn start(is_service: bool) -> anyhow::Result<()> {
     let default = if is_service { LevelFilter::INFO } else { LevelFilter::WARN };
     let wanted = match std::env::var(VARIABLE) {
@@ -31,13 +31,13 @@ pub(crate) fn start(is_service: bool) -> anyhow::Result<()> {
     };
     let format = tracing_subscriber::fmt::layer()
         .with_writer(stderr)
-        .with_ansi(colours(stderr().is_terminal(), std::env::var_os("NO_COLOR")));
+        .with_ansi(colors(stderr().is_terminal(), std::env::var_os("NO_COLOR")));
     tracing_subscriber::registry().with(format).with(filter).init();
     Ok(())
 }
 
-/// Colours are for terminals, unless `NO_COLOR` says otherwise (<https://no-color.org>).
-fn colours(is_terminal: bool, no_color: Option<std::ffi::OsString>) -> bool {
+/// Whether to use colors: on terminals, unless `NO_COLOR` is set (<https://no-color.org>).
+fn colors(is_terminal: bool, no_color: Option<std::ffi::OsString>) -> bool {
     is_terminal && no_color.is_none_or(|value| value.is_empty())
 }
 
@@ -46,8 +46,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colours_are_for_terminals_without_no_color() {
-        assert!(colours(true, None) && colours(true, Some("".into())));
-        assert!(!colours(true, Some("1".into())) && !colours(false, None));
+    fn colors_need_a_terminal_and_no_no_color() {
+        assert!(colors(true, None) && colors(true, Some("".into())));
+        assert!(!colors(true, Some("1".into())) && !colors(false, None));
     }
 }

@@ -5,8 +5,8 @@
 //!            └─▶ collector, fleet (serve, demo)
 //! ```
 //!
-//! Data goes to stdout or a file, everything else to stderr. Exit codes: 0 done, 2 wrong input,
-//! 1 anything else that failed.
+//! Data goes to stdout or a file, everything else to stderr. Exit codes: 0 success, 2 invalid input,
+//! 1 any other error.
 
 mod args;
 mod client;
@@ -27,8 +27,8 @@ use clap::Parser as _;
 
 use args::{Cli, Command};
 
-/// A collector frees on one thread what it took on another, many times for each flush; the C library's
-/// allocator takes a third of its time for that.
+/// A collector frees much of its memory on other threads than those that allocated it. With the C
+/// library's allocator that takes a third of its time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -37,18 +37,18 @@ fn main() -> ExitCode {
     let is_service = cli.command.is_service();
     let done = logging::start(is_service).and_then(|()| {
         if is_service {
-            do_without_huge_pages();
+            disable_huge_pages();
         }
         run(cli)
     });
     exit::code(done)
 }
 
-/// The kernel clears two megabytes where the allocator asks for a few small blocks, gives them back and
-/// asks again: a fifth of a busy collector's time, and more memory.
-fn do_without_huge_pages() {
+/// Disables huge pages: the kernel clears two megabytes where the allocator needs a few small blocks,
+/// releases them and needs them again. That took a fifth of a busy collector's time, and more memory.
+fn disable_huge_pages() {
     if let Err(error) = nix::sys::prctl::set_thp_disable(true) {
-        tracing::debug!(%error, "huge pages stay");
+        tracing::debug!(%error, "huge pages could not be disabled");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Where data goes: stdout, or a file that appears whole or not at all.
+//! Output to stdout, or to a file that is replaced atomically.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-/// Nobody reads our stdout any more.
+/// The reader of stdout is gone.
 #[derive(Debug, thiserror::Error)]
 #[error("stdout was closed")]
 pub(crate) struct StdoutClosed;
@@ -21,7 +21,7 @@ pub(crate) fn print(data: &[u8]) -> anyhow::Result<()> {
     }
 }
 
-/// Writes to the file at `path`, as [`write_file`] does, or without one to stdout, as it is made.
+/// Writes to the file at `path` as [`write_file`] does; without a path, to stdout as it is produced.
 pub(crate) fn write_to<T>(
     path: Option<&Path>,
     make: impl FnOnce(&mut dyn Write) -> anyhow::Result<T>,
@@ -42,13 +42,13 @@ pub(crate) fn write_to<T>(
     })
 }
 
-/// A line for the person, on stderr; without one to see it, it is lost.
+/// Writes a line to stderr; errors are ignored.
 pub(crate) fn say(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
-/// Puts `data` in place of the file at `path` in one step: a reader sees the old or the new file,
-/// and a failure leaves the old one. What is not a file, such as /dev/null, is written to.
+/// Replaces the file at `path` atomically: a reader sees the old or the new content, and a failure
+/// leaves the old one. Anything but a regular file, such as /dev/null, is written to directly.
 pub(crate) fn write_file(path: &Path, data: &[u8]) -> anyhow::Result<()> {
     write_to(Some(path), |file| {
         file.write_all(data).with_context(|| format!("could not write {}", path.display()))
@@ -60,20 +60,20 @@ fn replace_with<T>(path: &Path, make: impl FnOnce(File) -> anyhow::Result<T>) ->
     if fs::metadata(path).is_ok_and(|known| !known.is_file()) {
         return make(File::options().write(true).open(path).with_context(failed)?);
     }
-    // Through a link, the file that it leads to is replaced, not the link.
+    // The target of a link is replaced, not the link.
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let part = part_name(&target).with_context(failed)?;
     let file = File::create_new(&part).with_context(failed)?;
     let made =
         make(file).and_then(|made| fs::rename(&part, &target).with_context(failed).map(|()| made));
     if made.is_err() {
-        // What failed matters, not that the rest of it stays behind.
+        // The first failure matters more than a partial file that stays behind.
         let _ = fs::remove_file(&part);
     }
     made
 }
 
-/// A name beside `path`, for the same file system, that no other run uses.
+/// A name next to `path`, so on the same file system, that no other run uses.
 fn part_name(path: &Path) -> io::Result<PathBuf> {
     let name = path
         .file_name()
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_replaced_whole_and_nothing_stays_behind() {
+    fn a_file_is_replaced_atomically_and_nothing_stays_behind() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("p.svg");
         write_file(&path, b"old").unwrap();
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn links_are_followed_and_devices_written_to() {
+    fn links_are_followed_and_devices_are_written_to() {
         let folder = tempfile::tempdir().unwrap();
         let (file, link) = (folder.path().join("file"), folder.path().join("link"));
         fs::write(&file, "old").unwrap();
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_says_the_path() {
+    fn a_failure_names_the_path() {
         let error = write_file(Path::new("/no/such/folder/p.svg"), b"").unwrap_err();
         assert_eq!(error.to_string(), "could not write /no/such/folder/p.svg");
         assert!(write_file(Path::new("/"), b"").is_err());

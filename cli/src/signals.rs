@@ -1,13 +1,13 @@
-//! Requests to end: Ctrl-C and SIGTERM.
+//! Requests to stop: Ctrl-C and SIGTERM.
 
 use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// What a shell reports for a program that Ctrl-C ended.
+/// The exit code that shells report for a program that Ctrl-C ended.
 const INTERRUPTED: i32 = 130;
 
-/// Listens from its making on, so that no request is missed.
+/// Listens from its creation on, so that no request is missed.
 pub(crate) struct StopRequests {
     interrupt: Signal,
     terminate: Signal,
@@ -22,7 +22,7 @@ impl StopRequests {
         })
     }
 
-    /// Resolves at the first request; from then on a second one ends the process at once.
+    /// Resolves at the first request. A second one then exits the process at once.
     pub(crate) async fn first(mut self) {
         self.next().await;
         tokio::spawn(async move {

@@ -1,4 +1,4 @@
-//! Commands that ask what tasks, links and machines did, beside the ledger itself.
+//! Commands that query time by thread, transfers, resources, progress and runs.
 
 use clap::{Args, Subcommand, ValueEnum};
 
@@ -10,8 +10,8 @@ use super::query::{AskArgs, RangeArgs, Threads, UrlArgs};
     emberline time                                  tasks and phases, last 5 minutes\n  \
     emberline time --by thread --worker worker-3    each thread of one worker\n  \
     emberline time --run nightly --format json      for programs\n\n\
-    Every thread's time is split exactly: computing, ready but without a processor, and blocked by\n\
-    kind of call. What is in no task is idle where it waits.")]
+    Each thread's time is split exactly: running, ready but waiting for a CPU, and blocked, by kind of\n\
+    call. A thread that waits outside any task is idle.")]
 pub(crate) struct TimeArgs {
     #[command(flatten)]
     pub(crate) ask: AskArgs,
@@ -19,16 +19,16 @@ pub(crate) struct TimeArgs {
     #[command(flatten)]
     pub(crate) range: RangeArgs,
 
-    /// What a row of the table is.
-    #[arg(long, value_enum, value_name = "WHAT", default_value_t = TimeRow::Phase)]
+    /// Rows of the table.
+    #[arg(long, value_enum, value_name = "ROW", default_value_t = TimeRow::Phase)]
     pub(crate) by: TimeRow,
 
-    /// Whose threads.
-    #[arg(long, value_enum, value_name = "WHOSE", default_value_t = Threads::Program)]
+    /// Which threads.
+    #[arg(long, value_enum, value_name = "THREADS", default_value_t = Threads::Program)]
     pub(crate) threads: Threads,
 }
 
-/// What a row of a budget is.
+/// Row of a table of time.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TimeRow {
     /// A phase of a task, over all threads.
@@ -42,7 +42,7 @@ pub(crate) enum TimeRow {
 /// `emberline transfers`
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
-    emberline transfers                               who sent how much to whom, how fast\n  \
+    emberline transfers                               totals by link and by type\n  \
     emberline transfers --rows --limit 100            the latest, one by one\n  \
     emberline transfers --from -1h --worker worker-3 --direction incoming")]
 pub(crate) struct TransfersArgs {
@@ -52,29 +52,29 @@ pub(crate) struct TransfersArgs {
     #[command(flatten)]
     pub(crate) range: RangeArgs,
 
-    /// Only with this other end; may be repeated. Default: all.
+    /// Only transfers with this other end; may be repeated. Default: all.
     #[arg(long, value_name = "NAME")]
     pub(crate) peer: Vec<String>,
 
-    /// Only one way, as the worker sees it.
-    #[arg(long, value_enum, value_name = "WAY")]
+    /// Only transfers in this direction, as the worker sees it.
+    #[arg(long, value_enum, value_name = "DIRECTION")]
     pub(crate) direction: Option<Direction>,
 
-    /// Only of this type; may be repeated. Default: all.
+    /// Only transfers of this type; may be repeated. Default: all.
     #[arg(long = "type", value_name = "NAME")]
     pub(crate) type_name: Vec<String>,
 
-    /// Transfers one by one, instead of sums by link and type.
+    /// Single transfers instead of totals by link and type.
     #[arg(long)]
     pub(crate) rows: bool,
 
-    /// Most transfers listed, 1 to 100000: those that ended last. Default: 50, as JSON 10000.
+    /// Maximum number of transfers, 1 to 100000: those that ended last. Default: 50; JSON: 10000.
     #[arg(long, value_name = "COUNT", requires = "rows",
         value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) limit: Option<u32>,
 }
 
-/// Which way a transfer went.
+/// Direction of a transfer.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Direction {
     /// To the worker.
@@ -89,7 +89,7 @@ pub(crate) enum Direction {
     emberline resources                               all measures of all workers, last 5 minutes\n  \
     emberline resources --measure process_memory --worker worker-3\n  \
     emberline resources --measure process_memory --run monday --and-run tuesday --align\n\n\
-    A row's picture goes from the start of the range to its end; its top is the peak.")]
+    TREND runs from the start of the range to its end; its top is the largest average.")]
 pub(crate) struct ResourcesArgs {
     #[command(flatten)]
     pub(crate) ask: AskArgs,
@@ -97,11 +97,11 @@ pub(crate) struct ResourcesArgs {
     #[command(flatten)]
     pub(crate) range: RangeArgs,
 
-    /// Another named run, beside that of --run; may be repeated.
+    /// Another named run to compare with that of --run; may be repeated.
     #[arg(long, value_name = "NAME", requires = "run")]
     pub(crate) and_run: Vec<String>,
 
-    /// Times from the start of each run or range, so that several lie over each other.
+    /// Count times from the start of each run or range, so that several line up.
     #[arg(long)]
     pub(crate) align: bool,
 
@@ -109,7 +109,7 @@ pub(crate) struct ResourcesArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) measure: Vec<String>,
 
-    /// Time between two points, such as 1s or 1m. Default: so that there are at most 1,000 points.
+    /// Time between two points, such as 1s or 1m. Default: the smallest with at most 1,000 points.
     #[arg(long, value_name = "TIME")]
     pub(crate) step: Option<String>,
 }
@@ -119,10 +119,10 @@ pub(crate) struct ResourcesArgs {
 #[command(after_help = "Examples:\n  \
     emberline watch                                   until all expected tasks are done\n  \
     emberline watch --task load --task solve\n  \
-    emberline watch --once                            a table, as it stands now\n\n\
-    Workers say how many tasks they expect. When all have ended it waits for others that run, for\n\
-    10 s at most. Without a terminal nothing is drawn until the end.\n\
-    Exit code 1: a task has failed or was lost.")]
+    emberline watch --once                            a table of the current progress\n\n\
+    Workers announce how many tasks they expect. When these have ended, it waits up to 10 s for other\n\
+    running tasks. Without a terminal nothing is drawn until the end.\n\
+    Exit code 1: a task failed or was lost.")]
 pub(crate) struct WatchArgs {
     #[command(flatten)]
     pub(crate) ask: AskArgs,
@@ -134,7 +134,7 @@ pub(crate) struct WatchArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) task: Vec<String>,
 
-    /// Write how it stands now, and end.
+    /// Print the current progress and exit.
     #[arg(long)]
     pub(crate) once: bool,
 }
@@ -142,7 +142,7 @@ pub(crate) struct WatchArgs {
 /// `emberline runs`
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
-    emberline runs                                    all that are known, the newest first\n  \
+    emberline runs                                    all runs, the newest first\n  \
     emberline runs --name nightly --format json")]
 pub(crate) struct RunsArgs {
     #[command(flatten)]
@@ -169,17 +169,17 @@ pub(crate) struct RunArgs {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum RunCommand {
-    /// Begin a period of this name, now.
+    /// Start a run of this name now.
     #[command(after_help = "Examples:\n  emberline run start nightly\n  \
         emberline run start \"build 1234\" --url http://127.0.0.1:4747")]
     Start(RunNameArgs),
-    /// End the open period of this name, now.
+    /// Stop the open run of this name now.
     #[command(after_help = "Examples:\n  emberline run stop nightly\n  \
         emberline run stop \"build 1234\" --url http://127.0.0.1:4747")]
     Stop(RunNameArgs),
 }
 
-/// Which run.
+/// A run.
 #[derive(Args, Debug)]
 pub(crate) struct RunNameArgs {
     #[command(flatten)]

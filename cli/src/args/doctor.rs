@@ -1,4 +1,4 @@
-//! The command that looks for what stands in the way.
+//! The command that diagnoses problems.
 
 use clap::{Args, ValueEnum};
 
@@ -8,29 +8,29 @@ use super::query::UrlArgs;
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     emberline doctor                                  this machine, the collector, its workers\n  \
-    emberline doctor target/release/worker            will its functions have names and lines?\n  \
+    emberline doctor target/release/worker            names, lines and unwind tables of a program\n  \
     emberline doctor 4711                             the program of a running process\n  \
     emberline doctor --format json | jq .             for programs\n\n\
-    Each line is ok, warn or bad, with what to do. The exit code is 1 if something is bad. Run it\n\
-    where the workers run: as their user, in their container.")]
+    Each line is ok, warn or bad, with advice. Run it where the workers run: as their user, in their\n\
+    container. Exit code 1: a check is bad.")]
 pub(crate) struct DoctorArgs {
-    /// A program's file, or a process's id: is everything in it that names, files, lines and inlined
-    /// functions come from? Without it this machine is looked at.
+    /// Check a program instead of this machine: whether its file, or that of a process id, has names,
+    /// source lines and unwind tables.
     #[arg(value_name = "PROGRAM|PID")]
     pub(crate) program: Option<String>,
 
     #[command(flatten)]
     pub(crate) url: UrlArgs,
 
-    /// What to write.
+    /// Output format.
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = DoctorFormat::Text)]
     pub(crate) format: DoctorFormat,
 }
 
-/// What findings are written as.
+/// Output format of findings.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum DoctorFormat {
-    /// A line each, and what to do below it.
+    /// A line for each finding, with advice below.
     Text,
     /// The same, for programs.
     Json,

@@ -1,4 +1,4 @@
-//! The command line as it is typed; what it means is decided in [`crate::command`].
+//! Definition of the command line; [`crate::command`] has what each command does.
 
 mod activity;
 mod doctor;
@@ -20,13 +20,13 @@ pub(crate) use query::{
 pub(crate) use service::{DemoArgs, FleetWorkerArgs, ServeArgs};
 pub(crate) use store::{StoreArgs, StoreCommand, StorePlaceArgs};
 
-/// Where a collector listens unless told otherwise.
+/// Default address of a collector.
 pub(crate) const LISTEN_DEFAULT: &str = "127.0.0.1:4747";
 
-/// See where the time of a fleet of worker processes goes.
+/// Find out where the time of a fleet of worker processes goes.
 ///
 /// Agents inside the workers sample every thread's stack 100 times a second and record every task's
-/// start and stop. A collector merges what they ship. The other commands ask it.
+/// start and stop. A collector merges and stores their data. The other commands query it.
 #[derive(Parser, Debug)]
 #[command(
     name = "emberline",
@@ -36,10 +36,10 @@ pub(crate) const LISTEN_DEFAULT: &str = "127.0.0.1:4747";
     after_help = "Start here:\n  \
         emberline demo --seconds 20     run a fleet for 20 s, then look at out/profile.svg\n\n\
         Environment:\n  \
-        EMBERLINE_URL   collector that is asked, like --url\n  \
-        EMBERLINE_LOG   what is logged to stderr: error, warn, info, debug, trace, or a filter\n                  \
+        EMBERLINE_URL   collector URL, like --url\n  \
+        EMBERLINE_LOG   log level on stderr: error, warn, info, debug, trace, or a filter\n                  \
         such as emberline_collector=debug\n  \
-        NO_COLOR        no colours on stderr, if set and not empty"
+        NO_COLOR        no colors on stderr, if set and not empty"
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -48,41 +48,41 @@ pub(crate) struct Cli {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
-    /// Run a collector and a real fleet of workers, to see what Emberline does.
+    /// Run a collector and a fleet of real workers as a demonstration.
     Demo(DemoArgs),
-    /// Run the collector: agents and readers share one port.
+    /// Run the collector: agents and clients share one port.
     Serve(ServeArgs),
-    /// Where did the time go? A flame graph, stacks or a table of functions.
+    /// Where the time went: a flame graph, stacks or a table of functions.
     Profile(ProfileArgs),
-    /// The ledger: which task ran where, from when to when, and how it ended.
+    /// Task log: start, end and outcome of each task.
     Tasks(TasksArgs),
-    /// Which second of which thread went where: tasks, phases, waiting.
+    /// Time per thread by task, phase and wait type.
     Time(TimeArgs),
-    /// What went from worker to worker, how fast.
+    /// Transfers between workers: volume and speed.
     Transfers(TransfersArgs),
-    /// Processors, memory, network and disks of workers and their machines.
+    /// CPU, memory, network and disk use of workers and their machines.
     Resources(ResourcesArgs),
-    /// Bars that show how far the tasks are.
+    /// Task progress, as bars.
     Watch(WatchArgs),
-    /// Named periods, by which everything else can be asked.
+    /// Named time ranges (use with --run).
     Runs(RunsArgs),
-    /// Begin or end a named period.
+    /// Start or stop a named time range.
     Run(RunArgs),
-    /// What is every thread doing right now?
+    /// What every thread is doing right now.
     ThreadDump(ThreadDumpArgs),
-    /// The workers that have reported, and how well they are seen.
+    /// Workers, and their sampling quality.
     Workers(WorkersArgs),
-    /// What stands in the way of good profiles: in a program, on this machine, in the fleet?
+    /// Diagnose profiling problems: in a program, on this machine, in the fleet.
     Doctor(DoctorArgs),
-    /// Look at, check and tidy a store on disk.
+    /// Inspect, verify and compact a store on disk.
     Store(StoreArgs),
-    /// A worker of the demo's fleet.
+    /// Run a worker of the demo's fleet.
     #[command(hide = true)]
     FleetWorker(FleetWorkerArgs),
 }
 
 impl Command {
-    /// Whether the command's own progress is worth a log by default.
+    /// Whether the command runs a service, which logs by default.
     pub(crate) fn is_service(&self) -> bool {
         matches!(self, Command::Serve(_))
     }

@@ -1,13 +1,14 @@
-//! Commands that ask a collector.
+//! Commands that query a collector: profiles, tasks, thread dumps, workers.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use jiff::SignedDuration;
 
-/// Which collector is asked.
+/// The collector.
 #[derive(Args, Debug)]
 pub(crate) struct UrlArgs {
-    /// Collector that is asked.
+    /// Collector URL.
     #[arg(
         long,
         env = "EMBERLINE_URL",
@@ -17,32 +18,31 @@ pub(crate) struct UrlArgs {
     pub(crate) url: String,
 }
 
-/// Which collector is asked for rows, and what they are written as.
+/// The collector, and the output format of rows.
 #[derive(Args, Debug)]
 pub(crate) struct AskArgs {
     #[command(flatten)]
     pub(crate) url: UrlArgs,
 
-    /// What to write.
+    /// Output format.
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = RowFormat::Table)]
     pub(crate) format: RowFormat,
 }
 
-/// Which time of which workers is asked about. The collector reads the times, for they are by its
-/// clock.
+/// The range of time, and the workers. The collector parses the times, because they are by its clock.
 #[derive(Args, Debug)]
 pub(crate) struct RangeArgs {
-    /// Start of the range: a time ago such as -90s, -5m, -1h30m, -2d; a time such as
-    /// 2026-01-31T12:00:00Z or, in UTC, "2026-01-31 12:00:00"; or seconds since 1970. Default: -5m.
+    /// Start of the range: a time ago such as -90s, -5m, -1h30m or -2d; a time such as
+    /// 2026-01-31T12:00:00Z or, in UTC, "2026-01-31 12:00:00"; or Unix seconds. Default: -5m.
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) from: Option<String>,
 
-    /// End of the range, written like its start, or now. Default: now.
+    /// End of the range, in the same notation, or now. Default: now.
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) to: Option<String>,
 
-    /// In place of --from and --to, the period of this named run: the newest of that name, or with
-    /// @ID that very one (see `emberline runs`).
+    /// The range of a named run instead of --from and --to: NAME is the newest of that name, NAME@ID
+    /// exactly that one (see `emberline runs`).
     #[arg(long, value_name = "NAME", conflicts_with_all = ["from", "to"])]
     pub(crate) run: Option<String>,
 
@@ -51,7 +51,7 @@ pub(crate) struct RangeArgs {
     pub(crate) worker: Vec<String>,
 
     /// Only workers with this label, such as zone=a, or zone=* for any value; may be repeated, then
-    /// all must hold.
+    /// all must match.
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) label: Vec<String>,
 }
@@ -61,12 +61,12 @@ pub(crate) struct RangeArgs {
 #[command(after_help = "Examples:\n  \
     emberline profile                                 functions by time, last 5 minutes\n  \
     emberline profile -o profile.svg                  flame graph; open it in a browser\n  \
-    emberline profile --task load --state cpu         what load computes, without its waiting\n  \
+    emberline profile --task load --state cpu         what load computes, without waiting\n  \
     emberline profile --from -1h --to -30m --worker worker-3 -o w3.svg\n  \
     emberline profile --run nightly --phases -o phases.svg\n  \
-    emberline profile --format collapsed | head      stacks with their nanoseconds\n\n\
-    Without --format the ending of -o decides: .svg, .collapsed or .txt, .json. Without both it\n\
-    is a table.")]
+    emberline profile --format collapsed | head       stacks with their nanoseconds\n\n\
+    Without --format the extension of -o decides: .svg, .collapsed or .txt, .json. Without both the\n\
+    output is a table.")]
 pub(crate) struct ProfileArgs {
     #[command(flatten)]
     pub(crate) url: UrlArgs,
@@ -83,28 +83,28 @@ pub(crate) struct ProfileArgs {
     #[arg(long, value_enum, value_name = "STATE")]
     pub(crate) state: Vec<State>,
 
-    /// Only time in this phase of tasks, such as transfer; execute is what is in no other. May be
+    /// Only time in this phase of tasks, such as transfer; execute is time in no other phase. May be
     /// repeated. Default: all.
     #[arg(long, value_name = "NAME")]
     pub(crate) phase: Vec<String>,
 
-    /// Split tasks by phase: a level of its own below each task.
+    /// Split tasks by phase, as a level below each task.
     #[arg(long)]
     pub(crate) phases: bool,
 
-    /// Put a level above the tasks: worker, host, phase, or label:KEY.
-    #[arg(long, value_name = "WHAT")]
+    /// Group by worker, host, phase or label:KEY, as a level above the tasks.
+    #[arg(long, value_name = "LEVEL")]
     pub(crate) group: Option<String>,
 
-    /// Whose threads.
-    #[arg(long, value_enum, value_name = "WHOSE", default_value_t = Threads::Program)]
+    /// Which threads.
+    #[arg(long, value_enum, value_name = "THREADS", default_value_t = Threads::Program)]
     pub(crate) threads: Threads,
 
-    /// What to write. Default: by the ending of -o, else table.
+    /// Output format. Default: by the extension of -o, else table.
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub(crate) format: Option<ProfileFormat>,
 
-    /// File to write, as a whole or not at all; - is stdout. Default: stdout.
+    /// Output file, written atomically; - is stdout. Default: stdout.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 }
@@ -115,12 +115,12 @@ pub(crate) struct ProfileArgs {
     emberline tasks                                   the latest tasks of the last 5 minutes\n  \
     emberline tasks --summary                         counts and percentiles by name\n  \
     emberline tasks --task load --worker worker-3 --limit 100\n  \
-    emberline tasks --from -30d --key load-17         one task, whenever it ran\n  \
+    emberline tasks --from -30d --key load-17         one task of the last 30 days\n  \
     emberline tasks --from -1h -o ledger.json         for programs\n  \
     emberline tasks --from -1h --format trace -o trace.json\n\n\
     A trace has all tasks of the range with their phases; open it at ui.perfetto.dev or\n\
-    chrome://tracing. Without --format the ending of -o decides: .trace, .json, or .txt (a table).\n\
-    Without both it is a table.")]
+    chrome://tracing. Without --format the extension of -o decides: .trace, .json, or .txt (a table).\n\
+    Without both the output is a table.")]
 pub(crate) struct TasksArgs {
     #[command(flatten)]
     pub(crate) url: UrlArgs,
@@ -140,21 +140,21 @@ pub(crate) struct TasksArgs {
     #[arg(long = "type", value_name = "NAME")]
     pub(crate) type_name: Vec<String>,
 
-    /// Counts and percentiles of duration by name, instead of the tasks one by one: of those that
-    /// ended in the range. Without --from and --to they are of all tasks that are held.
+    /// Totals by name instead of single tasks: outcomes and duration percentiles of the tasks that
+    /// ended in the range. Without --from and --to, of all retained tasks.
     #[arg(long)]
     pub(crate) summary: bool,
 
-    /// Most tasks listed, 1 to 100000: those that started last. What is left out is said. Default:
-    /// 50, as JSON 10000, as a trace all.
+    /// Maximum number of tasks, 1 to 100000: those that started last. Default: 50; JSON: 10000;
+    /// trace: all.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) limit: Option<u32>,
 
-    /// What to write. Default: by the ending of -o, else table.
+    /// Output format. Default: by the extension of -o, else table.
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub(crate) format: Option<TasksFormat>,
 
-    /// File to write, as a whole or not at all; - is stdout. Default: stdout.
+    /// Output file, written atomically; - is stdout. Default: stdout.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 }
@@ -163,10 +163,10 @@ pub(crate) struct TasksArgs {
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     emberline thread-dump                                  every thread of every worker\n  \
-    emberline thread-dump --task load --worker worker-3    what load does there, now\n  \
+    emberline thread-dump --task load --worker worker-3    what load is doing there\n  \
     emberline thread-dump --no-group | less                a stack for each thread\n\n\
-    Threads at the same place stand together; what runs comes first. A blocked thread's time is how\n\
-    long it has been there as far as the agent saw it. Exit code 1: a worker did not answer.")]
+    Threads with the same stack are grouped; running ones come first. The time of a blocked thread is\n\
+    how long the agent has observed it there. Exit code 1: a worker did not respond.")]
 pub(crate) struct ThreadDumpArgs {
     #[command(flatten)]
     pub(crate) ask: AskArgs,
@@ -176,19 +176,19 @@ pub(crate) struct ThreadDumpArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) task: Vec<String>,
 
-    /// Only this worker; may be repeated. Default: all that are connected.
+    /// Only this worker; may be repeated. Default: all connected ones.
     #[arg(long, value_name = "ID")]
     pub(crate) worker: Vec<String>,
 
-    /// Only threads of this name, which has at most 15 bytes; may be repeated. Default: all.
+    /// Only threads of this name, at most 15 bytes; may be repeated. Default: all.
     #[arg(long, value_name = "NAME")]
     pub(crate) thread: Vec<String>,
 
-    /// Whose threads.
-    #[arg(long, value_enum, value_name = "WHOSE", default_value_t = Threads::Program)]
+    /// Which threads.
+    #[arg(long, value_enum, value_name = "THREADS", default_value_t = Threads::Program)]
     pub(crate) threads: Threads,
 
-    /// A stack for each thread, even if many are at the same place.
+    /// A stack for each thread, even if several have the same.
     #[arg(long)]
     pub(crate) no_group: bool,
 }
@@ -220,20 +220,20 @@ pub(crate) enum WorkersCommand {
 /// `emberline workers set`
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
-    emberline workers set worker-3 --interval 1ms     look closer at one\n  \
+    emberline workers set worker-3 --interval 1ms     sample one in more detail\n  \
     emberline workers set --all --enabled false       stop all sampling; tasks are still recorded\n  \
-    emberline workers set --all --state cpu,runnable  leave out time that is blocked\n\n\
-    Only what is given changes. The collector remembers it for workers that come back, and with\n\
-    --all for those that come later. Exit code 1: a worker has not applied it within 2 s.")]
+    emberline workers set --all --state cpu,runnable  do not record blocked time\n\n\
+    Only the given settings change. The collector also applies them to workers that reconnect, and\n\
+    with --all to those that connect later. Exit code 1: a worker did not apply them within 2 s.")]
 pub(crate) struct WorkersSetArgs {
     #[command(flatten)]
     pub(crate) url: UrlArgs,
 
-    /// Ids of the workers that are changed.
+    /// Ids of the workers to change.
     #[arg(value_name = "WORKER", required_unless_present = "all", conflicts_with = "all")]
     pub(crate) workers: Vec<String>,
 
-    /// Change all workers, those that come later too.
+    /// Change all workers, including those that connect later.
     #[arg(long)]
     pub(crate) all: bool,
 
@@ -241,94 +241,88 @@ pub(crate) struct WorkersSetArgs {
     #[arg(long, value_name = "TIME", value_parser = milliseconds)]
     pub(crate) interval: Option<f64>,
 
-    /// Whether threads are sampled at all.
+    /// Whether threads are sampled; tasks are recorded in any case.
     #[arg(long, value_name = "BOOL")]
     pub(crate) enabled: Option<bool>,
 
-    /// States whose time is kept, separated by commas; may be repeated.
+    /// States whose time is recorded, separated by commas; may be repeated.
     #[arg(long, value_enum, value_name = "STATE", value_delimiter = ',')]
     pub(crate) state: Vec<State>,
 }
 
-/// A time such as `20ms` or `0.5s` in milliseconds. Whether it is allowed is the collector's to say.
+/// A time such as `20ms` or `0.5s`, in milliseconds. The collector checks the range.
 pub(super) fn milliseconds(text: &str) -> Result<f64, String> {
-    const UNITS: [(&str, f64); 5] =
-        [("ms", 1.0), ("us", 1e-3), ("s", 1e3), ("m", 60e3), ("h", 3_600e3)];
-    let digits = text.trim_end_matches(char::is_alphabetic);
-    let unit = UNITS.iter().find(|(unit, _)| *unit == &text[digits.len()..]);
-    let number = digits.parse::<f64>().ok().filter(|number| number.is_finite());
-    match (number, unit) {
-        (Some(number), Some((_, factor))) => Ok(number * factor),
-        _ => Err("a time is a number with its unit, such as 20ms or 0.5s".to_owned()),
-    }
+    let duration: Result<SignedDuration, _> = text.parse();
+    let hint = |_| "a time is a number with its unit, such as 20ms or 0.5s".to_owned();
+    Ok(duration.map_err(hint)?.as_nanos() as f64 / 1e6)
 }
 
-/// What a thread did.
+/// State of a thread.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
-    /// Ran on a processor.
+    /// Running on a CPU.
     Cpu,
-    /// Could have run, but waited for a processor.
+    /// Ready, waiting for a CPU.
     Runnable,
-    /// Was blocked, in whatever kind of call: the five below.
+    /// Blocked in any kind of call: the five below.
     Wait,
-    /// Waited for another thread: futexes (mutexes, parking, joins), semaphores.
+    /// Waiting for another thread: futexes (mutexes, parking, joins), semaphores.
     Lock,
-    /// Slept for a time.
+    /// Sleeping.
     Sleep,
-    /// Waited for a socket, or in poll, epoll or select.
+    /// Waiting for a socket, or in poll, epoll or select.
     Network,
-    /// Waited for a file: reads, writes, fsync, page faults.
+    /// Waiting for a file: reads, writes, fsync, page faults.
     Disk,
-    /// Waited for a pipe, a terminal, a child process, or in a call whose kind is not known.
+    /// Waiting for a pipe, a terminal, a child process, or in an unclassified call.
     Other,
 }
 
-/// Whose threads are asked about.
+/// Which threads a query covers.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Threads {
-    /// The program's.
+    /// Those of the program.
     Program,
-    /// The profiler's own, inside the workers.
+    /// Those of the profiler's agent, inside the workers.
     Agent,
     /// Both.
     All,
 }
 
-/// What a profile is written as.
+/// Output format of a profile.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ProfileFormat {
-    /// A flame graph that zooms and searches in a browser.
+    /// A flame graph with zoom and search, for a browser.
     Svg,
-    /// One line a stack, with nanoseconds, for other tools.
+    /// One line per stack, with nanoseconds, for other tools.
     Collapsed,
-    /// The tree's nodes, for programs.
+    /// The nodes of the tree, for programs.
     Json,
     /// Functions by time, for the terminal.
     Table,
 }
 
-/// What tasks are written as.
+/// Output format of tasks.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TasksFormat {
     /// Aligned columns, for the terminal.
     Table,
-    /// As the collector says it, for programs.
+    /// The collector's response, for programs.
     Json,
     /// A trace for Perfetto or chrome://tracing.
     Trace,
 }
 
-/// What rows are written as.
+/// Output format of rows.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum RowFormat {
     /// Aligned columns, for the terminal.
     Table,
-    /// As the collector says it, for programs.
+    /// The collector's response, for programs.
     Json,
 }
 
-/// The word for a value, as it is typed and as the collector takes it.
+/// The word for a value, in arguments and in requests.
 pub(crate) fn word(value: impl ValueEnum) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! How much of the past a collector keeps.
+//! How long a collector retains data.
 
 use std::time::Duration;
 
@@ -6,25 +6,25 @@ use clap::Args;
 use collector::Retention;
 use collector::limits::{RETENTION_BYTES_LEAST, RETENTION_MAX, RETENTION_MIN};
 
-/// By tier, as the tables are kept.
+/// Retention by tier.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Retention")]
 pub(crate) struct RetentionArgs {
-    /// Age at which counts by the second go, and resources, 1h to 3650d. Time without data counts as
-    /// a day at most.
+    /// Retention of samples by second, and of resources, 1h to 3650d. A gap in the data counts as at most
+    /// a day.
     #[arg(long, value_name = "AGE", default_value = "7d", value_parser = age)]
     pub(crate) retention_seconds: Duration,
 
-    /// Age at which rows of tasks and transfers go, 1h to 3650d.
+    /// Retention of single tasks and transfers, 1h to 3650d.
     #[arg(long, value_name = "AGE", default_value = "30d", value_parser = age)]
     pub(crate) retention_tasks: Duration,
 
-    /// Age at which counts by the minute, hour and day go, 1h to 3650d.
+    /// Retention of samples by minute, hour and day, 1h to 3650d.
     #[arg(long, value_name = "AGE", default_value = "365d", value_parser = age)]
     pub(crate) retention_rollups: Duration,
 
-    /// Size of all tables past which the oldest detail goes first, at least 10MB; 1GB is 1000MB, 1GiB
-    /// is 1024MiB.
+    /// Maximum size of all tables, at least 10MB; beyond it the oldest detail is deleted first. 1GB is
+    /// 1000MB, 1GiB is 1024MiB.
     #[arg(long, value_name = "SIZE", default_value = "10GB", value_parser = size)]
     pub(crate) retention_size: u64,
 }
@@ -40,8 +40,8 @@ impl From<&RetentionArgs> for Retention {
     }
 }
 
-/// A number, and the factor of its unit.
-fn number_of(text: &str, units: &[(&str, u64)]) -> Option<(u64, u64)> {
+/// Splits a text into a number and the factor of its unit.
+fn split_unit(text: &str, units: &[(&str, u64)]) -> Option<(u64, u64)> {
     let digits = text.trim_end_matches(char::is_alphabetic);
     let (_, factor) = units.iter().find(|(unit, _)| *unit == &text[digits.len()..])?;
     Some((digits.parse().ok()?, *factor))
@@ -51,14 +51,14 @@ fn number_of(text: &str, units: &[(&str, u64)]) -> Option<(u64, u64)> {
 fn age(text: &str) -> Result<Duration, String> {
     const UNITS: [(&str, u64); 4] =
         [("h", 3_600), ("d", 86_400), ("w", 7 * 86_400), ("y", 365 * 86_400)];
-    let (number, factor) = number_of(text, &UNITS).ok_or_else(|| {
+    let (number, factor) = split_unit(text, &UNITS).ok_or_else(|| {
         "an age is a whole number with its unit (h, d, w, y), such as 12h or 30d".to_owned()
     })?;
     let age = Duration::from_secs(number.saturating_mul(factor));
-    match (RETENTION_MIN..=RETENTION_MAX).contains(&age) {
-        true => Ok(age),
-        false => Err("it must be from 1h to 3650d".to_owned()),
+    if !(RETENTION_MIN..=RETENTION_MAX).contains(&age) {
+        return Err("it must be from 1h to 3650d".to_owned());
     }
+    Ok(age)
 }
 
 /// A size such as `500MB` or `2GiB`, in bytes.
@@ -71,7 +71,7 @@ fn size(text: &str) -> Result<u64, String> {
         ("GiB", 1 << 30),
         ("TiB", 1 << 40),
     ];
-    let (number, factor) = number_of(text, &UNITS).ok_or_else(|| {
+    let (number, factor) = split_unit(text, &UNITS).ok_or_else(|| {
         "a size is a whole number with its unit (MB, GB, TB, MiB, GiB, TiB), such as 500MB or 2GiB"
             .to_owned()
     })?;
@@ -94,19 +94,19 @@ mod tests {
         Cli::try_parse_from(words).map(|cli| match cli.command {
             Command::Serve(args) => Retention::from(&args.retention),
             Command::Demo(args) => Retention::from(&args.retention),
-            other => panic!("{other:?} keeps nothing"),
+            other => panic!("{other:?} has no store"),
         })
     }
 
     #[test]
-    fn what_is_not_said_is_as_the_collector_has_it() {
+    fn defaults_are_those_of_the_collector() {
         for command in ["serve", "demo"] {
             assert_eq!(retention(command).unwrap(), Retention::default());
         }
     }
 
     #[test]
-    fn ages_and_a_size_are_typed_with_their_units() {
+    fn ages_and_sizes_have_units() {
         let typed = "--retention-seconds 12h --retention-tasks 2w --retention-rollups 2y";
         let days = |count: u64| Duration::from_secs(count * 86_400);
         for command in ["serve", "demo"] {
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_meant_by_no_number_or_by_too_much_is_said() {
+    fn invalid_ages_and_sizes_are_rejected_with_a_hint() {
         for (typed, hint) in [
             ("--retention-seconds 604800", "such as 12h or 30d"),
             ("--retention-seconds 7days", "such as 12h or 30d"),

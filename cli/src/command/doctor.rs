@@ -8,7 +8,7 @@ use crate::output::print;
 
 pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<()> {
     let report = match &args.program {
-        Some(asked) => program::examine(asked)?,
+        Some(program) => program::examine(program)?,
         None => {
             let mut report = machine::examine();
             report.findings.extend(collector::examine(&args.url.url)?);

@@ -18,9 +18,9 @@ pub(crate) mod workers;
 use crate::args::{AskArgs, RangeArgs, RowFormat};
 use crate::client::{Client, Query};
 use crate::output::{print, say};
-use crate::view::Answered;
+use crate::view::View;
 
-/// The parameters of a range, as far as it was given: the collector knows the rest.
+/// The parameters of a range that were given; the collector has defaults for the others.
 fn range_query(range: &RangeArgs) -> Query {
     Query::default()
         .with_each("from", &range.from)
@@ -30,8 +30,8 @@ fn range_query(range: &RangeArgs) -> Query {
         .with_each("label", &range.label)
 }
 
-/// Asks and writes the answer as it came, or as what `T` shows of it.
-fn show<T: Answered>(ask: &AskArgs, path: &str, query: &Query) -> anyhow::Result<()> {
+/// Requests `path` and prints the response: as it came, or as the view of `T`.
+fn show<T: View>(ask: &AskArgs, path: &str, query: &Query) -> anyhow::Result<()> {
     let client = Client::new(&ask.url.url)?;
     let mut body = client.get(path, query)?.body;
     if ask.format == RowFormat::Json {
@@ -41,13 +41,4 @@ fn show<T: Answered>(ask: &AskArgs, path: &str, query: &Query) -> anyhow::Result
     let answer: T = client.parse(&body)?;
     answer.notes().iter().for_each(|note| say(note));
     print(answer.text().as_bytes())
-}
-
-/// A range as it was typed.
-fn range_text(range: &RangeArgs) -> String {
-    if let Some(run) = &range.run {
-        return format!("the run {run}");
-    }
-    let from = range.from.as_deref().unwrap_or("-5m");
-    format!("{from} to {}", range.to.as_deref().unwrap_or("now"))
 }

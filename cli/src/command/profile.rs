@@ -5,17 +5,17 @@ use std::path::Path;
 use flamegraph::ParsedProfile;
 use serde::Deserialize;
 
-use super::{range_query, range_text};
+use super::range_query;
 use crate::args::{ProfileArgs, ProfileFormat, word};
 use crate::client::{Client, Query};
 use crate::format;
 use crate::output::{print, say, write_file};
-use crate::view::profile::{About, Sampling};
+use crate::view::profile::Sampling;
 
 /// Functions in a table.
 pub(crate) const TABLE_ROWS: usize = 30;
 
-/// A profile's JSON, as far as a table needs it.
+/// The part of a profile's JSON that a table needs.
 #[derive(Deserialize)]
 pub(crate) struct Body {
     pub(crate) profile: ParsedProfile,
@@ -27,10 +27,7 @@ pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<()> {
     let client = Client::new(&args.url.url)?;
     let answer = client.get("profile", &query(args, format))?;
 
-    let mut sampling = Sampling::of(&answer);
-    if matches!(format, ProfileFormat::Json | ProfileFormat::Table) {
-        sampling = sampling.with(client.parse::<About>(&answer.body)?);
-    }
+    let line = Sampling::from_headers(&answer).line();
     let data = match format {
         ProfileFormat::Table => {
             let body: Body = client.parse(&answer.body)?;
@@ -39,23 +36,17 @@ pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<()> {
         ProfileFormat::Json => [&answer.body[..], b"\n"].concat(),
         ProfileFormat::Svg | ProfileFormat::Collapsed => answer.body,
     };
-    let asked = range_text(&args.range);
-    let line = if sampling.empty { sampling.emptiness(&asked) } else { sampling.line(&asked) };
-    match file {
-        Some(file) => {
-            write_file(file, &data)?;
-            say(&format!("wrote {}: {line}", file.display()));
-        }
-        None => {
-            say(&line);
-            print(&data)?;
-        }
-    }
+    let Some(file) = file else {
+        say(&line);
+        return print(&data);
+    };
+    write_file(file, &data)?;
+    say(&format!("wrote {}: {line}", file.display()));
     Ok(())
 }
 
 fn query(args: &ProfileArgs, format: ProfileFormat) -> Query {
-    let asked = match format {
+    let format = match format {
         // A table is made here, from the nodes.
         ProfileFormat::Table => ProfileFormat::Json,
         format => format,
@@ -67,5 +58,5 @@ fn query(args: &ProfileArgs, format: ProfileFormat) -> Query {
         .with_each("phases", args.phases.then_some("true"))
         .with_each("group", &args.group)
         .with("threads", word(args.threads))
-        .with("format", word(asked))
+        .with("format", word(format))
 }

@@ -1,8 +1,9 @@
 //! `emberline resources`
 
+use api::ResourcesAnswer;
+
 use super::{range_query, show};
 use crate::args::ResourcesArgs;
-use crate::view::resources::Resources;
 
 pub(crate) fn run(args: &ResourcesArgs) -> anyhow::Result<()> {
     let query = range_query(&args.range)
@@ -10,5 +11,5 @@ pub(crate) fn run(args: &ResourcesArgs) -> anyhow::Result<()> {
         .with_each("measure", &args.measure)
         .with_each("step", &args.step)
         .with_each("align", args.align.then_some("true"));
-    show::<Resources>(&args.ask, "resources", &query)
+    show::<ResourcesAnswer>(&args.ask, "resources", &query)
 }

@@ -1,16 +1,16 @@
 //! `emberline runs` and `emberline run start|stop`
 
-use serde_json::json;
+use api::{Run, RunName, RunsAnswer};
 
 use super::show;
 use crate::args::{RunArgs, RunCommand, RunsArgs};
 use crate::client::{Client, Query};
 use crate::output::say;
-use crate::view::runs::{Run, Runs};
+use crate::view::runs;
 
 pub(crate) fn list(args: &RunsArgs) -> anyhow::Result<()> {
     let query = Query::default().with_each("name", &args.name);
-    show::<Runs>(&args.ask, "runs", &query)
+    show::<RunsAnswer>(&args.ask, "runs", &query)
 }
 
 pub(crate) fn mark(args: &RunArgs) -> anyhow::Result<()> {
@@ -19,8 +19,8 @@ pub(crate) fn mark(args: &RunArgs) -> anyhow::Result<()> {
         RunCommand::Stop(run) => ("runs/stop", run),
     };
     let client = Client::new(&run.url.url)?;
-    let body = client.post(path, &json!({ "name": run.name }))?.body;
+    let body = client.post(path, &RunName { name: run.name.clone() })?.body;
     let run: Run = client.parse(&body)?;
-    say(&run.line());
+    say(&runs::line(&run));
     Ok(())
 }

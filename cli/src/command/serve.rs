@@ -19,7 +19,7 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<()> {
 
 async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     let stop = StopRequests::listen().context("could not listen for Ctrl-C and SIGTERM")?;
-    let kept = args.data.as_deref().map(super::demo::kept);
+    let store = args.data.as_deref().map(super::demo::store_line);
     let mut limits = Limits::default();
     if let Some(milliseconds) = args.seal_every {
         limits.seal_every = Duration::from_secs_f64(milliseconds.clamp(1.0, 3_600e3) / 1e3);
@@ -35,16 +35,16 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     .await?;
     let url = format!("http://{}", server.local_addr());
     say(&format!("collector on {url}; agents report there"));
-    if let Some(kept) = kept {
-        say(&kept);
+    if let Some(store) = store {
+        say(&store);
     }
-    super::demo::tell_damage(&server);
-    say(&super::demo::places(&url));
-    say("Ctrl-C ends it.");
+    super::demo::report_damage(&server);
+    say(&super::demo::hints(&url));
+    say("Ctrl-C stops it.");
     server
         .serve(async {
             stop.first().await;
-            say("ending; a second Ctrl-C ends at once");
+            say("stopping; a second Ctrl-C stops at once");
         })
         .await?;
     Ok(())

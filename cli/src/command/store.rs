@@ -29,8 +29,8 @@ fn verify(args: &StorePlaceArgs) -> anyhow::Result<()> {
     }
     match verified.problems.len() {
         0 => Ok(()),
-        1 => bail!("one thing is not as it was written; it is named above"),
-        count => bail!("{count} things are not as they were written; they are named above"),
+        1 => bail!("1 problem found; see above"),
+        count => bail!("{count} problems found; see above"),
     }
 }
 

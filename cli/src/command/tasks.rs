@@ -2,15 +2,17 @@
 
 use std::path::Path;
 
+use api::{TaskSummaryAnswer, TasksAnswer};
+
 use super::{range_query, trace};
 use crate::args::{RangeArgs, TasksArgs, TasksFormat};
 use crate::client::{Client, Query};
 use crate::exit::BadInput;
 use crate::format;
 use crate::output::{print, say, write_file};
-use crate::view::tasks::{Summary, Tasks};
+use crate::view::View;
 
-/// Rows on a terminal, unless told otherwise.
+/// Rows of a table without --limit.
 const ROWS_DEFAULT: u32 = 50;
 
 pub(crate) fn run(args: &TasksArgs) -> anyhow::Result<()> {
@@ -19,7 +21,8 @@ pub(crate) fn run(args: &TasksArgs) -> anyhow::Result<()> {
     let client = Client::new(&args.url.url)?;
     if format == TasksFormat::Trace {
         if args.summary {
-            let text = "a trace has tasks one by one: leave out --summary, or --format trace";
+            let text =
+                "--summary cannot be used with --format trace: a trace lists tasks one by one";
             return Err(BadInput(text.to_owned()).into());
         }
         return trace::run(args, &client, file);
@@ -29,15 +32,17 @@ pub(crate) fn run(args: &TasksArgs) -> anyhow::Result<()> {
         body.push(b'\n');
         return put(file, &body);
     }
-    let (notes, table) = if args.summary {
-        let summary: Summary = client.parse(&body)?;
-        (summary.notes(), summary.table())
+    if args.summary {
+        show::<TaskSummaryAnswer>(&client, &body, file)
     } else {
-        let tasks: Tasks = client.parse(&body)?;
-        (tasks.notes(), tasks.table())
-    };
-    notes.iter().for_each(|note| say(note));
-    put(file, table.as_bytes())
+        show::<TasksAnswer>(&client, &body, file)
+    }
+}
+
+fn show<T: View>(client: &Client, body: &[u8], file: Option<&Path>) -> anyhow::Result<()> {
+    let answer: T = client.parse(body)?;
+    answer.notes().iter().for_each(|note| say(note));
+    put(file, answer.text().as_bytes())
 }
 
 fn put(file: Option<&Path>, data: &[u8]) -> anyhow::Result<()> {
@@ -49,8 +54,8 @@ fn put(file: Option<&Path>, data: &[u8]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The question for tasks of these names, keys and types.
-pub(super) fn question(args: &TasksArgs, range: &RangeArgs) -> Query {
+/// The parameters of the range, and the names, keys and types of the tasks.
+pub(super) fn base_query(args: &TasksArgs, range: &RangeArgs) -> Query {
     range_query(range)
         .with_each("task", &args.task)
         .with_each("key", &args.key)
@@ -58,11 +63,11 @@ pub(super) fn question(args: &TasksArgs, range: &RangeArgs) -> Query {
 }
 
 fn query(args: &TasksArgs, format: TasksFormat) -> Query {
-    let query = question(args, &args.range);
+    let query = base_query(args, &args.range);
     if args.summary {
         return query.with("summary", "true");
     }
-    let shown = (format == TasksFormat::Table).then_some(ROWS_DEFAULT);
-    let limit = args.limit.or(shown);
+    let rows = (format == TasksFormat::Table).then_some(ROWS_DEFAULT);
+    let limit = args.limit.or(rows);
     query.with_each("limit", limit.map(|limit| limit.to_string()))
 }

@@ -1,11 +1,12 @@
 //! `emberline thread-dump`
 
 use anyhow::bail;
+use api::ThreadDumpAnswer;
 
 use crate::args::{RowFormat, ThreadDumpArgs, word};
 use crate::client::{Client, Query};
 use crate::output::{print, say};
-use crate::view::thread_dump::ThreadDump;
+use crate::view::thread_dump;
 
 pub(crate) fn run(args: &ThreadDumpArgs) -> anyhow::Result<()> {
     let client = Client::new(&args.ask.url.url)?;
@@ -15,16 +16,16 @@ pub(crate) fn run(args: &ThreadDumpArgs) -> anyhow::Result<()> {
         .with_each("thread", &args.thread)
         .with("threads", word(args.threads));
     let mut body = client.get("thread-dump", &query)?.body;
-    let stacks: ThreadDump = client.parse(&body)?;
+    let dump: ThreadDumpAnswer = client.parse(&body)?;
     if args.ask.format == RowFormat::Json {
         body.push(b'\n');
         print(&body)?;
     } else {
-        print(stacks.text(!args.no_group).as_bytes())?;
+        print(thread_dump::text(&dump, !args.no_group).as_bytes())?;
     }
-    stacks.notes().iter().for_each(|note| say(note));
-    match stacks.unanswered() {
+    thread_dump::notes(&dump).iter().for_each(|note| say(note));
+    match thread_dump::silent_workers(&dump) {
         0 => Ok(()),
-        unanswered => bail!("{unanswered} of {} workers did not answer", stacks.count()),
+        silent => bail!("{silent} of {} workers did not respond", dump.workers.len()),
     }
 }

@@ -1,8 +1,9 @@
-//! `emberline watch`: asks until all that is expected is done, and draws bars meanwhile.
+//! `emberline watch`: draws bars until all expected tasks are done.
 
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
+use api::ProgressAnswer;
 use console::Term;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -10,87 +11,95 @@ use super::range_query;
 use crate::args::{RowFormat, WatchArgs};
 use crate::client::{Client, ClientError, Query};
 use crate::output::{print, say};
-use crate::view::Answered as _;
-use crate::view::progress::Progress;
+use crate::view::View as _;
+use crate::view::progress::{failed, is_done, is_idle, picture};
 
-/// Between two questions.
-const ASK_EVERY: Duration = Duration::from_millis(500);
-/// How long what nobody expects may run on when all that is expected is done: a next round may be
-/// about to begin, and a service never rests.
-const REST_MAX: Duration = Duration::from_secs(10);
-/// How long a collector may be away that has answered before: it may be starting again.
-const AWAY_MAX: Duration = Duration::from_secs(30);
+/// Time between two requests.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// Longest wait for unexpected tasks after all expected ones are done: a next round may be about to
+/// start, and a service is never idle.
+const IDLE_WAIT_MAX: Duration = Duration::from_secs(10);
+/// How long a collector that has responded before may be unreachable: it may be restarting.
+const UNREACHABLE_MAX: Duration = Duration::from_secs(30);
 
 pub(crate) fn run(args: &WatchArgs) -> anyhow::Result<()> {
     let client = Client::new(&args.ask.url.url)?;
     let query = range_query(&args.range).with_each("task", &args.task);
-    let progress = if args.once { ask(&client, &query)? } else { watch(&client, &query)? };
+    let progress = if args.once { request(&client, &query)? } else { watch(&client, &query)? };
     match args.ask.format {
-        RowFormat::Json => print(progress.json().as_bytes())?,
+        RowFormat::Json => print(&json(&progress)?)?,
         RowFormat::Table => {
             progress.notes().iter().for_each(|note| say(note));
             print(progress.text().as_bytes())?;
         }
     }
-    match progress.failed() {
+    match failed(&progress) {
         0 => Ok(()),
         1 => bail!("a task has failed or was lost"),
         failed => bail!("{failed} tasks have failed or were lost"),
     }
 }
 
-fn ask(client: &Client, query: &Query) -> Result<Progress, ClientError> {
+fn json(progress: &ProgressAnswer) -> serde_json::Result<Vec<u8>> {
+    let mut json = serde_json::to_vec(progress)?;
+    json.push(b'\n');
+    Ok(json)
+}
+
+fn request(client: &Client, query: &Query) -> Result<ProgressAnswer, ClientError> {
     client.get_json("progress", query)
 }
 
-/// Until all that is expected is done, and what else runs rests or has had its time. Without a terminal
-/// on stderr nothing is drawn.
-fn watch(client: &Client, query: &Query) -> anyhow::Result<Progress> {
+/// Polls until all expected tasks are done and the others are idle or out of time. Draws only if stderr
+/// is a terminal.
+fn watch(client: &Client, query: &Query) -> anyhow::Result<ProgressAnswer> {
     let screen = Screen::new();
-    let (mut heard, mut done): (Option<Instant>, Option<Instant>) = (None, None);
+    let mut last_response: Option<Instant> = None;
+    let mut done: Option<Instant> = None;
     loop {
-        match ask(client, query) {
+        match request(client, query) {
             Ok(progress) => {
-                heard = Some(Instant::now());
-                done = progress.is_done().then(|| done.unwrap_or_else(Instant::now));
-                if done.is_some_and(|done| progress.rests() || done.elapsed() >= REST_MAX) {
+                last_response = Some(Instant::now());
+                done = is_done(&progress).then(|| done.unwrap_or_else(Instant::now));
+                if done.is_some_and(|done| is_idle(&progress) || done.elapsed() >= IDLE_WAIT_MAX) {
                     screen.clear();
                     return Ok(progress);
                 }
-                screen.draw(|size| progress.picture(size));
+                screen.draw(|lines, columns| picture(&progress, lines, columns));
             }
             Err(ClientError::Unreachable { .. })
-                if heard.is_some_and(|heard| heard.elapsed() < AWAY_MAX) =>
+                if last_response.is_some_and(|response| response.elapsed() < UNREACHABLE_MAX) =>
             {
-                screen.draw(|_| vec!["the collector does not answer; trying again".to_owned()]);
+                screen.draw(|_, _| vec!["the collector does not respond; retrying".to_owned()]);
             }
             Err(error) => {
                 screen.clear();
                 return Err(error.into());
             }
         }
-        std::thread::sleep(ASK_EVERY);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 
-/// A picture on stderr, drawn over the one before; nothing where nobody would see it.
+/// A picture on stderr that replaces the one before; nothing if stderr is no terminal.
 struct Screen(ProgressBar);
 
 impl Screen {
     fn new() -> Screen {
-        // One bar that is its message: bars of many names, each drawn by itself, draw all others anew.
+        // One bar whose message is the picture: of several bars, each redraws all others.
         let lines = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
         Screen(lines.with_style(ProgressStyle::with_template("{msg}").expect("a template")))
     }
 
-    fn draw(&self, picture: impl FnOnce((usize, usize)) -> Vec<String>) {
+    fn draw(&self, picture: impl FnOnce(usize, usize) -> Vec<String>) {
         if self.0.is_hidden() {
             return;
         }
         let (lines, columns) = Term::stderr().size();
-        // The cursor stands below; what fills the last column would wrap on some terminals.
-        let size = (usize::from(lines).saturating_sub(1), usize::from(columns).saturating_sub(1));
-        self.0.set_message(picture(size).join("\n"));
+        // The last line is for the cursor; text in the last column wraps on some terminals.
+        let lines = usize::from(lines).saturating_sub(1);
+        let columns = usize::from(columns).saturating_sub(1);
+        self.0.set_message(picture(lines, columns).join("\n"));
         self.0.tick();
     }
 

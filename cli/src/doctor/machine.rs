@@ -1,4 +1,4 @@
-//! Whether this machine, as this user and in this container, lets an agent sample its own process.
+//! Whether this machine lets an agent sample its own process, as this user and in this container.
 
 use std::fs::{self, File};
 use std::io::{IoSliceMut, Read as _};
@@ -13,14 +13,15 @@ use nix::unistd::getpid;
 
 use super::{Finding, Report};
 
-/// From here on a timer on a thread's CPU clock expires when the thread returns to its own code.
+/// The first kernel in which a timer on a thread's CPU clock expires when the thread returns to its own
+/// code, so that it interrupts no system call.
 const KERNEL_MIN: (u32, u32) = (5, 11);
 
-/// What a worker may be able to do about a refusal.
+/// Advice for a refused system call.
 const ALLOW: &str =
-    "let the container's or service's seccomp profile allow it; see the line `seccomp`";
+    "allow it in the seccomp profile of the container or service; see the line `seccomp`";
 
-/// Looks at this machine.
+/// Checks this machine.
 pub(crate) fn examine() -> Report {
     let findings = vec![
         architecture(std::env::consts::ARCH),
@@ -37,21 +38,19 @@ pub(crate) fn examine() -> Report {
 
 fn architecture(name: &str) -> Finding {
     match name {
-        "x86_64" => Finding::ok("processor", name),
-        other => {
-            Finding::bad("processor", other, "the agent samples on x86_64 only; it stays off here")
-        }
+        "x86_64" => Finding::ok("architecture", name),
+        other => Finding::bad(
+            "architecture",
+            other,
+            "the agent samples on x86_64 only; it stays off here",
+        ),
     }
 }
 
 fn kernel(release: &str) -> Finding {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
     let (Some(Ok(major)), Some(Ok(minor))) = (numbers.next(), numbers.next()) else {
-        return Finding::warn(
-            "kernel",
-            format!("of unknown version {release:?}"),
-            "use Linux 5.11",
-        );
+        return Finding::warn("kernel", format!("unknown version {release:?}"), "use Linux 5.11");
     };
     if (major, minor) >= KERNEL_MIN {
         return Finding::ok("kernel", format!("Linux {release}"));
@@ -59,18 +58,18 @@ fn kernel(release: &str) -> Finding {
     Finding::warn(
         "kernel",
         format!("Linux {release}, older than 5.11"),
-        "use a newer kernel: here system calls of the program may be interrupted by samples",
+        "use a newer kernel: with this one, samples may interrupt system calls of the program",
     )
 }
 
 fn timers() -> Finding {
     let nothing = SigEvent::new(SigevNotify::SigevNone);
     match Timer::new(ClockId::CLOCK_THREAD_CPUTIME_ID, nothing) {
-        Ok(_) => Finding::ok("running threads", "timers on CPU clocks can be made"),
+        Ok(_) => Finding::ok("running threads", "timers on CPU clocks work"),
         Err(error) => Finding::bad(
             "running threads",
             format!("timers on CPU clocks are refused: timer_create: {}", error.desc()),
-            format!("running threads are not seen without them: {ALLOW}"),
+            format!("without them running threads have no stacks: {ALLOW}"),
         ),
     }
 }
@@ -79,13 +78,12 @@ fn wait_sites() -> Finding {
     let path = "/proc/thread-self/syscall";
     match read_start(path) {
         Ok(text) if !text.is_empty() => {
-            Finding::ok("blocked threads", format!("{path} can be read"))
+            Finding::ok("blocked threads", format!("{path} is readable"))
         }
         failed => Finding::warn(
             "blocked threads",
             format!("{path} cannot be read{}", reason(failed.err())),
-            "blocked threads are counted without their stacks; mount /proc, and do not set \
-             dumpable to 0",
+            "blocked threads have no stacks without it; mount /proc, and do not set dumpable to 0",
         ),
     }
 }
@@ -101,8 +99,8 @@ fn memory() -> Finding {
         &[RemoteIoVec { base: address, len: source.len() }],
     );
     let error = match called {
-        Ok(_) if copy == source => return Finding::ok(check, "process_vm_readv reads own memory"),
-        Ok(_) => "it copied something else",
+        Ok(_) if copy == source => return Finding::ok(check, "process_vm_readv works"),
+        Ok(_) => "it copied wrong bytes",
         Err(error) => error.desc(),
     };
     let mut copy = [0; 8];
@@ -111,13 +109,13 @@ fn memory() -> Finding {
     match read {
         Ok(()) if copy == source => Finding::warn(
             check,
-            format!("process_vm_readv is refused ({error}); /proc/self/mem works"),
-            format!("sampling costs more this way: {ALLOW}"),
+            format!("process_vm_readv failed ({error}); /proc/self/mem works"),
+            format!("sampling is slower this way: {ALLOW}"),
         ),
         failed => Finding::bad(
             check,
-            format!("own memory cannot be read: {error}; /proc/self/mem{}", reason(failed.err())),
-            format!("blocked threads are counted without their stacks: {ALLOW}"),
+            format!("cannot read own memory: {error}; /proc/self/mem{}", reason(failed.err())),
+            format!("blocked threads have no stacks without it: {ALLOW}"),
         ),
     }
 }
@@ -126,35 +124,36 @@ fn run_delay() -> Finding {
     let path = "/proc/thread-self/schedstat";
     match read_start(path) {
         Ok(text) if !text.is_empty() => {
-            Finding::ok("time without a cpu", format!("{path} can be read"))
+            Finding::ok("run queue delay", format!("{path} is readable"))
         }
         failed => Finding::warn(
-            "time without a cpu",
+            "run queue delay",
             format!("{path} cannot be read{}", reason(failed.err())),
-            "time in which threads wait for a processor counts as running; use a kernel with \
-             CONFIG_SCHED_INFO",
+            "time waiting for a CPU counts as running; use a kernel with CONFIG_SCHED_INFO",
         ),
     }
 }
 
 fn dumpable(is_set: bool) -> Finding {
     if is_set {
-        return Finding::ok("dumpable", "programs may read their own /proc files");
+        return Finding::ok("dumpable", "set: programs can read their own /proc files");
     }
     Finding::warn(
         "dumpable",
-        "not set: files in /proc/self belong to root",
-        "do not set PR_SET_DUMPABLE to 0 in workers; a setuid program has it so",
+        "not set: the files in /proc/self belong to root",
+        "do not set PR_SET_DUMPABLE to 0 in workers; setuid programs have it set so",
     )
 }
 
-/// `mode` as the kernel writes it: 0 none, 1 strict, 2 filter.
+/// `mode` is 0 for none, 1 for strict, 2 for a filter.
 fn seccomp(mode: &str) -> Finding {
     match mode {
         "0" => Finding::ok("seccomp", "no filter"),
-        "2" => Finding::ok("seccomp", "a filter; what it refuses is said above"),
-        "" => Finding::ok("seccomp", "not in this kernel"),
-        other => Finding::bad("seccomp", format!("mode {other}"), "the agent cannot run like this"),
+        "2" => Finding::ok("seccomp", "a filter; see above for what it blocks"),
+        "" => Finding::ok("seccomp", "not supported by this kernel"),
+        other => {
+            Finding::bad("seccomp", format!("mode {other}"), "the agent cannot run in this mode")
+        }
     }
 }
 
@@ -168,7 +167,7 @@ fn first_line(path: &str) -> String {
     read_start(path).unwrap_or_default().trim().to_owned()
 }
 
-/// The start of a small file.
+/// The first 4 KiB of a file.
 fn read_start(path: &str) -> std::io::Result<String> {
     let mut text = String::new();
     File::open(path)?.take(4096).read_to_string(&mut text)?;
@@ -185,7 +184,7 @@ mod tests {
     use crate::doctor::Level;
 
     #[test]
-    fn kernels_are_told_apart_by_version() {
+    fn old_kernels_are_warned_about() {
         for (release, level) in [
             ("6.18.44-x", Level::Ok),
             ("5.11", Level::Ok),
@@ -205,9 +204,9 @@ mod tests {
         assert_eq!(dumpable(false).level, Level::Warn);
     }
 
-    /// Where these tests run, an agent can sample.
+    /// An agent can sample where these tests run.
     #[test]
-    fn this_machine_is_fit() {
+    fn this_machine_has_no_bad_finding() {
         let report = examine();
         assert_eq!(report.count(Level::Bad), 0, "{}", report.text());
         assert_eq!(timers().level, Level::Ok);

@@ -1,4 +1,4 @@
-//! What stands in the way of good profiles: of a program's file, of this machine, of a fleet.
+//! Diagnoses problems that spoil profiles: of a program's file, of this machine, of a fleet.
 
 pub(crate) mod collector;
 pub(crate) mod machine;
@@ -9,19 +9,19 @@ use std::fmt::Write as _;
 use flamegraph::text::printable;
 use serde::Serialize;
 
-/// How bad a finding is.
+/// Severity of a finding.
 #[derive(Serialize, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Level {
-    /// As it should be.
+    /// No problem.
     Ok,
-    /// Profiles are less than they could be.
+    /// Profiles are less detailed or accurate than they could be.
     Warn,
     /// Something essential is missing.
     Bad,
 }
 
-/// One check, what it found, and what to do.
+/// A check, its result, and advice.
 #[derive(Serialize, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Finding {
     check: &'static str,
@@ -36,8 +36,7 @@ impl Finding {
     }
 
     fn warn(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Finding {
-        let (found, advice) = (found.into(), Some(advice.into()));
-        Finding { check, level: Level::Warn, found, advice }
+        Finding { check, level: Level::Warn, found: found.into(), advice: Some(advice.into()) }
     }
 
     fn bad(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Finding {
@@ -45,7 +44,7 @@ impl Finding {
     }
 }
 
-/// What was looked at, and all that was found.
+/// The findings about a subject.
 #[derive(Serialize, Debug)]
 pub(crate) struct Report {
     pub(crate) subject: String,
@@ -57,7 +56,7 @@ impl Report {
         self.findings.iter().filter(|finding| finding.level == level).count()
     }
 
-    /// A line a finding, with what to do below it.
+    /// A line for each finding, with its advice below.
     pub(crate) fn text(&self) -> String {
         let mut text = format!("{}\n", printable(&self.subject));
         for Finding { check, level, found, advice } in &self.findings {

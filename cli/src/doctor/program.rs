@@ -1,4 +1,4 @@
-//! Whether a program's file holds what names, files, lines and inlined functions come from.
+//! Whether a program's file has names, source lines, inlined functions and unwind tables.
 
 mod facts;
 
@@ -9,36 +9,33 @@ use super::{Finding, Report};
 use crate::exit::BadInput;
 use facts::{DebugFile, Facts, Linking};
 
-/// Looks at the program that was asked for: the path of a file, or a process's id.
+/// Checks a program, given by the path of its file or by a process id.
 ///
 /// # Errors
-/// [`BadInput`] if there is no such program, or it is no program.
-pub(crate) fn examine(asked: &str) -> Result<Report, BadInput> {
-    let (file, name) = find(asked)?;
+/// [`BadInput`] if it does not exist or is no program.
+pub(crate) fn examine(program: &str) -> Result<Report, BadInput> {
+    let (file, name) = find(program)?;
     let facts = Facts::read(&file, &name)
-        .map_err(|error| BadInput(format!("{} cannot be looked at: {error}", name.display())))?;
+        .map_err(|error| BadInput(format!("could not read {}: {error}", name.display())))?;
     Ok(Report { subject: name.display().to_string(), findings: findings(&facts) })
 }
 
-/// The file to read and its name. A process's file is read through `/proc`: it is the one that runs,
-/// even if another has taken its place, and it may lie in a container.
-fn find(asked: &str) -> Result<(PathBuf, PathBuf), BadInput> {
-    let path = Path::new(asked);
+/// The file to read and its name. The file of a process is read through `/proc`: that one runs, even if
+/// it was replaced, and it may be in a container.
+fn find(program: &str) -> Result<(PathBuf, PathBuf), BadInput> {
+    let path = Path::new(program);
     if path.exists() {
         return Ok((path.to_owned(), path.to_owned()));
     }
-    let no_program = |why: &str| {
-        BadInput(format!("{asked}: {why}; give the path of a program, or the id of a process"))
+    let no_program = |reason: &str| {
+        BadInput(format!("{program}: {reason}; expected the path of a program or a process id"))
     };
-    if asked.is_empty() || !asked.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(no_program("there is no such file"));
+    if program.is_empty() || !program.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(no_program("no such file"));
     }
-    let link = PathBuf::from(format!("/proc/{asked}/exe"));
-    let name = fs::read_link(&link).map_err(|error| {
-        no_program(&format!(
-            "there is no such file, and no process that can be looked at ({error})"
-        ))
-    })?;
+    let link = PathBuf::from(format!("/proc/{program}/exe"));
+    let name = fs::read_link(&link)
+        .map_err(|error| no_program(&format!("no such file, and no readable process ({error})")))?;
     Ok((link, name))
 }
 
@@ -54,7 +51,7 @@ fn findings(facts: &Facts) -> Vec<Finding> {
 fn kind(facts: &Facts) -> Finding {
     let linking = match facts.linking {
         Linking::Dynamic => "dynamically linked",
-        Linking::StaticPie => "statically linked, at any address",
+        Linking::StaticPie => "statically linked, position independent",
         Linking::Static => "statically linked",
     };
     let found = format!("{}, {linking}", facts.machine);
@@ -73,19 +70,19 @@ fn functions(facts: &Facts) -> Finding {
         (1.., _) => Finding::ok(check, format!("{} names", facts.functions)),
         (0, DebugFile::Missing(name)) => Finding::bad(
             check,
-            format!("stripped, and its debug file {name} is not found"),
-            format!("put {name} beside the program, or below /usr/lib/debug"),
+            format!("stripped, and its debug file {name} was not found"),
+            format!("put {name} next to the program, or below /usr/lib/debug"),
         ),
         (0, _) => {
-            let but = match facts.exported {
+            let except = match facts.exported {
                 0 => String::new(),
-                count => format!(", but for {count} exported ones"),
+                count => format!(", except {count} exported ones"),
             };
-            let found = format!("stripped: they have no names, only module and offset{but}");
+            let found = format!("stripped: no names, only module and offset{except}");
             let advice = if facts.is_rust {
-                "Cargo.toml: [profile.release] strip = false; and do not run `strip` on it"
+                "Cargo.toml: [profile.release] strip = false; do not run `strip`"
             } else {
-                "link without -s and do not run `strip`; or keep the names in a file beside it:\n\
+                "link without -s and do not run `strip`; or keep the names in a separate file:\n\
                  objcopy --only-keep-debug PROGRAM PROGRAM.debug && strip PROGRAM && \
                  objcopy --add-gnu-debuglink=PROGRAM.debug PROGRAM"
             };
@@ -95,34 +92,35 @@ fn functions(facts: &Facts) -> Finding {
 }
 
 fn lines(facts: &Facts) -> Finding {
-    let check = "files and lines";
+    let check = "source lines";
     let advice = lines_advice(facts);
     match facts.units {
         _ if facts.compressed => Finding::ok(check, "compressed line tables"),
-        Some(0) | None if facts.library_units > 0 => {
-            Finding::warn(check, "of Rust's own library only, not of the program's code", advice)
-        }
+        Some(0) | None if facts.library_units > 0 => Finding::warn(
+            check,
+            "only of the Rust standard library, not of the program's code",
+            advice,
+        ),
         Some(0) | None => Finding::warn(check, "no line tables", advice),
-        Some(units) => Finding::ok(check, format!("line tables; units of code: {units}")),
+        Some(units) => Finding::ok(check, format!("line tables of {units} compilation units")),
     }
 }
 
 fn inlined(facts: &Facts) -> Finding {
     let check = "inlined functions";
     if facts.compressed {
-        return Finding::ok(check, "not looked for in compressed tables");
+        return Finding::ok(check, "unknown: the tables are compressed");
     }
     if facts.inlined {
-        return Finding::ok(check, "are known");
+        return Finding::ok(check, "recorded");
     }
-    let found = "are not known: their time counts for the function around them";
+    let found = "not recorded: their time counts for the enclosing function";
     Finding::warn(check, found, lines_advice(facts))
 }
 
 fn lines_advice(facts: &Facts) -> &'static str {
     if facts.is_rust {
-        "Cargo.toml: [profile.release] debug = \"line-tables-only\", strip = false; it costs disk, not \
-         speed"
+        "Cargo.toml: [profile.release] debug = 1, strip = false; it costs disk, not speed"
     } else {
         "compile with -g1; it costs disk, not speed"
     }
@@ -152,7 +150,7 @@ fn build_id(facts: &Facts) -> Finding {
         None => Finding::warn(
             "build id",
             "none",
-            "link with -Wl,--build-id, so that builds can be told apart and debug files found",
+            "link with -Wl,--build-id, so that builds can be distinguished and debug files found",
         ),
     }
 }

@@ -1,9 +1,9 @@
 //! Tasks as a trace: the Trace Event Format, which Perfetto and chrome://tracing open.
 //!
-//! A life of a worker is a process there. A thread has a track, on which a task lies inside another
-//! only if it is its child; tasks that overlap it otherwise, as futures do, are on further tracks of the
-//! thread. Phases lie inside their task. What cannot lie on any track, such as waiting in a queue before
-//! the start, is a pair of asynchronous events.
+//! Each life of a worker is a process there. A thread has a track, on which a task is inside another only
+//! if it is its child; tasks that overlap otherwise, as futures do, are on further tracks of the thread.
+//! Phases are inside their task. Anything that fits on no track, such as waiting in a queue before the
+//! start, is a pair of asynchronous events.
 
 mod lanes;
 mod task;
@@ -13,29 +13,31 @@ use std::collections::{BinaryHeap, HashMap};
 use std::fmt;
 use std::io::{self, Write};
 
+use api::{Phase, Task};
 use serde::Serialize;
 
 use self::lanes::Lane;
-pub(crate) use self::task::{Phase, Task};
+pub(crate) use self::task::end_ns;
+use self::task::{args, earliest_ns, parts, span};
 
-/// Most tracks of a thread: nobody reads more. Past it tasks are asynchronous events, whose tracks are
-/// the reader's to make.
+/// Most tracks of a thread, because nobody reads more. Beyond it tasks are asynchronous events, whose
+/// tracks the viewer makes.
 const LANES_MAX: usize = 64;
 
 const DAY_NS: i64 = 86_400_000_000_000;
 
-/// What is said of the whole trace, at its end.
+/// Facts about the whole trace, written at its end.
 #[derive(Serialize, Debug)]
 pub(crate) struct About {
-    /// The range that was asked for, in RFC 3339.
+    /// The requested range, in RFC 3339.
     pub(crate) from: String,
     pub(crate) to: String,
     pub(crate) tasks: u64,
-    /// Tasks that have rows, but too many for an answer.
+    /// Tasks that have rows, but too many for a response.
     pub(crate) omitted: u64,
-    /// Tasks of which there are no rows.
+    /// Tasks without rows.
     pub(crate) aggregated: u64,
-    /// Names of files that are missing from the answer.
+    /// Files of the store that could not be read.
     pub(crate) corrupt_files: Vec<String>,
 }
 
@@ -51,28 +53,28 @@ struct OtherData<'a> {
 #[derive(Debug)]
 pub(crate) struct Trace<W> {
     out: W,
-    /// What `ts` counts from: midnight before the first task, so that a reader that takes numbers for
-    /// 64-bit floats keeps the nanoseconds of 50 days.
+    /// Origin of `ts`: midnight before the first task, so that a viewer that reads numbers as 64-bit
+    /// floats keeps the nanoseconds of 50 days.
     base_ns: Option<i64>,
     events: u64,
     processes: HashMap<(String, String), u64>,
     threads: HashMap<(u64, u32), Thread>,
-    /// The number given last to a process or a track: each has one of its own.
+    /// The last number of a process or a track; they share the sequence.
     numbers: u64,
-    /// The id given last to asynchronous events.
+    /// The last id of a pair of asynchronous events.
     ids: u64,
-    /// Events of phases that start later than the last task that was written.
+    /// Events of phases that start after the last written task.
     pending: BinaryHeap<Reverse<Pending>>,
 }
 
 #[derive(Debug)]
 struct Thread {
-    /// Its place among all threads, by which viewers sort.
+    /// Its index among all threads, by which viewers sort.
     place: u64,
     lanes: Vec<(u64, Lane)>,
 }
 
-/// An event that waits for its time: in the order of starts, the longer first, then as they came.
+/// An event that waits for its time, ordered by start, the longer first, then by arrival.
 #[derive(PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Pending {
     start_ns: i64,
@@ -81,12 +83,13 @@ struct Pending {
     text: String,
 }
 
-/// Nanoseconds as microseconds, none of them lost.
+/// Nanoseconds as microseconds, without rounding.
 struct Microseconds(i128);
 
 impl fmt::Display for Microseconds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (sign, ns) = (if self.0 < 0 { "-" } else { "" }, self.0.unsigned_abs());
+        let sign = if self.0 < 0 { "-" } else { "" };
+        let ns = self.0.unsigned_abs();
         write!(f, "{sign}{}.{:03}", ns / 1_000, ns % 1_000)
     }
 }
@@ -97,7 +100,7 @@ fn quoted(text: &str) -> String {
 }
 
 impl<W: Write> Trace<W> {
-    /// Begins a trace.
+    /// Starts a trace.
     pub(crate) fn new(mut out: W) -> io::Result<Self> {
         out.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
         Ok(Trace {
@@ -112,29 +115,29 @@ impl<W: Write> Trace<W> {
         })
     }
 
-    /// How many lives of workers it shows so far.
+    /// Number of lives of workers so far.
     pub(crate) fn processes(&self) -> usize {
         self.processes.len()
     }
 
     /// Writes tasks, none of which started before those of an earlier call.
     pub(crate) fn write(&mut self, mut tasks: Vec<Task>) -> io::Result<()> {
-        tasks.sort_by_key(|task| (task.start_ns, Reverse(task.stop_ns()), task.id));
+        tasks.sort_by_key(|task| (task.start_ns, Reverse(end_ns(task)), task.id));
         if self.base_ns.is_none() {
-            let earliest = tasks.iter().map(Task::earliest_ns).min();
+            let earliest = tasks.iter().map(earliest_ns).min();
             self.base_ns = earliest.map(|ns| ns.div_euclid(DAY_NS).saturating_mul(DAY_NS));
         }
         tasks.iter().try_for_each(|task| self.task(task))
     }
 
-    /// Writes what is left, and the end.
+    /// Writes pending events and the end.
     pub(crate) fn finish(mut self, about: &About) -> io::Result<()> {
         self.pend_until(i64::MAX)?;
         let base_ns = self.base_ns.unwrap_or(0);
         self.out.write_all(b"\n],\"otherData\":")?;
         let tool = concat!("emberline ", env!("CARGO_PKG_VERSION"));
-        let said = OtherData { tool, ts_from_unix_ns: base_ns, about };
-        serde_json::to_writer(&mut self.out, &said)?;
+        let other_data = OtherData { tool, ts_from_unix_ns: base_ns, about };
+        serde_json::to_writer(&mut self.out, &other_data)?;
         self.out.write_all(b"}\n")?;
         self.out.flush()
     }
@@ -142,36 +145,36 @@ impl<W: Write> Trace<W> {
     fn task(&mut self, task: &Task) -> io::Result<()> {
         self.pend_until(task.start_ns)?;
         let process = self.process(&task.worker, &task.epoch)?;
-        let parts = task.parts();
+        let parts = parts(task);
         let (track, fits) = self.track(process, task, &parts.inside)?;
         let place = (process, track);
-        let span = (task.start_ns, task.stop_ns());
+        let task_span = (task.start_ns, end_ns(task));
         let name = quoted(&task.name);
-        let args = serde_json::to_string(&task.args(&parts.summed))?;
+        let args = serde_json::to_string(&args(task, &parts.summed))?;
         if fits {
-            self.event(&(self.complete(&name, "task", place, span) + &args + "}"))?;
+            self.event(&(self.complete(&name, "task", place, task_span) + &args + "}"))?;
             for phase in &parts.inside {
-                let text = self.complete(&quoted(&phase.name), "phase", place, phase.span());
-                self.pend(phase.span(), text + "{}}");
+                let text = self.complete(&quoted(&phase.name), "phase", place, span(phase));
+                self.pend(span(phase), text + "{}}");
             }
         } else {
             self.ids += 1;
             let at = (place, self.ids);
-            self.edge('b', &name, at, (span.0, &args))?;
+            self.edge('b', &name, at, (task_span.0, &args))?;
             for phase in &parts.inside {
-                self.pair(&quoted(&phase.name), at, phase.span(), "{}")?;
+                self.pair(&quoted(&phase.name), at, span(phase), "{}")?;
             }
-            self.edge('e', &name, at, (span.1, "{}"))?;
+            self.edge('e', &name, at, (task_span.1, "{}"))?;
         }
-        for phase in &parts.beside {
+        for phase in &parts.outside {
             self.ids += 1;
             let args = format!("{{\"task\":{},\"key\":{}}}", task.id, quoted(&task.key));
-            self.pair(&quoted(&phase.name), (place, self.ids), phase.span(), &args)?;
+            self.pair(&quoted(&phase.name), (place, self.ids), span(phase), &args)?;
         }
         Ok(())
     }
 
-    /// The number of a worker's life; it is named at its first sight.
+    /// The number of a worker's life; writes its name if it is new.
     fn process(&mut self, worker: &str, epoch: &str) -> io::Result<u64> {
         let key = (worker.to_owned(), epoch.to_owned());
         if let Some(known) = self.processes.get(&key) {
@@ -181,22 +184,22 @@ impl<W: Write> Trace<W> {
         let process = self.numbers;
         let place = self.processes.len();
         self.processes.insert(key, process);
-        self.said("process_name", (process, process), "name", &quoted(worker))?;
+        self.metadata("process_name", (process, process), "name", &quoted(worker))?;
         let label = quoted(&format!("epoch {epoch}"));
-        self.said("process_labels", (process, process), "labels", &label)?;
+        self.metadata("process_labels", (process, process), "labels", &label)?;
         let place = place.to_string();
-        self.said("process_sort_index", (process, process), "sort_index", &place)?;
+        self.metadata("process_sort_index", (process, process), "sort_index", &place)?;
         Ok(process)
     }
 
-    /// The track on which a task with these phases fits in; if none does, the thread's first, and `false`.
+    /// A track on which a task with these phases fits; if there is none, the thread's first, and `false`.
     fn track(&mut self, process: u64, task: &Task, inside: &[&Phase]) -> io::Result<(u64, bool)> {
         let count = self.threads.len() as u64;
         let thread = (process, task.thread_id);
         let thread = self.threads.entry(thread);
         let thread = thread.or_insert_with(|| Thread { place: count, lanes: Vec::new() });
         for (track, lane) in &mut thread.lanes {
-            if lane.take(task, inside) {
+            if lane.add(task, inside) {
                 return Ok((*track, true));
             }
         }
@@ -207,7 +210,7 @@ impl<W: Write> Trace<W> {
         self.numbers += 1;
         let track = self.numbers;
         let mut lane = Lane::default();
-        lane.take(task, inside);
+        lane.add(task, inside);
         thread.lanes.push((track, lane));
         let place = thread.place * LANES_MAX as u64 + above as u64;
         let mut name = match task.thread_name.as_str() {
@@ -217,13 +220,19 @@ impl<W: Write> Trace<W> {
         if above > 0 {
             name += &format!(" ({})", above + 1);
         }
-        self.said("thread_name", (process, track), "name", &quoted(&name))?;
-        self.said("thread_sort_index", (process, track), "sort_index", &place.to_string())?;
+        self.metadata("thread_name", (process, track), "name", &quoted(&name))?;
+        self.metadata("thread_sort_index", (process, track), "sort_index", &place.to_string())?;
         Ok((track, true))
     }
 
-    /// Metadata of a track.
-    fn said(&mut self, what: &str, place: (u64, u64), field: &str, value: &str) -> io::Result<()> {
+    /// Writes metadata of a track.
+    fn metadata(
+        &mut self,
+        what: &str,
+        place: (u64, u64),
+        field: &str,
+        value: &str,
+    ) -> io::Result<()> {
         let (process, track) = place;
         self.event(&format!(
             "{{\"ph\":\"M\",\"name\":\"{what}\",\"pid\":{process},\"tid\":{track},\
@@ -235,7 +244,7 @@ impl<W: Write> Trace<W> {
         Microseconds(i128::from(ns) - i128::from(self.base_ns.unwrap_or(0)))
     }
 
-    /// An event that has both its ends, up to its arguments.
+    /// A complete event, up to its arguments.
     fn complete(
         &self,
         name: &str,
@@ -251,7 +260,7 @@ impl<W: Write> Trace<W> {
         )
     }
 
-    /// Two asynchronous events: from when to when.
+    /// A pair of asynchronous events.
     fn pair(
         &mut self,
         name: &str,
@@ -263,7 +272,7 @@ impl<W: Write> Trace<W> {
         self.edge('e', name, at, (stop_ns, "{}"))
     }
 
-    /// One end of an asynchronous event.
+    /// One event of a pair.
     fn edge(
         &mut self,
         kind: char,
@@ -278,14 +287,14 @@ impl<W: Write> Trace<W> {
         ))
     }
 
-    /// Keeps an event until its time.
+    /// Holds an event back until its time.
     fn pend(&mut self, (start_ns, stop_ns): (i64, i64), text: String) {
         self.numbers += 1;
-        let (longer_first, number) = (Reverse(stop_ns), self.numbers);
-        self.pending.push(Reverse(Pending { start_ns, longer_first, number, text }));
+        let longer_first = Reverse(stop_ns);
+        self.pending.push(Reverse(Pending { start_ns, longer_first, number: self.numbers, text }));
     }
 
-    /// Writes what was kept and starts no later than that.
+    /// Writes pending events that start no later than that.
     fn pend_until(&mut self, ns: i64) -> io::Result<()> {
         while let Some(Reverse(next)) = self.pending.peek()
             && next.start_ns <= ns

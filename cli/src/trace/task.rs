@@ -1,58 +1,21 @@
-//! A row of the ledger, as far as a trace shows it.
+//! How a trace shows a task.
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
-
-/// One task.
-#[derive(Deserialize, Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Task {
-    pub(crate) worker: String,
-    pub(crate) epoch: String,
-    pub(crate) id: u64,
-    pub(crate) name: String,
-    pub(crate) key: String,
-    pub(crate) thread_id: u32,
-    pub(crate) thread_name: String,
-    pub(crate) parent: Option<u64>,
-    pub(crate) start_ns: i64,
-    pub(crate) duration_ns: u64,
-    pub(crate) outcome: String,
-    pub(crate) cause: String,
-    pub(crate) attempt: Option<u32>,
-    pub(crate) result_bytes: Option<u64>,
-    pub(crate) type_name: String,
-    pub(crate) labels: BTreeMap<String, String>,
-    pub(crate) phases: Vec<Phase>,
-}
-
-/// What it did for a while.
-#[derive(Deserialize, Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Phase {
-    pub(crate) name: String,
-    pub(crate) start_ns: i64,
-    pub(crate) duration_ns: u64,
-    pub(crate) count: u32,
-}
-
-impl Phase {
-    /// From when to when.
-    pub(super) fn span(&self) -> (i64, i64) {
-        (self.start_ns, self.start_ns.saturating_add_unsigned(self.duration_ns))
-    }
-}
+use api::{Phase, Task};
+use serde::Serialize;
 
 /// A task's phases, by how they can be shown.
 pub(super) struct Parts<'a> {
-    /// Those that lie inside the task and apart from each other.
+    /// Those inside the task that do not overlap.
     pub(super) inside: Vec<&'a Phase>,
-    /// Those that do not, such as waiting before the start.
-    pub(super) beside: Vec<&'a Phase>,
-    /// Sums of several intervals: nobody knows where each lay.
+    /// The other single intervals, such as waiting before the start.
+    pub(super) outside: Vec<&'a Phase>,
+    /// Sums of several intervals, whose places are unknown.
     pub(super) summed: Vec<&'a Phase>,
 }
 
-/// What a viewer shows of a task that is chosen.
+/// Details that a viewer shows of a selected task.
 #[derive(Serialize)]
 pub(super) struct Args<'a> {
     id: u64,
@@ -81,53 +44,56 @@ struct Sum {
     duration_ns: u64,
 }
 
-impl Task {
-    /// When it ended, or for a running task until when it is known.
-    pub(crate) fn stop_ns(&self) -> i64 {
-        self.start_ns.saturating_add_unsigned(self.duration_ns)
-    }
+/// When a task ended, or until when a running one is known.
+pub(crate) fn end_ns(task: &Task) -> i64 {
+    task.start_ns.saturating_add_unsigned(task.duration_ns)
+}
 
-    /// The earliest moment that is told of it.
-    pub(super) fn earliest_ns(&self) -> i64 {
-        self.phases.iter().map(|phase| phase.start_ns).fold(self.start_ns, i64::min)
-    }
+/// Start of the task or of its first phase, which may be earlier.
+pub(super) fn earliest_ns(task: &Task) -> i64 {
+    task.phases.iter().map(|phase| phase.start_ns).fold(task.start_ns, i64::min)
+}
 
-    pub(super) fn parts(&self) -> Parts<'_> {
-        let mut parts = Parts { inside: Vec::new(), beside: Vec::new(), summed: Vec::new() };
-        let mut free_ns = self.start_ns;
-        for phase in &self.phases {
-            let (start_ns, stop_ns) = phase.span();
-            if phase.count > 1 {
-                parts.summed.push(phase);
-            } else if start_ns >= free_ns && stop_ns <= self.stop_ns() {
-                free_ns = stop_ns;
-                parts.inside.push(phase);
-            } else {
-                parts.beside.push(phase);
-            }
-        }
-        parts
-    }
+/// Start and end of a phase.
+pub(super) fn span(phase: &Phase) -> (i64, i64) {
+    (phase.start_ns, phase.start_ns.saturating_add_unsigned(phase.duration_ns))
+}
 
-    pub(super) fn args<'a>(&'a self, summed: &[&'a Phase]) -> Args<'a> {
-        let mut summed_phases: BTreeMap<&str, Sum> = BTreeMap::new();
-        for phase in summed {
-            let sum = summed_phases.entry(&phase.name).or_default();
-            sum.count = sum.count.saturating_add(phase.count.into());
-            sum.duration_ns = sum.duration_ns.saturating_add(phase.duration_ns);
+pub(super) fn parts(task: &Task) -> Parts<'_> {
+    let mut parts = Parts { inside: Vec::new(), outside: Vec::new(), summed: Vec::new() };
+    let mut free_ns = task.start_ns;
+    for phase in &task.phases {
+        let (start_ns, stop_ns) = span(phase);
+        if phase.count > 1 {
+            parts.summed.push(phase);
+        } else if start_ns >= free_ns && stop_ns <= end_ns(task) {
+            free_ns = stop_ns;
+            parts.inside.push(phase);
+        } else {
+            parts.outside.push(phase);
         }
-        Args {
-            id: self.id,
-            key: &self.key,
-            outcome: &self.outcome,
-            cause: &self.cause,
-            thread_id: self.thread_id,
-            parent: self.parent,
-            attempt: self.attempt,
-            result_bytes: self.result_bytes,
-            type_name: &self.type_name,
-            labels: &self.labels,
-            summed_phases,
-        }
+    }
+    parts
+}
+
+pub(super) fn args<'a>(task: &'a Task, summed: &[&'a Phase]) -> Args<'a> {
+    let mut summed_phases: BTreeMap<&str, Sum> = BTreeMap::new();
+    for phase in summed {
+        let sum = summed_phases.entry(&phase.name).or_default();
+        sum.count = sum.count.saturating_add(phase.count.into());
+        sum.duration_ns = sum.duration_ns.saturating_add(phase.duration_ns);
+    }
+    Args {
+        id: task.id,
+        key: &task.key,
+        outcome: &task.outcome,
+        cause: &task.cause,
+        thread_id: task.thread_id,
+        parent: task.parent,
+        attempt: task.attempt,
+        result_bytes: task.result_bytes,
+        type_name: &task.type_name,
+        labels: &task.labels,
+        summed_phases,
     }
 }

@@ -15,16 +15,10 @@ pub(crate) fn task(id: u64, thread_id: u32, (start_ns, duration_ns): (i64, u64))
         key: format!("load-{id}"),
         thread_id,
         thread_name: "pool-3".to_owned(),
-        parent: None,
         start_ns,
         duration_ns,
-        outcome: "ok".to_owned(),
-        cause: String::new(),
-        attempt: None,
-        result_bytes: None,
-        type_name: String::new(),
-        labels: BTreeMap::new(),
-        phases: Vec::new(),
+        outcome: "ok".into(),
+        ..Task::default()
     }
 }
 
@@ -33,8 +27,14 @@ fn phase(name: &str, start_ns: i64, duration_ns: u64, count: u32) -> Phase {
 }
 
 fn about(tasks: u64) -> About {
-    let (from, to) = ("2026-01-31T12:00:00Z".to_owned(), "2026-01-31T12:05:00Z".to_owned());
-    About { from, to, tasks, omitted: 0, aggregated: 0, corrupt_files: Vec::new() }
+    About {
+        from: "2026-01-31T12:00:00Z".to_owned(),
+        to: "2026-01-31T12:05:00Z".to_owned(),
+        tasks,
+        omitted: 0,
+        aggregated: 0,
+        corrupt_files: Vec::new(),
+    }
 }
 
 fn trace_of(tasks: &[Task]) -> String {
@@ -51,7 +51,7 @@ const NOON_NS: i64 = 1_769_860_800_000_000_000;
 /// A parent with phases, of which one holds its child; a stranger that overlaps them on the thread; and
 /// names that must stay texts.
 #[test]
-fn a_trace_has_tracks_tasks_phases_and_what_lies_beside() {
+fn a_trace_has_tracks_tasks_phases_and_asynchronous_events() {
     let mut parent = task(7, 12, (NOON_NS + 1, 100_000));
     parent.phases = vec![
         phase("queue", NOON_NS - 2_000, 2_001, 1),
@@ -60,10 +60,12 @@ fn a_trace_has_tracks_tasks_phases_and_what_lies_beside() {
         phase("serialize", NOON_NS + 95_001, 5_000, 1),
     ];
     parent.labels = BTreeMap::from([("shard".to_owned(), "7".to_owned())]);
-    (parent.attempt, parent.result_bytes) = (Some(2), Some(1_024));
+    parent.attempt = Some(2);
+    parent.result_bytes = Some(1_024);
     let mut child = task(8, 12, (NOON_NS + 1_001, 9_999));
     child.parent = Some(7);
-    (child.name, child.outcome) = ("\"},\u{1b}größe".to_owned(), "failed".to_owned());
+    child.name = "\"},\u{1b}größe".to_owned();
+    child.outcome = "failed".into();
     child.cause = "no\nroom".to_owned();
     let stranger = task(9, 12, (NOON_NS + 2_000, 500));
     expect![[r#"
@@ -190,11 +192,11 @@ proptest! {
         (0..).zip(&mut tasks).for_each(|(id, task)| task.id = id);
         let (shown, phases) = check(&trace_of(&tasks));
         let expected = tasks.iter();
-        let expected = expected.map(|t| (t.id, t.name.clone(), t.start_ns, t.stop_ns()));
+        let expected = expected.map(|t| (t.id, t.name.clone(), t.start_ns, end_ns(t)));
         prop_assert_eq!(shown, expected.collect::<BTreeSet<Shown>>());
         let single = tasks.iter().flat_map(|task| &task.phases).filter(|phase| phase.count == 1);
         let mut single: Vec<_> = single
-            .map(|phase| (phase.name.clone(), phase.span().0, phase.span().1))
+            .map(|phase| (phase.name.clone(), span(phase).0, span(phase).1))
             .collect();
         single.sort();
         prop_assert_eq!(phases, single);

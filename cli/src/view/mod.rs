@@ -1,5 +1,4 @@
-//! Answers of a collector as text for the terminal. Each type holds the fields of an answer that are
-//! shown; others are passed over, so that a newer collector can be asked too.
+//! Answers of a collector as text for the terminal.
 
 pub(crate) mod profile;
 pub(crate) mod progress;
@@ -14,43 +13,42 @@ pub(crate) mod transfers;
 pub(crate) mod workers;
 
 use jiff::Timestamp;
-use serde::Deserialize;
 
 /// An answer that can be shown.
-pub(crate) trait Answered: serde::de::DeserializeOwned {
-    /// What it is not, or is of: lines for stderr.
+pub(crate) trait View: serde::de::DeserializeOwned {
+    /// Lines for stderr: the range, and what is missing.
     fn notes(&self) -> Vec<String>;
 
-    /// What it says.
+    /// The answer itself, for stdout.
     fn text(&self) -> String;
 }
 
-/// Says that an answer lacks what damaged files held, if it does.
+/// A note about files of the store that could not be read, if there are any.
 pub(crate) fn corrupt_files(files: &[String]) -> Option<String> {
-    (!files.is_empty()).then(|| {
-        format!("what these damaged files of the store held is missing: {}", files.join(", "))
-    })
+    let missing = || format!("data is missing, because of corrupt files: {}", files.join(", "));
+    (!files.is_empty()).then(missing)
+}
+
+/// A note about tasks without a row, if there are any.
+pub(crate) fn aggregated(tasks: u64) -> Option<String> {
+    let note = || format!("{} tasks have no row: they are in totals only", grouped(tasks));
+    (tasks > 0).then(note)
 }
 
 /// A number of bytes with three digits, such as `1.24 MB`.
 pub(crate) fn bytes(number: u64) -> String {
-    let scaled = scaled(number as f64, &["kB", "MB", "GB", "TB", "PB"], 1_000.0);
-    scaled.unwrap_or_else(|| format!("{number} B"))
-}
-
-/// `number` in the largest unit in which it is at least 1; `None` if it is less in all.
-fn scaled(number: f64, units: &[&str], step: f64) -> Option<String> {
-    let mut power = step;
-    let mut found = None;
-    for unit in units {
+    const UNITS: [&str; 5] = ["kB", "MB", "GB", "TB", "PB"];
+    let mut scaled = number as f64;
+    let mut text = format!("{number} B");
+    for unit in UNITS {
+        scaled /= 1_000.0;
         // From 0.9995 on, three digits round up to 1.00.
-        if number / power < 0.9995 {
+        if scaled < 0.9995 {
             break;
         }
-        found = Some((number / power, unit));
-        power *= step;
+        text = format!("{} {unit}", digits(scaled));
     }
-    found.map(|(number, unit)| format!("{} {unit}", digits(number)))
+    text
 }
 
 /// A number with three digits.
@@ -63,28 +61,22 @@ fn digits(number: f64) -> String {
     format!("{number:.decimals$}")
 }
 
-/// A span of time as a collector writes it.
-#[derive(Deserialize, Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Span {
-    pub(crate) from: String,
-    pub(crate) to: String,
+/// A share in percent, such as `85.2%`.
+fn percentage(part: u64, whole: u64) -> String {
+    format!("{:.1}%", flamegraph::text::percent(part, whole))
 }
 
-impl Span {
-    /// From `start/end`, as headers have it.
-    pub(crate) fn parse(text: &str) -> Option<Span> {
-        let (from, to) = text.split_once('/')?;
-        Some(Span { from: from.to_owned(), to: to.to_owned() })
-    }
+/// A range of time: two moments in RFC 3339.
+pub(crate) fn span(from: &str, to: &str) -> String {
+    format!("{} to {}", moment(from), moment(to))
 }
 
-impl std::fmt::Display for Span {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} to {}", moment(&self.from), moment(&self.to))
-    }
+/// A range of an answer.
+pub(crate) fn range(range: &api::TimeRange) -> String {
+    span(&range.from, &range.to)
 }
 
-/// A time in RFC 3339 as people read it, in UTC to the millisecond; anything else as it is.
+/// A time in RFC 3339 in UTC to the millisecond; any other text as it is.
 pub(crate) fn moment(text: &str) -> String {
     match text.parse::<Timestamp>() {
         Ok(time) => time.strftime("%Y-%m-%d %H:%M:%S.%3f UTC").to_string(),
@@ -92,7 +84,12 @@ pub(crate) fn moment(text: &str) -> String {
     }
 }
 
-/// `number` with its thousands apart.
+/// The same without its zone, for columns whose title names it.
+fn moment_utc(text: &str) -> String {
+    moment(text).trim_end_matches(" UTC").to_owned()
+}
+
+/// `number` with its thousands grouped by commas.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -105,9 +102,29 @@ pub(crate) fn grouped(number: u64) -> String {
     text
 }
 
+/// `1 task`, `2 tasks`.
+pub(crate) fn counted(number: u64, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{} {noun}{plural}", grouped(number))
+}
+
+/// A cell of a table: `-` where there is no value.
+fn or_dash<T>(value: Option<T>, text: impl FnOnce(T) -> String) -> String {
+    value.map_or_else(|| "-".to_owned(), text)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The two seconds of which answers in tests are.
+    pub(super) fn range_of_test() -> api::TimeRange {
+        api::TimeRange {
+            from: "2026-01-31T12:00:00Z".to_owned(),
+            to: "2026-01-31T12:00:02Z".to_owned(),
+            ..api::TimeRange::default()
+        }
+    }
 
     #[test]
     fn numbers_and_times_are_written_for_people() {
@@ -116,8 +133,11 @@ mod tests {
         {
             assert_eq!(grouped(number), expected);
         }
-        let span = Span::parse("2026-01-31T12:00:00.000000250Z/2026-01-31T12:05:00.5Z").unwrap();
-        assert_eq!(span.to_string(), "2026-01-31 12:00:00.000 UTC to 2026-01-31 12:05:00.500 UTC");
+        assert_eq!([counted(1, "task"), counted(2_000, "task")], ["1 task", "2,000 tasks"]);
+        assert_eq!(
+            span("2026-01-31T12:00:00.000000250Z", "2026-01-31T12:05:00.5Z"),
+            "2026-01-31 12:00:00.000 UTC to 2026-01-31 12:05:00.500 UTC"
+        );
         for (number, expected) in [
             (0, "0 B"),
             (999, "999 B"),
@@ -129,6 +149,5 @@ mod tests {
             assert_eq!(bytes(number), expected);
         }
         assert_eq!(moment("-5m"), "-5m");
-        assert_eq!(Span::parse(""), None);
     }
 }

@@ -1,96 +1,64 @@
-//! What a profile was made from.
+//! The range of a profile, and how well it was sampled.
 
 use flamegraph::text::{duration, tick_rate};
 use profiler_core::Ticks;
-use serde::Deserialize;
 
-use super::{Span, grouped};
+use super::{counted, grouped, span};
 use crate::client::Answer;
 
-/// How well a profile's range was sampled, as the headers of its answer say, and its body if that
-/// is JSON.
+/// The headers of a profile's answer, which all formats have.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Sampling {
     pub(crate) empty: bool,
-    workers: Option<u64>,
-    ticks: Option<Ticks>,
+    workers: u64,
+    ticks: Ticks,
     sampled_ns: u64,
-    data: Option<Span>,
-    range: Option<Span>,
-    total_ns: Option<u64>,
-}
-
-/// Fields of a profile's JSON that say what it is about.
-#[derive(Deserialize)]
-pub(crate) struct About {
-    range: Span,
-    totals: Totals,
-}
-
-#[derive(Deserialize)]
-struct Totals {
     total_ns: u64,
+    /// The range of the answer.
+    range: String,
+    /// The span of all retained samples; empty if there are none.
+    data: String,
 }
 
 impl Sampling {
-    /// What the headers say.
-    pub(crate) fn of(answer: &Answer) -> Self {
-        let span = |name| {
-            let text: Option<String> = answer.header(name);
-            text.and_then(|text| Span::parse(&text))
-        };
+    pub(crate) fn from_headers(answer: &Answer) -> Self {
         let count = |name| answer.header(name).unwrap_or(0);
+        let range = |name| {
+            let text: String = answer.header(name).unwrap_or_default();
+            text.split_once('/').map_or(String::new(), |(from, to)| span(from, to))
+        };
         Sampling {
             empty: answer.header("x-emberline-empty").unwrap_or(false),
-            workers: answer.header("x-emberline-workers"),
-            ticks: answer.header("x-emberline-ticks").map(|made| Ticks {
-                made,
+            workers: count("x-emberline-workers"),
+            ticks: Ticks {
+                made: count("x-emberline-ticks"),
                 expected: count("x-emberline-ticks-expected"),
                 throttled: count("x-emberline-ticks-throttled"),
-            }),
+            },
             sampled_ns: count("x-emberline-sampled-ns"),
-            data: span("x-emberline-data"),
-            range: span("x-emberline-range"),
-            total_ns: answer.header("x-emberline-total-ns"),
+            total_ns: count("x-emberline-total-ns"),
+            range: range("x-emberline-range"),
+            data: range("x-emberline-data"),
         }
     }
 
-    /// With what the body says.
-    pub(crate) fn with(mut self, about: About) -> Self {
-        self.range = Some(about.range);
-        self.total_ns = Some(about.totals.total_ns);
-        self
-    }
-
-    /// One line about a profile; `asked` is the range as it was typed.
-    pub(crate) fn line(&self, asked: &str) -> String {
-        let mut facts = Vec::new();
-        if let Some(total_ns) = self.total_ns {
-            facts.push(format!("{} of thread time", duration(total_ns)));
+    /// One line about the profile.
+    pub(crate) fn line(&self) -> String {
+        if self.empty && self.data.is_empty() {
+            return "the collector has no samples yet; agents send theirs every second".to_owned();
         }
-        if let Some(workers) = self.workers {
-            let plural = if workers == 1 { "" } else { "s" };
-            facts.push(format!("{workers} worker{plural}"));
+        if self.empty {
+            let Sampling { range, data, .. } = self;
+            return format!("no matching samples in {range}; there is data from {data}");
         }
-        facts.push(self.range.as_ref().map_or(asked.to_owned(), Span::to_string));
-        if let Some(ticks) = self.ticks {
-            facts.push(format!("{} ticks", grouped(ticks.made)));
-            facts.extend(tick_rate(ticks, self.sampled_ns));
-        }
+        let mut facts = vec![
+            format!("{} of thread time", duration(self.total_ns)),
+            counted(self.workers, "worker"),
+            self.range.clone(),
+            format!("{} ticks", grouped(self.ticks.made)),
+        ];
+        facts.extend(tick_rate(self.ticks, self.sampled_ns));
         facts.join(", ")
-    }
-
-    /// Why there is nothing to see, and where there is something.
-    pub(crate) fn emptiness(&self, asked: &str) -> String {
-        let range = self.range.as_ref().map_or(asked.to_owned(), Span::to_string);
-        match &self.data {
-            Some(data) => {
-                format!("no samples of what was asked for in {range}; there is data from {data}")
-            }
-            None => {
-                "the collector holds no samples yet; agents send theirs every second".to_owned()
-            }
-        }
     }
 }
 
@@ -98,44 +66,37 @@ impl Sampling {
 mod tests {
     use super::*;
 
-    fn span(from: &str, to: &str) -> Option<Span> {
-        Some(Span {
-            from: format!("2026-01-31T12:{from}:00Z"),
-            to: format!("2026-01-31T12:{to}:00Z"),
-        })
-    }
-
-    #[test]
-    fn a_line_says_how_well_it_was_sampled() {
-        let sampling = Sampling {
-            workers: Some(4),
-            ticks: Some(Ticks { made: 11_532, expected: 12_000, throttled: 444 }),
+    fn sampling() -> Sampling {
+        Sampling {
+            empty: false,
+            workers: 4,
+            ticks: Ticks { made: 11_532, expected: 12_000, throttled: 444 },
             sampled_ns: 120_000_000_000,
-            ..Sampling::default()
-        };
+            total_ns: 83_000_000_000,
+            range: span("2026-01-31T12:00:00Z", "2026-01-31T12:05:00Z"),
+            data: span("2026-01-31T11:00:00Z", "2026-01-31T12:05:00Z"),
+        }
+    }
+
+    #[test]
+    fn a_line_has_range_time_and_sampling_quality() {
         assert_eq!(
-            sampling.line("-30s to now"),
-            "4 workers, -30s to now, 11,532 ticks, 96.1 of 100 ticks/s, \
-             3.7 skipped (agent CPU limit), 24 missed"
-        );
-        let about =
-            About { range: span("00", "05").unwrap(), totals: Totals { total_ns: 83_000_000_000 } };
-        assert_eq!(
-            Sampling { workers: Some(1), ..Sampling::default() }.with(about).line(""),
-            "1 m 23 s of thread time, 1 worker, \
-             2026-01-31 12:00:00.000 UTC to 2026-01-31 12:05:00.000 UTC"
+            sampling().line(),
+            "1 m 23 s of thread time, 4 workers, \
+             2026-01-31 12:00:00.000 UTC to 2026-01-31 12:05:00.000 UTC, 11,532 ticks, \
+             96.1 of 100 ticks/s, 3.7 skipped (agent CPU limit), 24 missed"
         );
     }
 
     #[test]
-    fn an_empty_profile_says_where_there_is_data() {
-        let mut sampling = Sampling { empty: true, data: span("00", "05"), ..Sampling::default() };
+    fn an_empty_profile_names_the_span_of_the_data() {
+        let mut sampling = Sampling { empty: true, ..sampling() };
         assert_eq!(
-            sampling.emptiness("-1m to now"),
-            "no samples of what was asked for in -1m to now; there is data from \
-             2026-01-31 12:00:00.000 UTC to 2026-01-31 12:05:00.000 UTC"
+            sampling.line(),
+            "no matching samples in 2026-01-31 12:00:00.000 UTC to 2026-01-31 12:05:00.000 UTC; \
+             there is data from 2026-01-31 11:00:00.000 UTC to 2026-01-31 12:05:00.000 UTC"
         );
-        sampling.data = None;
-        assert!(sampling.emptiness("").contains("no samples yet"));
+        sampling.data.clear();
+        assert!(sampling.line().contains("no samples yet"));
     }
 }

@@ -1,151 +1,116 @@
-//! How far the tasks are.
+//! Progress of the tasks.
 
-use console::{measure_text_width, pad_str, truncate_str};
+use api::{Progress, ProgressAnswer};
+use console::{Alignment, measure_text_width, pad_str, truncate_str};
 use flamegraph::text::{cell, duration, percent};
-use serde::{Deserialize, Serialize};
 
-use super::{Answered, grouped};
+use super::{View, grouped, or_dash};
 use crate::grid::Align::{Count, Left, Right};
 use crate::grid::Grid;
 
 /// Columns of a bar between its brackets.
 const BAR_COLUMNS: usize = 20;
-/// Widest name beside a bar, in characters; longer ones lose their middle.
+/// Widest name next to a bar, in characters; longer ones lose their middle.
 const NAME_COLUMNS_MAX: usize = 24;
 
-/// Progress by name of task.
-#[derive(Deserialize, Serialize, Debug)]
-pub(crate) struct Progress {
-    now: String,
-    names: Vec<Tasks>,
+/// Tasks that have ended, in any way.
+fn ended(tasks: &Progress) -> u64 {
+    let others = [tasks.failed, tasks.lost, tasks.cancelled];
+    others.into_iter().fold(tasks.done, u64::saturating_add)
 }
 
-/// The tasks of one name.
-#[derive(Deserialize, Serialize, Debug)]
-struct Tasks {
-    name: String,
-    expected: Option<u64>,
-    done: u64,
-    running: u64,
-    failed: u64,
-    lost: u64,
-    cancelled: u64,
-    rate_per_s: Option<f64>,
-    remaining_ns: Option<u64>,
-    state: String,
+/// A bar, if it is known how many tasks are expected.
+fn bar(tasks: &Progress) -> String {
+    let Some(expected) = tasks.expected else { return String::new() };
+    let ended = ended(tasks);
+    // Rounded down, so that the bar is full only when all have ended.
+    let part = |of: usize| {
+        if ended >= expected {
+            return of;
+        }
+        (ended as u128 * of as u128 / u128::from(expected)) as usize
+    };
+    let full = part(BAR_COLUMNS);
+    let tip = if full < BAR_COLUMNS { ">" } else { "" };
+    format!("[{:<BAR_COLUMNS$}] {:>3}%", "#".repeat(full) + tip, part(100))
 }
 
-impl Tasks {
-    /// However they ended.
-    fn ended(&self) -> u64 {
-        self.done
-            .saturating_add(self.failed)
-            .saturating_add(self.lost)
-            .saturating_add(self.cancelled)
-    }
-
-    /// How far they are: a bar if that is known.
-    fn bar(&self) -> String {
-        let Some(expected) = self.expected else { return String::new() };
-        // Rounded down: it is full when all have ended, and no sooner.
-        let part = |of: usize| match self.ended() {
-            ended if ended < expected => {
-                (ended as u128 * of as u128 / u128::from(expected)) as usize
-            }
-            _ => of,
-        };
-        let full = part(BAR_COLUMNS);
-        let tip = if full < BAR_COLUMNS { ">" } else { "" };
-        format!("[{:<BAR_COLUMNS$}] {:>3} %", "#".repeat(full) + tip, part(100))
-    }
-
-    fn counts(&self) -> String {
-        match self.expected {
-            Some(expected) => format!("{} of {}", grouped(self.ended()), grouped(expected)),
-            None => grouped(self.ended()),
-        }
-    }
-
-    /// What else there is to say.
-    fn rest(&self) -> String {
-        let counts = [(self.running, "running"), (self.failed, "failed"), (self.lost, "lost")];
-        let counts = counts.into_iter().filter(|(count, _)| *count > 0);
-        let mut parts: Vec<String> =
-            counts.map(|(count, what)| format!("{} {what}", grouped(count))).collect();
-        if let Some(left_ns) = self.remaining_ns.filter(|left_ns| *left_ns > 0) {
-            parts.push(format!("{} left", duration(left_ns)));
-        }
-        parts.join(", ")
+fn counts(tasks: &Progress) -> String {
+    let ended = grouped(ended(tasks));
+    match tasks.expected {
+        Some(expected) => format!("{ended} of {}", grouped(expected)),
+        None => ended,
     }
 }
 
-impl Progress {
-    /// The lines of a picture that fits into a terminal of that size, those of what is expected first.
-    pub(crate) fn picture(&self, (lines, columns): (usize, usize)) -> Vec<String> {
-        if self.names.is_empty() {
-            return vec![truncate_str("no tasks yet", columns, "…").into_owned()];
-        }
-        let mut tasks: Vec<&Tasks> = self.names.iter().collect();
-        tasks.sort_by_key(|tasks| tasks.expected.is_none());
-        // One that does not fit takes the line that says so, too.
-        let shown = if tasks.len() <= lines { tasks.len() } else { lines.saturating_sub(1) };
-        let hidden = tasks.split_off(shown).len();
-        let cells = |tasks: &&Tasks| {
-            [cell(&tasks.name, NAME_COLUMNS_MAX), tasks.bar(), tasks.counts(), tasks.rest()]
-        };
-        let rows: Vec<[String; 4]> = tasks.iter().map(cells).collect();
-        let width = |column: usize| {
-            rows.iter().map(|row| measure_text_width(&row[column])).max().unwrap_or(0)
-        };
-        let widths = [width(0), width(1), width(2)];
-        let line = |row: &[String; 4]| {
-            let [name, bar, counts, rest] = row;
-            let name = pad_str(name, widths[0], console::Alignment::Left, None);
-            let counts = pad_str(counts, widths[2], console::Alignment::Right, None);
-            // Without any expectation there are no bars at all.
-            let bar = match widths[1] {
-                0 => String::new(),
-                width => format!("{bar:width$}  "),
-            };
-            let line = format!("{name}  {bar}{counts}  {rest}");
-            truncate_str(line.trim_end(), columns, "…").into_owned()
-        };
-        let mut picture: Vec<String> = rows.iter().map(line).collect();
-        if hidden > 0 && lines > 0 {
-            let more = format!("and {hidden} more; --task chooses");
-            picture.push(truncate_str(&more, columns, "…").into_owned());
-        }
-        picture
+/// Counts other than 0, and the remaining time.
+fn details(tasks: &Progress) -> String {
+    let counts = [(tasks.running, "running"), (tasks.failed, "failed"), (tasks.lost, "lost")];
+    let counts = counts.into_iter().filter(|(count, _)| *count > 0);
+    let mut parts: Vec<String> =
+        counts.map(|(count, outcome)| format!("{} {outcome}", grouped(count))).collect();
+    if let Some(remaining_ns) = tasks.remaining_ns.filter(|ns| *ns > 0) {
+        parts.push(format!("{} left", duration(remaining_ns)));
     }
+    parts.join(", ")
+}
 
-    /// Whether nothing runs of what was seen.
-    pub(crate) fn rests(&self) -> bool {
-        !self.names.is_empty() && self.names.iter().all(|tasks| tasks.running == 0)
+/// The lines of a picture that fits into a terminal of that size, expected tasks first.
+pub(crate) fn picture(progress: &ProgressAnswer, lines: usize, columns: usize) -> Vec<String> {
+    let truncated = |text: &str| truncate_str(text, columns, "…").into_owned();
+    if progress.names.is_empty() {
+        return vec![truncated("no tasks yet")];
     }
-
-    /// Whether all that is expected has ended; if nothing is, whether it rests.
-    pub(crate) fn is_done(&self) -> bool {
-        let mut expected = self.names.iter().filter(|tasks| tasks.expected.is_some()).peekable();
-        match expected.peek() {
-            Some(_) => expected.all(|tasks| tasks.ended() >= tasks.expected.unwrap_or(0)),
-            None => self.rests(),
-        }
+    let mut tasks: Vec<&Progress> = progress.names.iter().collect();
+    tasks.sort_by_key(|tasks| tasks.expected.is_none());
+    // If not all fit, the last line counts the hidden ones.
+    let shown = if tasks.len() <= lines { tasks.len() } else { lines.saturating_sub(1) };
+    let hidden = tasks.split_off(shown).len();
+    let cells = |tasks: &&Progress| {
+        [cell(&tasks.name, NAME_COLUMNS_MAX), bar(tasks), counts(tasks), details(tasks)]
+    };
+    let rows: Vec<[String; 4]> = tasks.iter().map(cells).collect();
+    let width =
+        |column: usize| rows.iter().map(|row| measure_text_width(&row[column])).max().unwrap_or(0);
+    let name_width = width(0);
+    let bar_width = width(1);
+    let count_width = width(2);
+    let line = |[name, bar, counts, details]: &[String; 4]| {
+        let name = pad_str(name, name_width, Alignment::Left, None);
+        let counts = pad_str(counts, count_width, Alignment::Right, None);
+        let bar = if bar_width == 0 { String::new() } else { format!("{bar:bar_width$}  ") };
+        truncated(format!("{name}  {bar}{counts}  {details}").trim_end())
+    };
+    let mut picture: Vec<String> = rows.iter().map(line).collect();
+    if hidden > 0 && lines > 0 {
+        picture.push(truncated(&format!("and {hidden} more; --task selects")));
     }
+    picture
+}
 
-    /// Tasks that failed or were lost.
-    pub(crate) fn failed(&self) -> u64 {
-        self.names.iter().map(|tasks| tasks.failed.saturating_add(tasks.lost)).sum()
-    }
+/// Whether tasks were seen, and none of them runs.
+pub(crate) fn is_idle(progress: &ProgressAnswer) -> bool {
+    !progress.names.is_empty() && progress.names.iter().all(|tasks| tasks.running == 0)
+}
 
-    /// As the collector says it.
-    pub(crate) fn json(&self) -> String {
-        serde_json::to_string(self).expect("numbers and texts can be written") + "\n"
+/// Whether all expected tasks have ended; without expectations, whether the fleet is idle.
+pub(crate) fn is_done(progress: &ProgressAnswer) -> bool {
+    let mut expected =
+        progress.names.iter().filter_map(|tasks| Some((ended(tasks), tasks.expected?))).peekable();
+    match expected.peek() {
+        Some(_) => expected.all(|(ended, expected)| ended >= expected),
+        None => is_idle(progress),
     }
 }
 
-impl Answered for Progress {
+/// Tasks that failed or were lost.
+pub(crate) fn failed(progress: &ProgressAnswer) -> u64 {
+    progress.names.iter().map(|tasks| tasks.failed.saturating_add(tasks.lost)).sum()
+}
+
+impl View for ProgressAnswer {
     fn notes(&self) -> Vec<String> {
-        let none = "no tasks yet; workers say what they expect by `emberline_agent::expect_tasks`";
+        let none = "no tasks yet; workers announce theirs by `emberline_agent::expect_tasks`";
         self.names.is_empty().then(|| none.to_owned()).into_iter().collect()
     }
 
@@ -154,30 +119,29 @@ impl Answered for Progress {
             ("NAME", Left),
             ("EXPECTED", Right),
             ("DONE", Right),
-            ("PART", Right),
+            ("DONE %", Right),
             ("RUNNING", Right),
-            ("ERRED", Count),
+            ("FAILED", Count),
             ("LOST", Count),
             ("CANCELLED", Count),
             ("RATE/s", Right),
-            ("LEFT", Right),
+            ("ETA", Right),
             ("STATE", Left),
         ]);
         for tasks in &self.names {
-            let share = |expected| format!("{:.0} %", percent(tasks.ended(), expected));
-            let missing = || "-".to_owned();
+            let share = |expected| format!("{:.0}%", percent(ended(tasks), expected));
             grid.push([
                 tasks.name.clone(),
-                tasks.expected.map_or_else(missing, grouped),
+                or_dash(tasks.expected, grouped),
                 grouped(tasks.done),
-                tasks.expected.map_or_else(missing, share),
+                or_dash(tasks.expected, share),
                 grouped(tasks.running),
                 grouped(tasks.failed),
                 grouped(tasks.lost),
                 grouped(tasks.cancelled),
-                tasks.rate_per_s.map_or_else(missing, |rate| format!("{rate:.1}")),
-                tasks.remaining_ns.filter(|left| *left > 0).map_or_else(missing, duration),
-                tasks.state.clone(),
+                or_dash(tasks.rate_per_s, |rate| format!("{rate:.1}")),
+                or_dash(tasks.remaining_ns.filter(|ns| *ns > 0), duration),
+                tasks.state.to_string(),
             ]);
         }
         grid.text()
@@ -187,46 +151,51 @@ impl Answered for Progress {
 #[cfg(test)]
 mod tests {
     use expect_test::{Expect, expect};
-    use serde_json::{Value, json};
 
     use super::*;
 
-    fn tasks(name: &str, expected: Option<u64>, [done, running, failed]: [u64; 3]) -> Value {
-        json!({"name": name, "expected": expected, "done": done, "running": running,
-            "failed": failed, "lost": 0, "cancelled": 0, "rate_per_s": 2.5,
-            "remaining_ns": expected.map(|_| 4_000_000_000_u64), "state": "running"})
+    fn tasks(name: &str, expected: Option<u64>, [done, running, failed]: [u64; 3]) -> Progress {
+        Progress {
+            name: name.to_owned(),
+            expected,
+            done,
+            running,
+            failed,
+            rate_per_s: Some(2.5),
+            remaining_ns: expected.map(|_| 4_000_000_000),
+            state: "running".into(),
+            ..Progress::default()
+        }
     }
 
-    fn progress(names: &[Value]) -> Progress {
-        serde_json::from_value(json!({"now": "2026-01-31T12:00:00Z", "names": names})).unwrap()
+    fn progress(names: &[Progress]) -> ProgressAnswer {
+        ProgressAnswer { names: names.to_vec(), ..ProgressAnswer::default() }
     }
 
     #[test]
-    fn a_row_says_how_far_and_how_long() {
+    fn a_row_shows_counts_rate_and_remaining_time() {
         let progress = progress(&[
             tasks("load", Some(100), [38, 2, 2]),
             tasks("solve\u{1b}", None, [7, 0, 0]),
         ]);
         expect![[r#"
-            NAME         EXPECTED  DONE  PART  RUNNING  ERRED  RATE/s    LEFT  STATE
-            load              100    38  40 %        2      2     2.5  4.00 s  running
-            solve\u{1b}         -     7     -        0      0     2.5       -  running
+            NAME         EXPECTED  DONE  DONE %  RUNNING  FAILED  RATE/s     ETA  STATE
+            load              100    38     40%        2       2     2.5  4.00 s  running
+            solve\u{1b}         -     7       -        0       0     2.5       -  running
         "#]]
         .assert_eq(&progress.text());
-        assert_eq!((progress.failed(), progress.is_done()), (2, false));
+        assert_eq!((failed(&progress), is_done(&progress)), (2, false));
     }
 
-    fn check_picture(names: &[Value], size: (usize, usize), expected: Expect) {
-        let picture = progress(names).picture(size);
-        assert!(
-            picture.len() <= size.0
-                && picture.iter().all(|line| measure_text_width(line) <= size.1)
-        );
+    fn check_picture(names: &[Progress], (lines, columns): (usize, usize), expected: Expect) {
+        let picture = picture(&progress(names), lines, columns);
+        assert!(picture.len() <= lines);
+        assert!(picture.iter().all(|line| measure_text_width(line) <= columns));
         expected.assert_eq(&(picture.join("\n") + "\n"));
     }
 
     #[test]
-    fn a_picture_fits_the_terminal_and_has_what_is_expected_first() {
+    fn a_picture_fits_the_terminal_with_expected_tasks_first() {
         let names = [
             tasks("größe", None, [16_642, 0, 0]),
             tasks("load", Some(100), [38, 2, 2]),
@@ -237,11 +206,11 @@ mod tests {
             &names,
             (24, 80),
             expect![[r#"
-            load                      [########>           ]  40 %             40 of 100  2…
-            多多\u{1b}[2J\n           [####################] 100 %                3 of 3  4…
-            longlonglong…onglonglong  [###################>]  99 %  999,999 of 1,000,000  1…
-            größe                                                                 16,642
-        "#]],
+                load                      [########>           ]  40%             40 of 100  2 …
+                多多\u{1b}[2J\n           [####################] 100%                3 of 3  4.…
+                longlonglong…onglonglong  [###################>]  99%  999,999 of 1,000,000  1,…
+                größe                                                                16,642
+            "#]],
         );
         check_picture(
             &names,
@@ -249,7 +218,7 @@ mod tests {
             expect![[r#"
             load             [########>           ]…
             多多\u{1b}[2J\n  [####################]…
-            and 2 more; --task chooses
+            and 2 more; --task selects
         "#]],
         );
         check_picture(
@@ -266,11 +235,11 @@ mod tests {
             no t…
         "#]],
         );
-        assert!(progress(&names).picture((0, 0)).is_empty());
+        assert!(picture(&progress(&names), 0, 0).is_empty());
     }
 
     #[test]
-    fn it_is_done_when_all_that_is_expected_has_ended() {
+    fn progress_is_done_when_all_expected_tasks_have_ended() {
         for (names, expected) in [
             (vec![], false),
             (vec![tasks("a", Some(3), [2, 0, 1])], true),
@@ -278,13 +247,13 @@ mod tests {
             (vec![tasks("a", None, [2, 1, 0])], false),
             (vec![tasks("a", None, [2, 0, 0])], true),
             (vec![tasks("a", Some(2), [2, 0, 0]), tasks("b", None, [9, 0, 0])], true),
-            // A service that never rests keeps nobody from being done.
+            // A service that is never idle does not keep the rest from being done.
             (vec![tasks("a", Some(2), [2, 0, 0]), tasks("b", None, [9, 1, 0])], true),
             (vec![tasks("a", Some(2), [2, 0, 0]), tasks("b", Some(3), [2, 1, 0])], false),
         ] {
-            assert_eq!(progress(&names).is_done(), expected, "{names:?}");
-            let runs = names.is_empty() || names.iter().any(|tasks| tasks["running"] != 0);
-            assert_eq!(progress(&names).rests(), !runs, "{names:?}");
+            assert_eq!(is_done(&progress(&names)), expected, "{names:?}");
+            let idle = !names.is_empty() && names.iter().all(|tasks| tasks.running == 0);
+            assert_eq!(is_idle(&progress(&names)), idle, "{names:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A store on disk, as text.
+//! A store on disk.
 
 use collector::store::{Compacted, FilesInfo, Problem, StoreInfo, Verified};
 use flamegraph::text::printable;
@@ -21,7 +21,7 @@ pub(crate) fn info(info: &StoreInfo) -> String {
     }
     let lost = info.lost.iter().map(|lost| format!("lost: {}\n", problem(lost)));
     text.extend(lost);
-    text.extend(info.reports.iter().map(|report| format!("damaged: {}\n", printable(report))));
+    text.extend(info.reports.iter().map(|report| format!("corrupt: {}\n", printable(report))));
     let mut grid = Grid::new(&[
         ("TABLE", Left),
         ("FILES", Right),
@@ -51,10 +51,11 @@ pub(crate) fn verified(verified: &Verified) -> String {
     for table in &verified.tables {
         grid.push([table.table.clone(), grouped(table.rows), table.sum.to_string()]);
     }
-    let (files, bytes) = (grouped(verified.files), grouped(verified.bytes));
+    let files = grouped(verified.files);
+    let bytes = grouped(verified.bytes);
     let end = match (verified.problems.len(), verified.lost.len()) {
-        (0, 0) => "; all is as it was written",
-        (0, _) => "; all that is left is as it was written",
+        (0, 0) => "; no problems found",
+        (0, _) => "; no further problems found",
         _ => "",
     };
     let lost = verified.lost.iter().map(|lost| format!("lost: {}\n", problem(lost)));
@@ -63,7 +64,7 @@ pub(crate) fn verified(verified: &Verified) -> String {
 
 pub(crate) fn compacted(compacted: &Compacted) -> String {
     format!(
-        "{} files of {} bytes became {} of {}\n",
+        "merged {} files ({} bytes) into {} ({} bytes)\n",
         grouped(compacted.files_before),
         grouped(compacted.bytes_before),
         grouped(compacted.files_after),

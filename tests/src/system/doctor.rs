@@ -42,7 +42,7 @@ fn a_stripped_program_is_recognized() {
     assert_eq!(levels, ["ok", "bad", "warn", "warn", "ok", "ok"].map(Some));
     let advice = |check| find(&findings, check)["advice"].as_str().unwrap().to_owned();
     assert!(advice("functions").contains("strip = false"));
-    assert!(advice("files and lines").contains("debug = \"line-tables-only\""));
+    assert!(advice("source lines").contains("debug = 1"));
 
     let refused = run(&["doctor", "/no/such/program"]);
     assert_eq!(refused.status.code(), Some(2));

@@ -1,22 +1,23 @@
-//! What a demo leaves behind, asked of its collector like any reader would.
+//! Files that a demo writes at its end, requested from its collector as any client would.
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, bail};
+use api::{TaskSummaryAnswer, TasksAnswer};
 
 use crate::client::{Client, Query};
 use crate::command::profile::Body;
 use crate::output::{print, say, write_file};
-use crate::view::profile::{About, Sampling};
-use crate::view::tasks::{Summary, Tasks};
+use crate::view::View as _;
+use crate::view::profile::Sampling;
+use crate::view::tasks::missing_from_file;
 
 /// Functions in the summary.
 const FUNCTIONS: usize = 12;
-/// Idle threads would take most of the picture: the profile is of time on a processor or ready for
-/// one.
+/// Only time on a CPU or ready for one: idle threads would fill most of the picture.
 const STATES: [&str; 2] = ["cpu", "runnable"];
-/// Most tasks in the ledger's file: as many as a collector gives in one answer.
+/// Most tasks in the file of the ledger: the limit of one response.
 const LEDGER_ROWS_MAX: &str = "100000";
 
 /// Writes the files into the folder `out` and a summary to stdout.
@@ -25,7 +26,7 @@ const LEDGER_ROWS_MAX: &str = "100000";
 /// If the collector or the disk fails, or if there is nothing to show.
 pub(super) fn write(out: &Path, url: &str, started: SystemTime) -> anyhow::Result<()> {
     std::fs::create_dir_all(out)
-        .with_context(|| format!("could not make the folder {}", out.display()))?;
+        .with_context(|| format!("could not create the folder {}", out.display()))?;
     let client = Client::new(url)?;
     let since = started.duration_since(UNIX_EPOCH)?;
     let whole = || {
@@ -43,22 +44,22 @@ pub(super) fn write(out: &Path, url: &str, started: SystemTime) -> anyhow::Resul
     written.push(file(out, "ledger.json", &ledger.body)?);
 
     let profile = client.get("profile", &busy().with("format", "json"))?;
-    let sampling = Sampling::of(&profile).with(client.parse::<About>(&profile.body)?);
+    let sampling = Sampling::from_headers(&profile);
     let body: Body = client.parse(&profile.body)?;
-    let summary: Summary = client.get_json("tasks", &whole().with("summary", "true"))?;
+    let summary: TaskSummaryAnswer = client.get_json("tasks", &whole().with("summary", "true"))?;
     let functions = flamegraph::table(&body.profile.0, FUNCTIONS);
-    say(&format!("\n{}", sampling.line("the whole demo")));
-    print(format!("{}\n{functions}", summary.table()).as_bytes())?;
+    say(&format!("\n{}", sampling.line()));
+    print(format!("{}\n{functions}", summary.text()).as_bytes())?;
     say(&format!("\nwrote {}", written.join(", ")));
-    let tasks: Tasks = client.parse(&ledger.body)?;
-    tasks.cut().iter().for_each(|note| say(note));
+    let tasks: TasksAnswer = client.parse(&ledger.body)?;
+    missing_from_file(&tasks).iter().for_each(|note| say(note));
     if sampling.empty {
-        bail!("the profile is empty: {}", sampling.emptiness("the whole demo"));
+        bail!("the profile is empty: {}", sampling.line());
     }
     Ok(())
 }
 
-/// Writes one file; gives its path.
+/// Writes one file and returns its path.
 fn file(out: &Path, name: &str, data: &[u8]) -> anyhow::Result<String> {
     let path = out.join(name);
     write_file(&path, data)?;

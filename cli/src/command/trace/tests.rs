@@ -1,30 +1,33 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::trace::end_ns;
 
 fn task(id: u64, start_ns: i64, duration_ns: u64) -> Task {
     crate::trace::tests::task(id, 1, (start_ns, duration_ns))
 }
 
-/// What a collector with these tasks and that limit answers about a piece of 100 to 200 ns.
-fn answer(tasks: &[Task], limit: usize, piece: Option<Range<i64>>) -> Page {
+/// The response of a collector with these tasks and that limit to a piece of 100 to 200 ns.
+fn answer(tasks: &[Task], limit: usize, piece: Option<Range<i64>>) -> TasksAnswer {
     let Range { start, end } = piece.unwrap_or(100..200);
     assert!((100..200).contains(&start) && start < end && end <= 200, "{start}..{end}");
-    let overlaps = |task: &&Task| task.start_ns < end && task.stop_ns() >= start;
+    let overlaps = |task: &&Task| task.start_ns < end && end_ns(task) >= start;
     let mut tasks: Vec<Task> = tasks.iter().filter(overlaps).cloned().collect();
     tasks.sort_by_key(|task| std::cmp::Reverse((task.start_ns, task.id)));
     let total = tasks.len() as u64;
     tasks.truncate(limit);
-    let span = Span { from: start.to_string(), to: end.to_string() };
-    let range = Bounds { span, from_ns: start, to_ns: end };
-    Page { range, total, aggregated: 7, corrupt_files: vec![format!("file-{}", start / 50)], tasks }
+    let range =
+        api::TimeRange { from: start.to_string(), to: end.to_string(), from_ns: start, to_ns: end };
+    let corrupt_files = vec![format!("file-{}", start / 50)];
+    let truncated = total > tasks.len() as u64;
+    TasksAnswer { range, total, truncated, aggregated: 7, corrupt_files, tasks }
 }
 
 proptest! {
-    /// However many there are and however few an answer holds: each task comes once, in the order of
-    /// starts, or is counted as left out, and those are only such as no question can reach.
+    /// However many tasks there are and however few a response holds: each comes once, in the order of
+    /// starts, or is counted as omitted, and only tasks that no request can reach are omitted.
     #[test]
-    fn every_task_of_the_range_comes_once(
+    fn every_task_of_the_range_is_written_once(
         spans in prop::collection::vec((0i64..220, 0u64..150), 0..120),
         limit in 1usize..40,
     ) {
@@ -49,8 +52,8 @@ proptest! {
         prop_assert_eq!(about.tasks, ids.len() as u64);
         prop_assert_eq!(about.tasks + about.omitted, whole.total);
         prop_assert_eq!(about.aggregated, 7);
-        // A question about one nanosecond has the tasks that start in it, and at the range's start all
-        // that run: more than a limit of these is out of reach.
+        // A request for one nanosecond returns the tasks that start in it, and at the range's start all
+        // that run: more than the limit of these are out of reach.
         let starts = |ns: i64| whole.tasks.iter().filter(|task| task.start_ns == ns).count();
         let at_start = whole.tasks.iter().filter(|task| task.start_ns <= 100).count();
         if at_start <= limit && (101..200).all(|ns| starts(ns) <= limit) {
@@ -82,7 +85,7 @@ fn a_limit_gives_the_newest_and_says_how_many_others_there_are() {
         notes(&about),
         [
             "97 tasks are not in the trace".to_owned(),
-            crate::view::tasks::aggregated(7).unwrap(),
+            crate::view::aggregated(7).unwrap(),
             crate::view::corrupt_files(&["file-2".to_owned()]).unwrap(),
         ]
     );

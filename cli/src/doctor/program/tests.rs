@@ -2,8 +2,8 @@ use expect_test::{Expect, expect};
 
 use super::*;
 
-/// A Rust program as `cargo build --release` makes it with the lines that we advise.
-fn whole() -> Facts {
+/// A Rust program built with the recommended profile.
+fn complete() -> Facts {
     Facts {
         machine: "x86-64".to_owned(),
         linking: Linking::Dynamic,
@@ -27,15 +27,15 @@ fn check(facts: &Facts, expected: Expect) {
 }
 
 #[test]
-fn a_whole_program_is_fine() {
+fn a_program_with_everything_has_no_warnings() {
     check(
-        &whole(),
+        &complete(),
         expect![[r#"
             worker
             ok    program            x86-64, dynamically linked
             ok    functions          4711 names
-            ok    files and lines    line tables; units of code: 120
-            ok    inlined functions  are known
+            ok    source lines       line tables of 120 compilation units
+            ok    inlined functions  recorded
             ok    unwind tables      .eh_frame with its index
             ok    build id           ab12
         "#]],
@@ -43,27 +43,28 @@ fn a_whole_program_is_fine() {
 }
 
 #[test]
-fn a_stripped_rust_program_is_told_what_to_set() {
-    let stripped = Facts { functions: 0, units: None, library_units: 0, inlined: false, ..whole() };
+fn a_stripped_rust_program_gets_cargo_advice() {
+    let stripped =
+        Facts { functions: 0, units: None, library_units: 0, inlined: false, ..complete() };
     check(
         &stripped,
         expect![[r#"
-        worker
-        ok    program            x86-64, dynamically linked
-        bad   functions          stripped: they have no names, only module and offset
-                                 → Cargo.toml: [profile.release] strip = false; and do not run `strip` on it
-        warn  files and lines    no line tables
-                                 → Cargo.toml: [profile.release] debug = "line-tables-only", strip = false; it costs disk, not speed
-        warn  inlined functions  are not known: their time counts for the function around them
-                                 → Cargo.toml: [profile.release] debug = "line-tables-only", strip = false; it costs disk, not speed
-        ok    unwind tables      .eh_frame with its index
-        ok    build id           ab12
-    "#]],
+            worker
+            ok    program            x86-64, dynamically linked
+            bad   functions          stripped: no names, only module and offset
+                                     → Cargo.toml: [profile.release] strip = false; do not run `strip`
+            warn  source lines       no line tables
+                                     → Cargo.toml: [profile.release] debug = 1, strip = false; it costs disk, not speed
+            warn  inlined functions  not recorded: their time counts for the enclosing function
+                                     → Cargo.toml: [profile.release] debug = 1, strip = false; it costs disk, not speed
+            ok    unwind tables      .eh_frame with its index
+            ok    build id           ab12
+        "#]],
     );
 }
 
 #[test]
-fn a_stripped_c_program_is_told_what_to_keep() {
+fn a_stripped_c_program_gets_compiler_advice() {
     let stripped = Facts {
         machine: "aarch64".to_owned(),
         linking: Linking::Static,
@@ -75,88 +76,88 @@ fn a_stripped_c_program_is_told_what_to_keep() {
         inlined: false,
         unwind_table: false,
         build_id: None,
-        ..whole()
+        ..complete()
     };
     check(
         &stripped,
         expect![[r#"
-        worker
-        bad   program            aarch64, statically linked
-                                 → the agent samples x86-64 only; it stays off in this program
-        bad   functions          stripped: they have no names, only module and offset, but for 12 exported ones
-                                 → link without -s and do not run `strip`; or keep the names in a file beside it:
-                                 → objcopy --only-keep-debug PROGRAM PROGRAM.debug && strip PROGRAM && objcopy --add-gnu-debuglink=PROGRAM.debug PROGRAM
-        warn  files and lines    no line tables
-                                 → compile with -g1; it costs disk, not speed
-        warn  inlined functions  are not known: their time counts for the function around them
-                                 → compile with -g1; it costs disk, not speed
-        bad   unwind tables      no .eh_frame
-                                 → compile with -fasynchronous-unwind-tables, Rust with -C force-unwind-tables=yes: stacks through this program are [truncated]
-        warn  build id           none
-                                 → link with -Wl,--build-id, so that builds can be told apart and debug files found
-    "#]],
+            worker
+            bad   program            aarch64, statically linked
+                                     → the agent samples x86-64 only; it stays off in this program
+            bad   functions          stripped: no names, only module and offset, except 12 exported ones
+                                     → link without -s and do not run `strip`; or keep the names in a separate file:
+                                     → objcopy --only-keep-debug PROGRAM PROGRAM.debug && strip PROGRAM && objcopy --add-gnu-debuglink=PROGRAM.debug PROGRAM
+            warn  source lines       no line tables
+                                     → compile with -g1; it costs disk, not speed
+            warn  inlined functions  not recorded: their time counts for the enclosing function
+                                     → compile with -g1; it costs disk, not speed
+            bad   unwind tables      no .eh_frame
+                                     → compile with -fasynchronous-unwind-tables, Rust with -C force-unwind-tables=yes: stacks through this program are [truncated]
+            warn  build id           none
+                                     → link with -Wl,--build-id, so that builds can be distinguished and debug files found
+        "#]],
     );
 }
 
 #[test]
-fn lines_of_rusts_library_alone_are_not_enough() {
-    let facts = Facts { units: None, inlined: false, unwind_index: false, ..whole() };
+fn lines_of_the_standard_library_alone_are_a_warning() {
+    let facts = Facts { units: None, inlined: false, unwind_index: false, ..complete() };
     check(
         &facts,
         expect![[r#"
-        worker
-        ok    program            x86-64, dynamically linked
-        ok    functions          4711 names
-        warn  files and lines    of Rust's own library only, not of the program's code
-                                 → Cargo.toml: [profile.release] debug = "line-tables-only", strip = false; it costs disk, not speed
-        warn  inlined functions  are not known: their time counts for the function around them
-                                 → Cargo.toml: [profile.release] debug = "line-tables-only", strip = false; it costs disk, not speed
-        warn  unwind tables      .eh_frame without .eh_frame_hdr
-                                 → link with -Wl,--eh-frame-hdr: stacks through this program may be [truncated]
-        ok    build id           ab12
-    "#]],
+            worker
+            ok    program            x86-64, dynamically linked
+            ok    functions          4711 names
+            warn  source lines       only of the Rust standard library, not of the program's code
+                                     → Cargo.toml: [profile.release] debug = 1, strip = false; it costs disk, not speed
+            warn  inlined functions  not recorded: their time counts for the enclosing function
+                                     → Cargo.toml: [profile.release] debug = 1, strip = false; it costs disk, not speed
+            warn  unwind tables      .eh_frame without .eh_frame_hdr
+                                     → link with -Wl,--eh-frame-hdr: stacks through this program may be [truncated]
+            ok    build id           ab12
+        "#]],
     );
 }
 
 #[test]
-fn debug_files_are_followed_or_asked_for() {
+fn separate_debug_files_are_read_or_named() {
     let read = DebugFile::Read("/app/.debug/worker.debug".into());
     check(
-        &Facts { debug_file: read, linking: Linking::StaticPie, compressed: true, ..whole() },
+        &Facts { debug_file: read, linking: Linking::StaticPie, compressed: true, ..complete() },
         expect![[r#"
             worker
-            ok    program            x86-64, statically linked, at any address
+            ok    program            x86-64, statically linked, position independent
             ok    functions          4711 names, in /app/.debug/worker.debug
-            ok    files and lines    compressed line tables
-            ok    inlined functions  not looked for in compressed tables
+            ok    source lines       compressed line tables
+            ok    inlined functions  unknown: the tables are compressed
             ok    unwind tables      .eh_frame with its index
             ok    build id           ab12
         "#]],
     );
     let missing = DebugFile::Missing("worker.debug".to_owned());
     check(
-        &Facts { debug_file: missing, functions: 0, units: None, inlined: false, ..whole() },
+        &Facts { debug_file: missing, functions: 0, units: None, inlined: false, ..complete() },
         expect![[r#"
             worker
             ok    program            x86-64, dynamically linked
-            bad   functions          stripped, and its debug file worker.debug is not found
-                                     → put worker.debug beside the program, or below /usr/lib/debug
-            warn  files and lines    of Rust's own library only, not of the program's code
-                                     → Cargo.toml: [profile.release] debug = "line-tables-only", strip = false; it costs disk, not speed
-            warn  inlined functions  are not known: their time counts for the function around them
-                                     → Cargo.toml: [profile.release] debug = "line-tables-only", strip = false; it costs disk, not speed
+            bad   functions          stripped, and its debug file worker.debug was not found
+                                     → put worker.debug next to the program, or below /usr/lib/debug
+            warn  source lines       only of the Rust standard library, not of the program's code
+                                     → Cargo.toml: [profile.release] debug = 1, strip = false; it costs disk, not speed
+            warn  inlined functions  not recorded: their time counts for the enclosing function
+                                     → Cargo.toml: [profile.release] debug = 1, strip = false; it costs disk, not speed
             ok    unwind tables      .eh_frame with its index
             ok    build id           ab12
         "#]],
     );
 }
 
-/// This test's own program has names and unwind tables, found by path and by process.
+/// The program of this test has names and unwind tables, whether found by path or by process id.
 #[test]
 fn this_program_is_read() {
     let path = std::env::current_exe().unwrap();
-    for asked in [path.to_str().unwrap(), &std::process::id().to_string()] {
-        let (file, name) = find(asked).unwrap();
+    for program in [path.to_str().unwrap(), &std::process::id().to_string()] {
+        let (file, name) = find(program).unwrap();
         assert_eq!(name, path);
         let facts = Facts::read(&file, &name).unwrap();
         assert!(facts.functions > 1_000 && facts.is_rust && facts.inlined, "{facts:?}");
@@ -167,14 +168,14 @@ fn this_program_is_read() {
 }
 
 #[test]
-fn what_is_no_program_is_refused() {
-    for (asked, part) in [
-        ("/no/such/file", "there is no such file"),
-        ("4294967295", "no process"),
+fn anything_but_a_program_is_rejected() {
+    for (program, part) in [
+        ("/no/such/file", "no such file"),
+        ("4294967295", "no readable process"),
         ("/proc/self/status", "no 64-bit ELF program"),
-        ("/", "cannot be looked at"),
+        ("/", "could not read /"),
     ] {
-        let error = examine(asked).unwrap_err().to_string();
-        assert!(error.contains(asked) && error.contains(part), "{error}");
+        let error = examine(program).unwrap_err().to_string();
+        assert!(error.contains(program) && error.contains(part), "{error}");
     }
 }
