@@ -1,14 +1,13 @@
 //! Caches: what lies in them from when to when, told by the program.
 
-use std::any::Any;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use profiler_core::Timestamp;
 use profiler_core::limits::bounded_name;
 
+use super::cache_event::{CacheEvent, CacheItem};
 use super::hooks::Calls;
 use crate::{clock, task, wanted};
 
@@ -134,101 +133,6 @@ impl<V> Clone for Cache<V> {
 impl<V> fmt::Debug for Cache<V> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Cache").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
-/// What happened in a cache.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum CacheEvent<'a> {
-    /// A value came in.
-    Entered(CacheItem<'a>),
-    /// A value has left.
-    Left {
-        /// The cache's name.
-        cache: &'a Arc<str>,
-        /// The value's key.
-        key: &'a str,
-        /// That of the [`CacheItem`] that left; `None` if the newest under this key is meant.
-        number: Option<u64>,
-        /// When.
-        at: Timestamp,
-    },
-    /// A key was asked for, and was there.
-    Hit {
-        /// The cache's name.
-        cache: &'a Arc<str>,
-        /// The key.
-        key: &'a str,
-    },
-    /// A key was asked for, and was not there.
-    Missed {
-        /// The cache's name.
-        cache: &'a Arc<str>,
-        /// The key.
-        key: &'a str,
-    },
-}
-
-/// A value that enters a cache.
-pub struct CacheItem<'a> {
-    pub(super) cache: &'a Arc<str>,
-    pub(super) key: &'a Arc<str>,
-    number: u64,
-    pub(super) at: Timestamp,
-    pub(super) task: Option<Arc<str>>,
-    value: &'a dyn Any,
-    bytes: u64,
-}
-
-impl CacheItem<'_> {
-    /// The cache's name.
-    #[must_use]
-    pub fn cache(&self) -> &str {
-        self.cache
-    }
-
-    /// The value's key.
-    #[must_use]
-    pub fn key(&self) -> &str {
-        self.key
-    }
-
-    /// A number that no other value of the process's caches has.
-    #[must_use]
-    pub fn number(&self) -> u64 {
-        self.number
-    }
-
-    /// When it entered.
-    #[must_use]
-    pub fn at(&self) -> Timestamp {
-        self.at
-    }
-
-    /// The name of the task that put it there, if one did.
-    #[must_use]
-    pub fn task(&self) -> Option<&str> {
-        self.task.as_deref()
-    }
-
-    /// The value, if it is of this type.
-    #[must_use]
-    pub fn value<V: 'static>(&self) -> Option<&V> {
-        self.value.downcast_ref()
-    }
-
-    /// What the value takes, as [`Cache::sized_by`] says.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-}
-
-impl fmt::Debug for CacheItem<'_> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut item = formatter.debug_struct("CacheItem");
-        item.field("cache", &self.cache).field("key", &self.key).finish_non_exhaustive()
     }
 }
 

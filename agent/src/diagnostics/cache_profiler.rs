@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use profiler_core::Timestamp;
 use rustc_hash::FxHashMap;
 
-use super::cache::{CacheEvent, CacheItem};
+use super::cache_event::{CacheEvent, CacheItem};
 use super::callback::Callback;
 use super::{Watched, epoch_seconds};
 use crate::sync::lock;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use profiler_core::TaskRecord;
 
-use super::cache::CacheEvent;
+use super::cache_event::CacheEvent;
 use super::hooks;
 use super::run::{RunInfo, State};
 use crate::fork;

@@ -63,6 +63,7 @@
 
 mod bar;
 mod cache;
+mod cache_event;
 mod cache_profiler;
 mod callback;
 pub(crate) mod hooks;
@@ -80,7 +81,8 @@ mod watched;
 pub use profiler_core::{Outcome, TaskId, TaskRecord, Timestamp};
 
 pub use self::bar::ProgressBar;
-pub use self::cache::{Cache, CacheEvent, CacheItem, Held, cache};
+pub use self::cache::{Cache, Held, cache};
+pub use self::cache_event::{CacheEvent, CacheItem};
 pub use self::cache_profiler::{CacheCounts, CacheData, CacheProfiler};
 pub use self::callback::{Callback, Callbacks, Registration, Scope, register, scope, unregister};
 pub use self::plot::{Plot, VisualizeError, visualize};

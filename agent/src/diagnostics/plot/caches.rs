@@ -7,9 +7,9 @@ use profiler_core::Timestamp;
 use rustc_hash::FxHashMap;
 
 use super::super::cache_profiler::{CacheCounts, CacheData};
-use super::Panel;
 use super::color::{Colors, MIXED};
 use super::resources::write_scale;
+use super::source::Panel;
 use super::text::{duration, grouped, scaled, shown, shown_up_to};
 use super::time::{Axis, UNITS, nice_scale};
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Source;
+use super::source::Source;
 
 /// Colours that are told apart on white and on black, also by most who see fewer of them.
 const PALETTE: [&str; 12] = [

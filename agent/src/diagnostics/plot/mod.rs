@@ -8,6 +8,7 @@ mod lanes;
 mod page;
 mod picture;
 mod resources;
+mod source;
 mod tasks;
 mod text;
 mod time;
@@ -15,10 +16,10 @@ mod time;
 use std::path::{Path, PathBuf};
 
 use self::picture::Picture;
-use super::Watched;
-use super::cache_profiler::{CacheCounts, CacheData, CacheProfiler};
-use super::profiler::{Profiler, TaskData};
-use super::resources::{ResourceData, ResourceProfiler};
+use self::source::Source;
+use super::cache_profiler::CacheProfiler;
+use super::profiler::Profiler;
+use super::resources::ResourceProfiler;
 
 /// Writes `profilers`' results to a file as plots, one below the other, with one time axis: `.html`
 /// (or `.htm`) is a page, `.svg` a picture alone. What is there is replaced.
@@ -79,17 +80,9 @@ pub enum VisualizeError {
     },
 }
 
-/// A profiler's results at one moment.
-#[derive(Clone, Debug)]
-pub enum Source {
-    Tasks { results: Vec<TaskData>, omitted: u64, watched: Watched },
-    Resources { results: Vec<ResourceData>, omitted: u64, watched: Watched },
-    Caches { results: Vec<CacheData>, metric_name: String, counts: CacheCounts, watched: Watched },
-}
-
 mod sealed {
     pub trait Sealed {
-        fn source(&self) -> super::Source;
+        fn source(&self) -> super::source::Source;
     }
 }
 
@@ -122,31 +115,5 @@ impl sealed::Sealed for CacheProfiler {
             counts,
             watched,
         })
-    }
-}
-
-/// One plot of the picture, laid out: what scales with time, and what stands around it.
-#[derive(Debug)]
-struct Panel {
-    title: String,
-    /// Of the plot itself.
-    height: f64,
-    /// SVG in the units of [`time::Axis`] and pixels, which is cut at the plot's edges.
-    body: String,
-    /// SVG in pixels from the plot's upper left corner.
-    labels: String,
-    /// What the picture does not show as it was.
-    notes: Vec<String>,
-}
-
-impl Source {
-    fn panel(&self, axis: &time::Axis, colors: &color::Colors) -> Panel {
-        match self {
-            Source::Tasks { results, omitted, .. } => tasks::panel(results, *omitted, axis, colors),
-            Source::Resources { results, omitted, .. } => resources::panel(results, *omitted, axis),
-            Source::Caches { results, metric_name, counts, .. } => {
-                caches::panel(results, metric_name, *counts, axis, colors)
-            }
-        }
     }
 }

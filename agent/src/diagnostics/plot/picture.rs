@@ -5,9 +5,10 @@ use std::fmt::Write as _;
 use super::super::profiler::TaskData;
 use super::color::Colors;
 use super::lanes::length_ns;
+use super::source::{Panel, Source};
 use super::text::{date, duration, grouped, shown, shown_up_to};
 use super::time::{Axis, UNITS};
-use super::{Panel, Source};
+use super::{caches, resources, tasks};
 
 const WIDTH: f64 = 1_180.0;
 const LEFT: f64 = 150.0;
@@ -40,7 +41,7 @@ pub(super) struct Picture<'a> {
 impl<'a> Picture<'a> {
     pub(super) fn of(sources: &'a [Source]) -> Picture<'a> {
         let (axis, colors) = (Axis::of(sources), Colors::of(sources));
-        let panels = sources.iter().map(|source| source.panel(&axis, &colors)).collect();
+        let panels = sources.iter().map(|source| draw(source, &axis, &colors)).collect();
         Picture { sources, axis, colors, panels }
     }
 
@@ -151,6 +152,17 @@ impl<'a> Picture<'a> {
         let start = date(self.axis.from);
         let _ =
             writeln!(body, "</g><text x=\"{middle}\" y=\"36\">seconds since {start}</text></g>");
+    }
+}
+
+/// Draws the plot of one profiler.
+fn draw(source: &Source, axis: &Axis, colors: &Colors) -> Panel {
+    match source {
+        Source::Tasks { results, omitted, .. } => tasks::panel(results, *omitted, axis, colors),
+        Source::Resources { results, omitted, .. } => resources::panel(results, *omitted, axis),
+        Source::Caches { results, metric_name, counts, .. } => {
+            caches::panel(results, metric_name, *counts, axis, colors)
+        }
     }
 }
 

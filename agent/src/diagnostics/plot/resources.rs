@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use profiler_core::Timestamp;
 
 use super::super::resources::ResourceData;
-use super::Panel;
+use super::source::Panel;
 use super::text::{duration, grouped, scaled, three_digits};
 use super::time::{Axis, UNITS, nice_scale};
 

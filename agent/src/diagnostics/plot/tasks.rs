@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::super::profiler::TaskData;
-use super::Panel;
 use super::color::{Colors, MIXED};
 use super::lanes::{ITEMS_MAX, Item, Lane, Lanes, has_failed, items, length_ns};
+use super::source::Panel;
 use super::text::{duration, grouped, shown, shown_up_to};
 use super::time::{Axis, UNITS};
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use profiler_core::Timestamp;
 
-use super::Source;
+use super::source::Source;
 
 /// A plot's width in its own units, in which a picture is zoomed. Whole numbers up to here are exact
 /// in the `f32` with which browsers draw.
