@@ -23,8 +23,8 @@ use crate::limits::{
 };
 use crate::rows::{CheckedFlush, RunRow};
 use crate::session::SessionCell;
-use crate::store::DirectoryLock;
-use crate::store::wal::{Flush, Found, Growth, Hello, Logged, MarkedRun, NotLogged, Wal, is_full};
+use crate::store::wal::{Flush, Hello, LogContents, LoggedRun, NotLogged, TreeDelta, Wal, is_full};
+use crate::store::{DirectoryLock, TreeSize};
 use crate::sync::{lock, read};
 use crate::tree::Tree;
 
@@ -94,7 +94,7 @@ pub(crate) struct Log {
         not(test),
         expect(dead_code, reason = "what it lacks is in the manifest; tests ask more")
     )]
-    pub(crate) found: Found,
+    pub(crate) found: LogContents,
     /// Keeps other collectors away from the same folder.
     _lock: Option<DirectoryLock>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -120,15 +120,15 @@ pub(crate) struct Full {
 #[derive(Debug)]
 struct Writing {
     wal: Wal,
-    logged: Logged,
+    logged: TreeSize,
     /// When the disk's room was last looked at.
     looked: Option<Instant>,
 }
 
 impl Log {
     pub(crate) fn new(
-        (wal, found): (Wal, Found),
-        logged: Logged,
+        (wal, found): (Wal, LogContents),
+        logged: TreeSize,
         guard: Option<DirectoryLock>,
         disk_reserve_bytes: u64,
     ) -> Log {
@@ -183,7 +183,7 @@ impl Log {
     /// Logs a run that was marked, and applies it; returns when both are done, or why they are not.
     pub(crate) async fn mark(&self, run: RunRow) -> Result<(), NotLogged> {
         self.check_room()?;
-        let record = MarkedRun::of(&run).encode_to_vec();
+        let record = LoggedRun::of(&run).encode_to_vec();
         let room = self.room_for([record.len() + ENTRY_BYTES]).await?;
         let (done, answer) = oneshot::channel();
         self.queue.push(Entry::Run { run: Box::new(run), record, done, _room: room })?;
@@ -272,7 +272,7 @@ impl Collector {
         let logged = writing.logged;
         let written = writing.write(&group, &self.tree);
         let failure = written.err().map(|error| {
-            // The growth went with the rest.
+            // The delta went with the rest.
             writing.logged = logged;
             log.failed(&error, writing.wal.free_bytes().ok())
         });
@@ -310,11 +310,11 @@ impl Writing {
         let is_awaited = group.iter().any(Entry::is_awaited);
         if is_awaited {
             // In pieces, so that dictionaries wait only for one of them.
-            while let Some(growth) = {
+            while let Some(delta) = {
                 let tree = read(tree);
-                tree.growth_since(&mut self.logged, WAL_GROWTH_BYTES)
+                tree.delta_since(&mut self.logged, WAL_GROWTH_BYTES)
             } {
-                self.wal.append(Growth::KIND, &growth.encode_to_vec())?;
+                self.wal.append(TreeDelta::KIND, &delta.encode_to_vec())?;
             }
         }
         for entry in group {
@@ -324,7 +324,7 @@ impl Writing {
                         self.wal.append(Flush::KIND, record)?;
                     }
                 }
-                Entry::Run { record, .. } => self.wal.append(MarkedRun::KIND, record)?,
+                Entry::Run { record, .. } => self.wal.append(LoggedRun::KIND, record)?,
                 Entry::Hello { record, .. } => self.wal.append(Hello::KIND, record)?,
             }
         }

@@ -14,9 +14,9 @@ use crate::late_hours::late_hours;
 use crate::limits::{LOST_LOG_MARGIN, nanoseconds};
 use crate::session::{Presence, SessionCell};
 use crate::store::wal::{
-    Flush, Found, Hello, LocalDisk, LogDisk, Logged, MarkedRun, Record, Wal, WalError,
+    Flush, Hello, LocalDisk, LogContents, LogDisk, LoggedRun, Record, Wal, WalError,
 };
-use crate::store::{DirectoryLock, Loaded, LostLog, Objects, Second, StoreError};
+use crate::store::{DirectoryLock, LostLog, Objects, Second, StoreError, StoredState, TreeSize};
 use crate::sync::{lock, read, write};
 
 /// Why a collector cannot keep its data in a folder.
@@ -101,9 +101,9 @@ impl Collector {
         let (wal, found) = Wal::open(disk, wal_from, &mut |record| collector.replay(record))?;
         collector.events.pause(false);
         collector.await_agents(now);
-        let logged = Logged::of(&read(&collector.tree));
+        let logged = TreeSize::of(&read(&collector.tree));
         collector.note_lost_log(&found, now);
-        let Found { files, records, bytes, torn_bytes, damages, .. } = found;
+        let LogContents { files, records, bytes, torn_bytes, damages, .. } = found;
         let sessions = lock(&collector.registry).all().len();
         tracing::info!(files, records, bytes, torn_bytes, damages, sessions, "the log was read");
         let reserve = collector.limits.disk_reserve_bytes;
@@ -112,7 +112,7 @@ impl Collector {
     }
 
     /// What the log no longer tells is missing from answers about the time in which it was told.
-    fn note_lost_log(&self, found: &Found, now: Timestamp) {
+    fn note_lost_log(&self, found: &LogContents, now: Timestamp) {
         let before = self.tables.manifest();
         let made_at = Timestamp::from_unix_ns(before.made_at_ns);
         let from = Second::of(made_at.min(now).shifted(-nanoseconds(LOST_LOG_MARGIN))).0;
@@ -132,9 +132,9 @@ impl Collector {
     }
 
     /// Takes in what the tables say of the tree, the sessions and what ran.
-    pub(crate) fn restore(&self, loaded: Loaded) {
-        let Loaded { manifest, frames, nodes, workers, sessions, running, .. } = loaded;
-        let Loaded { settled, runs, expected, reports, .. } = loaded;
+    pub(crate) fn restore(&self, loaded: StoredState) {
+        let StoredState { manifest, frames, nodes, workers, sessions, running, .. } = loaded;
+        let StoredState { lost_tasks, runs, expected, reports, .. } = loaded;
         self.events.note_lost(&manifest);
         for report in reports {
             self.events.damaged("store".to_owned(), report, self.clock.now());
@@ -154,16 +154,16 @@ impl Collector {
             let agent = session.restore(record);
             registry.set_agent(&mut session, agent);
         }
-        write(&self.ledger).restore(running.into_iter().map(Arc::unwrap_or_clone), settled);
+        write(&self.ledger).restore(running.into_iter().map(Arc::unwrap_or_clone), lost_tasks);
         write(&self.records).restore(runs, expected);
     }
 
     /// Takes in a record of the log, as it was taken in when it was logged.
     fn replay(&self, record: Record) -> Result<(), String> {
         match record {
-            Record::Growth(growth) => {
+            Record::TreeDelta(delta) => {
                 let filled =
-                    write(&self.tree).restore(&growth).map_err(|error| error.to_string())?;
+                    write(&self.tree).restore(&delta).map_err(|error| error.to_string())?;
                 if filled != Default::default() {
                     tracing::warn!(
                         ?filled,
@@ -181,7 +181,7 @@ impl Collector {
         }
     }
 
-    fn replay_run(&self, run: MarkedRun) {
+    fn replay_run(&self, run: LoggedRun) {
         write(&self.records).put_run(run.row());
     }
 

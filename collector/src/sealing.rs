@@ -17,8 +17,9 @@ use crate::ledger::LedgerBatch;
 use crate::limits::{MAINTAIN_EVERY, SEAL_RETRY_AFTER, SWEEP_EVERY};
 use crate::rows::{SessionRecord, StoredWindow, TelemetryBatch};
 use crate::session::SessionCell;
-use crate::store::{Manifest, Retention, Sealing, StoreError};
+use crate::store::{Manifest, Retention, SealBatch, StoreError, task_nodes};
 use crate::sync::{lock, read, write};
+use crate::tree;
 
 /// Name of the thread that seals.
 const THREAD_NAME: &str = "emberline-store";
@@ -64,18 +65,22 @@ impl Collector {
             Some(log) => log.cut(take)?,
             None => (0, take()),
         };
-        let batch = Sealing {
+        let LedgerBatch { ended, totals, .. } = &taken.ledger;
+        // These may add nodes, which are then among the unsealed ones.
+        let task_nodes = task_nodes(&mut *write(&self.tree), ended, totals);
+        let batch = SealBatch {
             windows: &taken.windows,
-            tasks: &taken.ledger.ended,
-            totals: &taken.ledger.totals,
+            tasks: ended,
+            totals,
+            task_nodes: &task_nodes,
             running: &taken.ledger.open,
-            settled: &taken.ledger.settled,
+            lost_tasks: &taken.ledger.settled,
             sessions: &taken.sessions,
-            records: &taken.records,
-            tree: &self.tree,
+            telemetry: &taken.records,
+            tree: &tree::unsealed(&self.tree, self.tables.sealed_tree()),
             wal_from,
         };
-        self.tables.seal_and(batch, &mut |manifest| {
+        self.tables.seal(batch, &mut |manifest| {
             let windows = write(&self.hot).sealed(manifest.clone());
             let rows = write(&self.ledger).sealed(manifest.clone());
             let records = write(&self.records).sealed(manifest.clone());

@@ -1,6 +1,6 @@
 //! A store on disk.
 
-use collector::store::{Compacted, FilesInfo, Problem, StoreInfo, Verified};
+use collector::store::{CompactionReport, FilesInfo, Problem, StoreInfo, Verification};
 use flamegraph::text::printable;
 use jiff::Timestamp;
 
@@ -46,7 +46,7 @@ pub(crate) fn info(info: &StoreInfo) -> String {
     text + "\n" + &grid.text()
 }
 
-pub(crate) fn verified(verified: &Verified) -> String {
+pub(crate) fn verified(verified: &Verification) -> String {
     let mut grid = Grid::new(&[("TABLE", Left), ("ROWS", Right), ("SUM", Right)]);
     for table in &verified.tables {
         grid.push([table.table.clone(), grouped(table.rows), table.sum.to_string()]);
@@ -62,7 +62,7 @@ pub(crate) fn verified(verified: &Verified) -> String {
     format!("{}\n{}read {files} files, {bytes} bytes{end}\n", grid.text(), lost.collect::<String>())
 }
 
-pub(crate) fn compacted(compacted: &Compacted) -> String {
+pub(crate) fn compacted(compacted: &CompactionReport) -> String {
     format!(
         "merged {} files ({} bytes) into {} ({} bytes)\n",
         grouped(compacted.files_before),

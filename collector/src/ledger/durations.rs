@@ -75,7 +75,7 @@ const UNSORTED_MIN: usize = 64;
 
 /// Percentiles of durations by nearest rank, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Spread {
+pub(crate) struct Percentiles {
     /// Number of durations.
     pub count: u64,
     /// The shortest duration.
@@ -135,7 +135,7 @@ impl Durations {
 
     /// The percentiles; `None` if there is no duration.
     #[must_use]
-    pub(crate) fn spread(&self) -> Option<Spread> {
+    pub(crate) fn percentiles(&self) -> Option<Percentiles> {
         if self.count == 0 {
             return None;
         }
@@ -149,7 +149,7 @@ impl Durations {
         };
         let (count, total_ns) = (self.count, self.total_ns);
         let mean_ns = total_ns / count;
-        Some(Spread { count, min_ns, p50_ns, p90_ns, p99_ns, max_ns, mean_ns, total_ns })
+        Some(Percentiles { count, min_ns, p50_ns, p90_ns, p99_ns, max_ns, mean_ns, total_ns })
     }
 }
 
@@ -340,7 +340,7 @@ mod tests {
             // As a table returns them.
             rest.iter().for_each(|value| all.add_to_bucket(bucket(*value), 1));
             all.add_to_total(rest.iter().sum());
-            let spread = all.spread().unwrap();
+            let spread = all.percentiles().unwrap();
             let total: u64 = values.iter().sum();
             let count = values.len() as u64;
             prop_assert_eq!((spread.count, spread.total_ns), (count, total));
@@ -444,11 +444,11 @@ mod tests {
         let run = (0..1_000).map(|bucket| (bucket, u64::MAX));
         assert_eq!(all.add_to_buckets(run.clone()), u64::MAX);
         assert_eq!(all.add_to_buckets(run), u64::MAX);
-        assert_eq!(all.spread().unwrap().count, u64::MAX);
+        assert_eq!(all.percentiles().unwrap().count, u64::MAX);
     }
 
     #[test]
     fn an_empty_histogram_has_no_percentiles() {
-        assert_eq!(Durations::default().spread(), None);
+        assert_eq!(Durations::default().percentiles(), None);
     }
 }

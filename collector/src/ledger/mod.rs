@@ -8,7 +8,6 @@
 
 mod durations;
 mod phases;
-mod select;
 mod snapshot;
 mod totals;
 mod totals_without_rows;
@@ -28,11 +27,10 @@ use crate::store::Manifest;
 
 use self::snapshot::{Chunk, Place};
 use self::totals_without_rows::Sums;
-pub(crate) use durations::{BUCKETS, Durations, Spread, bucket, bucket_middle_ns};
-pub(crate) use phases::{EXECUTE, PhaseTotal};
-pub(crate) use select::{NewestTasks, Selection, TaskFilter, counts_in, overlaps};
+pub(crate) use crate::rows::{EXECUTE, NewestTasks, Selection, TaskFilter, counts_in, overlaps};
+pub(crate) use durations::{Durations, Percentiles, bucket, bucket_middle_ns};
+pub(crate) use phases::PhaseTotal;
 pub(crate) use snapshot::TaskSnapshot;
-pub(crate) use totals::{DurationRows, TaskNode, TaskNodes};
 pub(crate) use totals::{NameTotal, OutcomeCounts};
 
 /// Most distinct short texts (names of threads, causes) that rows share.

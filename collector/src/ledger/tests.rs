@@ -4,7 +4,7 @@ use profiler_core::{NodeId, PhaseInterval, TaskDetail};
 use proptest::prelude::*;
 
 use super::*;
-use crate::store::{Row, Tier};
+use crate::store::{DurationRows, Row, TaskNode, TaskNodes, Tier};
 
 fn time(seconds: i64) -> Timestamp {
     Timestamp::from_unix_ns(seconds * 1_000_000_000)

@@ -11,7 +11,7 @@ use super::QueryError;
 use super::table_reader::{ScanFilter, TableReader};
 use crate::collector::Collector;
 use crate::ledger::{NameTotal, PhaseTotal, TaskFilter};
-use crate::store::Counting;
+use crate::store::SumTable;
 use crate::sync::read;
 use crate::tree::TopNode;
 
@@ -25,11 +25,11 @@ impl Collector {
     ) -> Result<(), QueryError> {
         let tops = self.tops_named(filter);
         let mut sums: Vec<Option<StoredTotal>> = vec![None; tops.len()];
-        for counting in
-            [Counting::Durations, Counting::DurationSums, Counting::Phases, Counting::PhaseSums]
+        for sum_table in
+            [SumTable::Durations, SumTable::DurationSums, SumTable::Phases, SumTable::PhaseSums]
         {
-            scan_ended(stored, counting, (&tops, filter), |top, ended| {
-                sums[top].get_or_insert_default().add(counting, &ended);
+            scan_ended(stored, sum_table, (&tops, filter), |top, ended| {
+                sums[top].get_or_insert_default().add(sum_table, &ended);
             })?;
         }
         for (top, sum) in tops.iter().zip(sums) {
@@ -75,16 +75,16 @@ struct StoredTotal {
 }
 
 impl StoredTotal {
-    fn add(&mut self, counting: Counting, ended: &Ended<'_>) {
+    fn add(&mut self, sum_table: SumTable, ended: &Ended<'_>) {
         let outcome = ended.outcome;
         let phases = &mut self.phases;
-        match counting {
-            Counting::Durations => self.total.count_in_buckets(outcome, ended.rows()),
-            Counting::DurationSums => {
+        match sum_table {
+            SumTable::Durations => self.total.count_in_buckets(outcome, ended.rows()),
+            SumTable::DurationSums => {
                 ended.values.iter().for_each(|sum| self.total.add_to_total(outcome, *sum));
             }
             _ if outcome == Outcome::Lost => {}
-            Counting::Phases => {
+            SumTable::Phases => {
                 let counts = ended.rows();
                 counts.for_each(|(node, count)| phases.entry(node).or_default().add(count, 0));
             }
@@ -114,14 +114,14 @@ impl Ended<'_> {
 /// once, with the task's place among `tops`.
 pub(super) fn scan_ended(
     stored: &mut TableReader<'_>,
-    counting: Counting,
+    sum_table: SumTable,
     (tops, filter): (&[TopNode], &TaskFilter),
     mut visit: impl FnMut(usize, Ended<'_>),
 ) -> Result<(), QueryError> {
     let tasks: Vec<NodeId> = tops.iter().map(|top| top.node).collect();
-    let asked = ScanFilter { tasks: Some(&tasks), workers: None, columns: counting.columns() };
+    let asked = ScanFilter { tasks: Some(&tasks), workers: None, columns: sum_table.columns() };
     stored.scan(
-        |_| counting,
+        |_| sum_table,
         asked,
         |batch, rows| {
             rows.each_range(|range| {

@@ -16,7 +16,7 @@ use crate::collector::Collector;
 use crate::id_set::IdSet;
 use crate::ledger::EXECUTE;
 use crate::limits::{GROUPED_SUMS_MAX, GROUPS_MAX};
-use crate::store::Counting;
+use crate::store::SumTable;
 use crate::sync::read;
 use crate::tree::{Excerpt, PhaseFilter, SampleScope, TopNode};
 use crate::windows::WindowSnapshot;
@@ -161,7 +161,7 @@ impl Collector {
             return Ok(Profile::default());
         }
         stored.scan(
-            |_| Counting::Samples,
+            |_| SumTable::Samples,
             asked,
             |batch, rows| {
                 rows.each(|index| {

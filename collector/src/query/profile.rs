@@ -16,7 +16,7 @@ use crate::collector::Collector;
 use crate::id_set::IdSet;
 use crate::limits::QUERY_BYTES_MAX;
 use crate::rows::StoredWindow;
-use crate::store::{Column, Counting, Coverage, Measure, Piece, Second, WorkerNumber};
+use crate::store::{Column, Coverage, Measure, Piece, Second, SumTable, WorkerNumber};
 use crate::sync::read;
 use crate::tree::{Excerpt, PhaseFilter, ProfileForm, SampleScope, TopNode};
 use crate::windows::WindowSnapshot;
@@ -179,7 +179,7 @@ impl Provenance {
         let asked = ScanFilter { tasks: None, workers: numbers, columns };
         let mut seen = IdSet::default();
         stored.scan(
-            |_| Counting::Cycles,
+            |_| SumTable::Cycles,
             asked,
             |batch, rows| {
                 rows.each(|index| {
@@ -299,8 +299,8 @@ fn add_stored(
 ) -> Result<(), QueryError> {
     let (tasks, columns) = sample_columns(filter, tops, numbers.is_some());
     let table_of = |piece: &Piece| match numbers {
-        None if Counting::SamplesAll.has(piece.tier) => Counting::SamplesAll,
-        _ => Counting::Samples,
+        None if SumTable::SamplesAll.has(piece.tier) => SumTable::SamplesAll,
+        _ => SumTable::Samples,
     };
     let asked = ScanFilter { tasks: tasks.as_deref(), workers: numbers, columns };
     let mut unknown = 0u64;

@@ -15,9 +15,9 @@ use crate::id_set::IdSet;
 use crate::ledger::{NewestTasks, TaskFilter, TaskSnapshot};
 use crate::rows::TaskRow;
 use crate::store::{
-    Batch, Column, Counting, Coverage, FileEntry, ListRow, LostLog, Manifest, NewestScan, Period,
-    Piece, Plan, RowScan, Scan, SealedTask, Second, StoreError, TableName, Tables, TaskScan, Tier,
-    WorkerNumber,
+    Batch, Column, Coverage, FileEntry, ListRow, LostLog, Manifest, NewestTaskScan, Period, Piece,
+    Plan, RowScan, Scan, SealedTask, Second, StoreError, SumTable, TableName, Tables, TaskScan,
+    Tier, WorkerNumber,
 };
 use crate::telemetry::RowSnapshot;
 use crate::windows::WindowSnapshot;
@@ -132,14 +132,14 @@ impl<'a> TableReader<'a> {
     /// Shows every row of the plan's periods that is asked for: its batch and its place there.
     pub(crate) fn scan(
         &mut self,
-        table_of: impl Fn(&Piece) -> Counting,
+        table_of: impl Fn(&Piece) -> SumTable,
         asked: ScanFilter<'_>,
         mut visit: impl FnMut(&Batch, Rows<'_>),
     ) -> Result<(), QueryError> {
         let pieces = self.plan.pieces.clone();
         let manifest = self.manifest.clone();
         for piece in pieces {
-            let table = TableName::Counting(table_of(&piece), piece.tier);
+            let table = TableName::Sums(table_of(&piece), piece.tier);
             let Piece { tier, periods } = piece;
             self.note_lost(&manifest, table, &periods);
             let overlaps = |file: &&FileEntry| file.from < periods.end && periods.start < file.to;
@@ -212,7 +212,7 @@ impl<'a> TableReader<'a> {
         let seconds = seconds_touched(range);
         let periods = Period(seconds.start.0)..Period(seconds.end.0);
         self.note_lost(&manifest, TableName::Tasks, &periods);
-        let scan = NewestScan::new(range, filter);
+        let scan = NewestTaskScan::new(range, filter);
         let overlaps = |file: &&FileEntry| file.from < periods.end && periods.start < file.to;
         let mut files: Vec<_> = manifest.files_of(TableName::Tasks).filter(overlaps).collect();
         // The sooner the newest are known, the fewer others are looked at.

@@ -13,12 +13,12 @@ use super::range::asked_range;
 use super::table_reader::{Cancel, TableReader};
 use crate::collector::Collector;
 use crate::ledger::{
-    EXECUTE, NameTotal, NewestTasks, OutcomeCounts, PhaseTotal, Selection, Spread, TaskFilter,
+    EXECUTE, NameTotal, NewestTasks, OutcomeCounts, Percentiles, PhaseTotal, Selection, TaskFilter,
     TaskSnapshot, counts_in, overlaps,
 };
 use crate::limits::{TASK_COLUMNS_MAX, TASK_ROWS_DEFAULT, TASK_ROWS_MAX};
 use crate::rows::TaskRow;
-use crate::store::{Counting, Coverage, Plan, Second};
+use crate::store::{Coverage, Plan, Second, SumTable};
 use crate::sync::read;
 
 /// A question to the ledger.
@@ -119,7 +119,7 @@ pub(crate) struct SummaryRow {
     pub(crate) running: u64,
     pub(crate) outcomes: OutcomeCounts,
     /// Of the tasks whose worker said when they ended.
-    pub(crate) spread: Option<Spread>,
+    pub(crate) spread: Option<Percentiles>,
     /// What those did, the longest first.
     pub(crate) phases: Vec<(Arc<str>, PhaseTotal)>,
 }
@@ -211,7 +211,7 @@ impl Collector {
         if !filter.is_by_row() {
             stored.plan_for(seconds);
             let tops = self.tops_named(filter);
-            scan_ended(stored, Counting::Phases, (&tops, filter), |top, ended| {
+            scan_ended(stored, SumTable::Phases, (&tops, filter), |top, ended| {
                 if ended.outcome != Outcome::Lost {
                     let own = ended.rows().filter(|(node, _)| *node == tops[top].node.0);
                     aggregated = own.fold(aggregated, |sum, (_, count)| sum.saturating_add(count));
@@ -283,7 +283,7 @@ pub(super) fn seconds_touched(range: TimeRange) -> Range<Second> {
 }
 
 fn summary_row(name: Arc<str>, total: &NameTotal) -> SummaryRow {
-    let (outcomes, spread) = (total.outcomes, total.durations.spread());
+    let (outcomes, spread) = (total.outcomes, total.durations.percentiles());
     let mut phases: Vec<(Arc<str>, PhaseTotal)> =
         total.phases.by_name.iter().map(|(name, total)| (name.clone(), *total)).collect();
     if let Some(spread) = spread {

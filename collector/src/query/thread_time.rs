@@ -15,7 +15,7 @@ use crate::collector::Collector;
 use crate::id_set::IdSet;
 use crate::ledger::EXECUTE;
 use crate::limits::{THREAD_TIME_SUMS_MAX, THREAD_TIME_THREADS_MAX};
-use crate::store::{Column, Counting, Coverage, Measure};
+use crate::store::{Column, Coverage, Measure, SumTable};
 use crate::sync::read;
 use crate::tree::Excerpt;
 use crate::windows::WindowSnapshot;
@@ -211,7 +211,7 @@ fn add_stored(
     let columns = &[Column::Worker, Column::Kind, Column::Node];
     let asked = ScanFilter { tasks: None, workers: numbers.as_deref(), columns };
     stored.scan(
-        |_| Counting::Threads,
+        |_| SumTable::Threads,
         asked,
         |batch, rows| {
             rows.each(|index| {
@@ -225,7 +225,7 @@ fn add_stored(
     let columns = &[Column::Worker, Column::Kind];
     let asked = ScanFilter { tasks: None, workers: numbers.as_deref(), columns };
     stored.scan(
-        |_| Counting::Cycles,
+        |_| SumTable::Cycles,
         asked,
         |batch, rows| {
             rows.each(|index| {

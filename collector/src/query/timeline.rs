@@ -14,7 +14,7 @@ use super::table_reader::{Cancel, ScanFilter, TableReader};
 use crate::collector::Collector;
 use crate::limits::{TIMELINE_SERIES_MAX, TIMELINE_STEPS_MAX};
 use crate::rows::StoredWindow;
-use crate::store::{Column, Counting, Tier, WorkerNumber};
+use crate::store::{Column, SumTable, Tier, WorkerNumber};
 use crate::sync::read;
 use crate::tree::{PhaseFilter, TopNode};
 use crate::windows::WindowSnapshot;
@@ -225,7 +225,7 @@ fn visit_stored(
     let asked = ScanFilter { tasks: Some(&tasks), workers: numbers, columns };
     let mut runs = Runs::new(visit);
     stored.scan(
-        |_| if by_node { Counting::Samples } else { Counting::Totals },
+        |_| if by_node { SumTable::Samples } else { SumTable::Totals },
         asked,
         |batch, rows| {
             // Rows of a task stand together, and so do those of a period of it.

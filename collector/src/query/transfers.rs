@@ -16,9 +16,9 @@ use crate::collector::Collector;
 use crate::ledger::TaskFilter;
 use crate::limits::LINKS_IN_ANSWER_MAX;
 use crate::rows::{TaskRow, TransferRow};
-use crate::store::{Counting, Coverage, Plan, RowScan, Second, TableName};
+use crate::store::{Coverage, Plan, RowScan, Second, SumTable, TableName, transfer_measure};
 use crate::sync::read;
-use crate::telemetry::{LinkSum, measure_of};
+use crate::telemetry::LinkSum;
 
 /// A question for transfers.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -176,10 +176,10 @@ impl Collector {
         let kept: Vec<NodeId> = kept.map(|(_, number)| NodeId(number)).collect();
         let numbers = stored.worker_numbers(&filter.workers);
         let workers = self.tables.worker_ids();
-        let columns = Counting::TransferSums.columns();
+        let columns = SumTable::TransferSums.columns();
         let asked = ScanFilter { tasks: Some(&kept), workers: numbers.as_deref(), columns };
         stored.scan(
-            |_| Counting::TransferSums,
+            |_| SumTable::TransferSums,
             asked,
             |batch, rows| {
                 rows.each(|index| {
@@ -187,7 +187,7 @@ impl Collector {
                     let direction = Direction::ALL.get(usize::from(batch.kind[index]));
                     let worker = (batch.worker[index] as usize).checked_sub(1);
                     let worker = worker.and_then(|place| workers.get(place));
-                    let measure = measure_of(batch.node[index]);
+                    let measure = transfer_measure(batch.node[index]);
                     let (Some(direction), Some(worker), Some(measure)) =
                         (direction, worker, measure)
                     else {

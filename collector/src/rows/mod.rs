@@ -4,14 +4,20 @@
 
 mod agent;
 mod flush;
+mod phase;
 mod run;
+mod second;
+mod select;
 mod task;
 mod telemetry;
 mod window;
 
 pub(crate) use agent::{AgentInfo, SessionRecord};
 pub(crate) use flush::CheckedFlush;
+pub(crate) use phase::{EXECUTE, OF_SEVERAL, inside_ns, outside_execute};
 pub(crate) use run::{RunKey, RunRow};
+pub(crate) use second::Second;
+pub(crate) use select::{NewestTasks, Selection, TaskFilter, counts_in, overlaps};
 pub(crate) use task::{LostTask, TaskRow};
 pub(crate) use telemetry::{ExpectedRow, ResourceRow, TelemetryBatch, TransferRow};
 pub(crate) use window::StoredWindow;

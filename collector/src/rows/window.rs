@@ -2,8 +2,8 @@
 
 use profiler_core::{Epoch, Ticks, TimeRange, Timestamp, WorkerId};
 
+use super::Second;
 use crate::packed::PackedWeights;
-use crate::store::Second;
 
 /// The weights of one cycle of one agent.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -46,7 +46,7 @@ pub(crate) enum FlushError {
     #[error(
         "the flush is about {hours} different hours of long ago; at most {LATE_HOURS_MAX} are allowed"
     )]
-    Spread { hours: usize },
+    TooManyHours { hours: usize },
     #[error("the flush takes {bytes} bytes in the log; at most {WAL_RECORD_BYTES_MAX} are allowed")]
     TooLarge { bytes: usize },
     #[error("node {node} of the threads' time is no thread's")]
@@ -112,7 +112,7 @@ impl FlushChecker<'_> {
         let mut samples = checked.telemetry.resources.iter();
         samples.try_for_each(|sample| check("resources were measured", sample.at))?;
         match late_hours(checked, self.now).len() {
-            hours if hours > LATE_HOURS_MAX => Err(FlushError::Spread { hours }),
+            hours if hours > LATE_HOURS_MAX => Err(FlushError::TooManyHours { hours }),
             _ => Ok(()),
         }
     }

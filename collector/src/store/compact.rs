@@ -1,8 +1,8 @@
-//! Compaction: files of one table, tier and partition become one, by a merge of their sorted rows.
+//! Compaction: merges the sorted rows of files of one table, tier and partition into one file.
 //!
-//! Memory is bounded whatever their sizes: a batch of rows of each of a few inputs, and one row
-//! group of output. Files are merged by levels, so a row is written about log₈ n times however many
-//! sealings there are; once the time of what is left is over, it becomes one file.
+//! Memory is bounded whatever the file sizes: a batch of rows of each of a few inputs, and one row
+//! group of output. Files are merged by levels, so a row is written about log₈ n times in n sealings.
+//! Once the time of a partition is over, its remaining files become one.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,15 +14,15 @@ use rustc_hash::FxHashMap;
 use super::error::StoreError;
 use super::lists::{FrameRow, NodeRow, SealedTask, WorkerRow};
 use super::manifest::{FileEntry, Manifest};
-use super::record_lists::{LinkRow, compare_samples, compare_transfers};
 use super::row::{Key, Row};
 use super::seal::{TASKS_FILE_SECONDS, compare_tasks};
 use super::segment::{
-    ALL_COLUMNS, Batch, Cursor, Effort, ListRow, ListSegment, ListWriter, Scan, SegmentWriter,
-    Written,
+    ALL_COLUMNS, Batch, Compression, Cursor, EncodedFile, ListRow, ListSegment, ListWriter, Scan,
+    SegmentWriter,
 };
-use super::table::{Counting, TableName};
-use super::tables::{Swap, Tables};
+use super::table::{SumTable, TableName};
+use super::tables::{OnPublish, Tables};
+use super::telemetry_lists::{LinkRow, compare_samples, compare_transfers};
 use super::tier::{Second, Tier};
 use crate::limits::nanoseconds;
 
@@ -32,35 +32,35 @@ const FANOUT: usize = 8;
 /// Most files of one merge.
 const INPUTS_MAX: usize = 16;
 
-/// A file of this size is not merged again, and a merge begins another one past it.
+/// A file of this size is not merged again, and a merge starts another output past it.
 const FULL_BYTES: u64 = 32 << 20;
 
-/// A partition's files are merged into one when the largest is at most so many times the rest, so
-/// that a little that comes late does not rewrite a lot.
+/// A partition's files are merged into one if the largest is at most this many times the rest, so that
+/// a little late data does not rewrite a lot.
 const LARGEST_BY_REST: u64 = 4;
 
-/// How long after the end of what files are about they are merged: what is late by less is in.
+/// Time between the end of files' data and their merge: data that is late by less is included.
 const CLOSED_AFTER: std::time::Duration = std::time::Duration::from_secs(600);
 
 /// Which merges are due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Due {
-    /// Those of full levels, and of partitions that ended before this point.
+    /// Merges of full levels, and of partitions that ended before this point.
     By(Timestamp),
-    /// All that make fewer files.
+    /// All merges that reduce the number of files.
     Everything,
 }
 
 impl Tables {
-    /// Merges one set of files, as [`choose`] gives it. Gives how many files it merged.
+    /// Merges one set of files, as [`choose`] returns it. Returns the number of files merged.
     pub(super) fn compact_one(
         &self,
         inputs: &[FileEntry],
-        swap: &mut Swap<'_>,
+        on_publish: &mut OnPublish<'_>,
     ) -> Result<usize, StoreError> {
         let table = inputs[0].table;
         let written = match table {
-            TableName::Counting(counting, tier) => self.merge_rows((counting, tier), inputs)?,
+            TableName::Sums(sum_table, tier) => self.merge_rows(sum_table, tier, inputs)?,
             TableName::Frames => {
                 self.merge_list(inputs, |a: &FrameRow, b| a.id.cmp(&b.id), |_| true)?
             }
@@ -83,11 +83,11 @@ impl Tables {
             TableName::Transfers => self.merge_list(inputs, compare_transfers, |_| true)?,
             TableName::Resources => self.merge_list(inputs, compare_samples, |_| true)?,
             TableName::Running
-            | TableName::Settled
+            | TableName::LostTasks
             | TableName::Sessions
             | TableName::Runs
             | TableName::Expected => {
-                unreachable!("they are replaced whole")
+                unreachable!("every sealing replaces these tables")
             }
         };
         let level = inputs.iter().map(|file| file.level).max().unwrap_or(0).saturating_add(1);
@@ -98,16 +98,16 @@ impl Tables {
         let ids: Vec<u64> = inputs.iter().map(|file| file.id).collect();
         self.publish(
             |manifest| {
-                // One that was taken out meanwhile must not come back in what it was merged into;
-                // then the outputs are garbage.
-                let all_there = ids.iter().all(|id| manifest.file(*id).is_some());
-                if all_there {
+                // An input that was removed meanwhile must not come back in the output; then the
+                // outputs are garbage.
+                let are_current = ids.iter().all(|id| manifest.file(*id).is_some());
+                if are_current {
                     manifest.files.retain(|file| !ids.contains(&file.id));
                     manifest.files.append(&mut outputs);
                 }
-                all_there
+                are_current
             },
-            swap,
+            on_publish,
         )?;
         self.close_files(ids);
         Ok(inputs.len())
@@ -115,13 +115,14 @@ impl Tables {
 
     fn merge_rows(
         &self,
-        (counting, tier): (Counting, Tier),
+        sum_table: SumTable,
+        tier: Tier,
         inputs: &[FileEntry],
-    ) -> Result<Vec<Written>, StoreError> {
+    ) -> Result<Vec<EncodedFile>, StoreError> {
         let streams = inputs.iter().map(|file| RowStream::open(self, file, tier));
         let mut streams = streams.collect::<Result<Vec<_>, _>>()?;
         let mut outputs = Vec::new();
-        let mut writer = SegmentWriter::new((counting, tier), Effort::Merged);
+        let mut writer = SegmentWriter::new(sum_table, tier, Compression::Merged);
         let mut last: Option<Key> = None;
         while let Some(key) = streams.iter().filter_map(RowStream::key).min() {
             let mut value = 0u64;
@@ -134,7 +135,7 @@ impl Tables {
             if ends_group && writer.bytes() as u64 >= FULL_BYTES {
                 let full = std::mem::replace(
                     &mut writer,
-                    SegmentWriter::new((counting, tier), Effort::Merged),
+                    SegmentWriter::new(sum_table, tier, Compression::Merged),
                 );
                 outputs.extend(full.finish());
             }
@@ -145,13 +146,13 @@ impl Tables {
         Ok(outputs)
     }
 
-    /// Merges files of a list; rows that are not to be kept are left out.
+    /// Merges files of a list, without the rows for which `keep` is `false`.
     fn merge_list<R: ListRow>(
         &self,
         inputs: &[FileEntry],
         compare: impl Fn(&R, &R) -> Ordering,
         keep: impl Fn(&R) -> bool,
-    ) -> Result<Vec<Written>, StoreError> {
+    ) -> Result<Vec<EncodedFile>, StoreError> {
         let streams = inputs.iter().map(|file| ListStream::open(self, file));
         let mut streams = streams.collect::<Result<Vec<ListStream<R>>, _>>()?;
         let mut outputs = Vec::new();
@@ -177,8 +178,8 @@ impl Tables {
         Ok(outputs)
     }
 
-    /// The tasks that were ended as lost and told of later, each with the version of its last row.
-    /// No other task has more than one row: its worker's word is final.
+    /// The tasks that the collector ended as lost, each with the version of its last row. Only these
+    /// can have several rows, because the end that a worker reports is final.
     fn replaced_tasks(&self, inputs: &[FileEntry]) -> Result<FxHashMap<TaskKey, u64>, StoreError> {
         let mut versions: FxHashMap<TaskKey, u64> = FxHashMap::default();
         self.each_task(inputs, |task| {
@@ -215,7 +216,7 @@ fn task_key(task: &SealedTask) -> TaskKey {
     (task.row.worker.clone(), task.row.epoch, task.row.record.id)
 }
 
-/// Rows of a counting table's file, one after the other.
+/// The rows of a sum table's file, one after the other.
 struct RowStream {
     file: FileEntry,
     tier: Tier,
@@ -239,18 +240,18 @@ impl RowStream {
         self.head.map(|row| row.key)
     }
 
-    /// The value of the row at hand, which is left behind.
+    /// Returns the value of the current row and moves on to the next one.
     fn take(&mut self, tables: &Tables) -> Result<u64, StoreError> {
         let taken = self.head.take();
         if self.index == self.batch.len() {
-            tables.noting_damage(&self.file, self.cursor.next(&mut self.batch))?;
+            tables.note_damage(&self.file, self.cursor.next(&mut self.batch))?;
             self.index = 0;
         }
         if self.index < self.batch.len() {
             let next = self.batch.row(self.tier, self.index);
             if taken.is_some_and(|row| row.key >= next.key) {
                 let damaged = StoreError::damaged(self.file.path(), "its rows are not in order");
-                return tables.noting_damage(&self.file, Err(damaged));
+                return tables.note_damage(&self.file, Err(damaged));
             }
             self.head = Some(next);
             self.index += 1;
@@ -259,7 +260,7 @@ impl RowStream {
     }
 }
 
-/// Rows of a list's file, one after the other.
+/// The rows of a list's file, one after the other.
 struct ListStream<R> {
     file: FileEntry,
     segment: Arc<ListSegment>,
@@ -282,7 +283,7 @@ impl<R: ListRow> ListStream<R> {
         self.head = self.rows.next();
         while self.head.is_none() && self.next_group < self.segment.group_count() {
             let rows = self.segment.group(self.next_group);
-            self.rows = tables.noting_damage(&self.file, rows)?.into_iter();
+            self.rows = tables.note_damage(&self.file, rows)?.into_iter();
             self.next_group += 1;
             self.head = self.rows.next();
         }
@@ -290,7 +291,7 @@ impl<R: ListRow> ListStream<R> {
     }
 }
 
-/// The files of the first merge that is due, without those that are left out.
+/// The files of the first merge that is due, without the omitted ones.
 pub(super) fn choose(
     manifest: &Manifest,
     due: Due,
@@ -314,21 +315,21 @@ pub(super) fn choose(
     })
 }
 
-/// Whether the time that a file is about is over. Rollups need not wait for the end of their
-/// partition: each sealing makes a file of them with rows of nearly all stacks of the fleet, and a
-/// question about an hour read 60 rows of each.
+/// Whether the time of a file's data is over. Rollups need not wait for the end of their partition:
+/// each sealing writes a file of them with rows of nearly all stacks of the fleet, and a query over an
+/// hour would read each stack 60 times.
 fn is_over(file: &FileEntry, now: Timestamp) -> bool {
-    /// A minute is merged with the nine beside it.
+    /// A minute is merged with the nine next to it.
     const ROLLUPS_END_EVERY: u32 = Tier::TenMinutes.seconds();
     let end = match file.table {
-        TableName::Counting(_, tier) if tier > Tier::Second => end_of(file)
+        TableName::Sums(_, tier) if tier > Tier::Second => end_of(file)
             .map(|end| end.0.div_ceil(ROLLUPS_END_EVERY).saturating_mul(ROLLUPS_END_EVERY)),
         _ => partition(file).and_then(|partition| ends(file.table, partition)),
     };
     end.is_some_and(|end| Second(end).start().shifted(nanoseconds(CLOSED_AFTER)) <= now)
 }
 
-/// The oldest files of the lowest level that has enough of them.
+/// The oldest files of the lowest level that has at least [`FANOUT`].
 fn of_full_level<'a>(files: &[&'a FileEntry]) -> Option<Vec<&'a FileEntry>> {
     let mut levels: BTreeMap<u8, Vec<&FileEntry>> = BTreeMap::new();
     files.iter().for_each(|file| levels.entry(file.level).or_default().push(file));
@@ -336,7 +337,7 @@ fn of_full_level<'a>(files: &[&'a FileEntry]) -> Option<Vec<&'a FileEntry>> {
     Some(full.into_iter().take(INPUTS_MAX).collect())
 }
 
-/// Those of files of a partition whose time is over, but for those that are much larger than the rest.
+/// The files of a partition whose time is over, without those that are much larger than the rest.
 fn of_ended(mut files: Vec<&FileEntry>, due: Due) -> Option<Vec<&FileEntry>> {
     files.sort_by_key(|file| (file.bytes, file.id));
     files.truncate(INPUTS_MAX);
@@ -351,30 +352,31 @@ fn of_ended(mut files: Vec<&FileEntry>, due: Due) -> Option<Vec<&FileEntry>> {
     None
 }
 
-/// Which files of its table a file may be merged with; `None` if with none.
+/// The partition of a file: files of one table and partition may be merged. `None` if a file is never
+/// merged.
 pub(super) fn partition(file: &FileEntry) -> Option<u32> {
     match file.table {
-        TableName::Counting(_, tier) => Some(file.from.0 / tier.periods_in_file()),
+        TableName::Sums(_, tier) => Some(file.from.0 / tier.periods_in_file()),
         table if table.is_by_day() => Some(file.to.0.saturating_sub(1) / TASKS_FILE_SECONDS),
         table if table.is_replaced() => None,
         _ => Some(0),
     }
 }
 
-/// When a partition's time is over; `None` for tables of ids, which grow for ever.
+/// The second at which a partition's time is over; `None` for tables of ids, which grow forever.
 fn ends(table: TableName, partition: u32) -> Option<u32> {
     let seconds = match table {
-        TableName::Counting(_, tier) => tier.periods_in_file() * tier.seconds(),
+        TableName::Sums(_, tier) => tier.periods_in_file() * tier.seconds(),
         table if table.is_by_day() => TASKS_FILE_SECONDS,
         _ => return None,
     };
     Some(partition.saturating_add(1).saturating_mul(seconds))
 }
 
-/// Where a file stands in time, as the second after its last one; `None` for tables without time.
+/// The second after the last one of a file's data; `None` for tables without time.
 pub(super) fn end_of(file: &FileEntry) -> Option<Second> {
     match file.table {
-        TableName::Counting(_, tier) => Some(Second(file.to.0.saturating_mul(tier.seconds()))),
+        TableName::Sums(_, tier) => Some(Second(file.to.0.saturating_mul(tier.seconds()))),
         table if table.is_by_day() => Some(Second(file.to.0)),
         _ => None,
     }
@@ -385,17 +387,24 @@ mod tests {
     use super::super::tier::Period;
     use super::*;
 
-    /// Files as (table, first and last second, megabytes), by id from 1; which are merged `after` so
-    /// many seconds.
+    /// Checks which of the files (table, seconds, megabytes) with ids from 1 are merged at the Unix
+    /// time `after`.
     fn check(files: &[(TableName, std::ops::Range<u32>, u64)], after: i64, expected: &[u64]) {
         let files = (1..).zip(files).map(|(id, (table, seconds, megabytes))| {
             let of = |second: u32| match table {
-                TableName::Counting(_, tier) => Period(second / tier.seconds()),
+                TableName::Sums(_, tier) => Period(second / tier.seconds()),
                 _ => Period(second),
             };
-            let (from, to) = (of(seconds.start), Period(of(seconds.end - 1).0 + 1));
-            let (bytes, rows, crc32, level) = (megabytes << 20, 1, 0, 0);
-            FileEntry { table: *table, id, bytes, rows, crc32, from, to, level }
+            FileEntry {
+                table: *table,
+                id,
+                bytes: megabytes << 20,
+                rows: 1,
+                crc32: 0,
+                from: of(seconds.start),
+                to: Period(of(seconds.end - 1).0 + 1),
+                level: 0,
+            }
         });
         let manifest = Manifest { files: files.collect(), ..Manifest::default() };
         let due = Due::By(Timestamp::from_unix_ns(after * 1_000_000_000));
@@ -405,22 +414,22 @@ mod tests {
     }
 
     #[test]
-    fn files_are_merged_once_what_they_are_about_is_over() {
+    fn files_are_merged_once_the_time_of_their_data_is_over() {
         const HOUR: u32 = 3_600;
-        let of = |tier| TableName::Counting(Counting::SamplesAll, tier);
+        let of = |tier| TableName::Sums(SumTable::SamplesAll, tier);
         let hours = of(Tier::Hour);
         let two = [(hours, 0..60, 1), (hours, 60..120, 1)];
         check(&two, 4_199, &[]);
         check(&two, 4_200, &[1, 2]);
-        // The next hour goes on.
+        // The next hour is not over.
         check(
             &[(hours, 0..60, 1), (hours, 60..120, 1), (hours, HOUR..HOUR + 9, 1)],
             4_200,
             &[1, 2],
         );
-        // So little is not worth to write so much again.
+        // The small file does not justify rewriting the large one.
         check(&[(hours, 0..60, 9), (hours, 60..120, 2)], 9_000, &[]);
-        // Minutes with those beside them; days when they are over; seconds with their hour.
+        // Minutes are merged with those next to them; days when they are over; seconds with their hour.
         let minutes = of(Tier::Minute);
         let two = [(minutes, 0..60, 1), (minutes, 60..120, 1)];
         check(&two, 1_199, &[]);
@@ -429,11 +438,11 @@ mod tests {
         let two = [(days, 0..60, 1), (days, HOUR..2 * HOUR, 1)];
         check(&two, 24 * 3_600 + 599, &[]);
         check(&two, 24 * 3_600 + 600, &[1, 2]);
-        let seconds = TableName::Counting(Counting::Samples, Tier::Second);
+        let seconds = TableName::Sums(SumTable::Samples, Tier::Second);
         check(&[(seconds, 0..60, 1), (seconds, 60..120, 1)], 4_199, &[]);
         check(&[(seconds, 0..60, 1), (seconds, 60..120, 1)], 4_200, &[1, 2]);
         check(&[(seconds, 0..60, 1), (seconds, HOUR..HOUR + 60, 1)], 90_000, &[]);
-        // Tables of ids grow for ever.
+        // Tables of ids grow forever.
         check(&[(TableName::Nodes, 1..60, 1), (TableName::Nodes, 60..120, 1)], 90_000, &[]);
     }
 }

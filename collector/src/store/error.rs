@@ -1,55 +1,58 @@
-//! What can go wrong with a store.
+//! Errors of a store.
 
 use std::io;
 
-/// Why the store could not do something.
+/// An error of a store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-#[expect(missing_docs, reason = "each text says what its values are")]
+#[expect(missing_docs, reason = "each message names its values")]
 pub enum StoreError {
-    /// The place of the files did not do as asked; the files may be all right.
+    /// An operation of the object store failed; the files may be intact.
     #[error(
-        "{doing} the store's file {path} failed: {source}; check that the disk is there, writable and not full"
+        "{doing} the store's file {path} failed: {source}; check that the disk is mounted, writable \
+         and not full"
     )]
     Objects { doing: &'static str, path: String, source: object_store::Error },
-    /// As [`StoreError::Objects`], of a call to the system.
+    /// A system call failed; as [`StoreError::Objects`].
     #[error(
-        "{doing} the store's file {path} failed: {source}; check that the disk is there, writable and not full"
+        "{doing} the store's file {path} failed: {source}; check that the disk is mounted, writable \
+         and not full"
     )]
     Io { doing: &'static str, path: String, source: io::Error },
-    /// A file that is written once is there already.
+    /// A file that is written once exists already.
     #[error(
         "the store's file {path} exists already; is another collector writing to the same place?"
     )]
-    Taken { path: String },
-    /// A file is not what was written. It is named, moved to quarantine, and the rest is used.
-    #[error("the store's file {path} is damaged: {reason}; what it held is missing from answers")]
+    AlreadyExists { path: String },
+    /// A file is not as it was written. It is reported and copied to quarantine; the rest is used.
+    #[error("the store's file {path} is damaged: {reason}; its data is missing from answers")]
     Damaged { path: String, reason: String },
-    /// A newer program wrote this.
+    /// A newer program wrote the store.
     #[error(
-        "{path} is of the store's format {found}; this collector reads format {known} only and leaves \
-         it untouched: use the version of Emberline that wrote it"
+        "{path} has store format {found}, but this collector reads format {known} only; nothing was \
+         changed: use the version of Emberline that wrote it"
     )]
     Format { path: String, found: u64, known: u64 },
-    /// There are tables, but no list of them that can be read.
+    /// There are tables, but no readable manifest.
     #[error(
-        "none of the {count} files in manifest/ can be read, so the store's tables cannot be told \
-         apart; bring back manifest/ from a copy, or start with another directory"
+        "none of the {count} files in manifest/ can be read, so the store's tables are unknown; \
+         restore manifest/ from a copy, or start with another directory"
     )]
     ManifestsLost { count: usize },
-    /// There is nothing to look at.
+    /// The directory has no store.
     #[error(
-        "there is no store in {path}: it has no folder named manifest; is it what `--data` of the collector says?"
+        "no store in {path}: it has no folder named manifest; expected the directory that the \
+         collector's `--data` names"
     )]
     NoStore { path: String },
-    /// Another process works here.
+    /// Another process uses the store.
     #[error("{path} is locked: a collector is using this store; stop it first")]
     Locked { path: String },
     /// The log cannot be used.
     #[error(transparent)]
     Log(#[from] super::wal::WalError),
-    /// More workers than a row's key has room for.
-    #[error("the store names {limit} workers already, which is as many as it can")]
+    /// There are more workers than fit in a row's key.
+    #[error("the store has {limit} workers, which is its maximum")]
     TooManyWorkers { limit: u32 },
 }
 
@@ -58,7 +61,7 @@ impl StoreError {
         StoreError::Damaged { path: path.into(), reason: reason.to_string() }
     }
 
-    /// Whether this file could not be read, or is damaged.
+    /// Whether the error is about this file.
     pub(crate) fn is_about(&self, file: &str) -> bool {
         match self {
             StoreError::Objects { path, .. }

@@ -1,4 +1,4 @@
-//! A store on disk, looked at and tidied from outside: what `emberline store` does.
+//! Inspection and compaction of a store on disk, for `emberline store`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -14,120 +14,120 @@ use super::load::read_list;
 use super::lock::DirectoryLock;
 use super::manifest::{FORMAT, FileEntry, Manifest, Versions};
 use super::objects::{Objects, QUARANTINE};
-use super::record_lists::LinkRow;
 use super::segment::{ALL_COLUMNS, Scan};
-use super::table::{Counting, TableName};
+use super::table::{SumTable, TableName};
 use super::tables::Tables;
+use super::telemetry_lists::LinkRow;
 use super::tier::Tier;
 use super::wal::{self, LocalDisk};
 use crate::rows::{ExpectedRow, LostTask, ResourceRow, RunRow, SessionRecord, TransferRow};
 
-/// A store at a glance.
+/// Summary of a store.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct StoreInfo {
     /// Format of its files.
     pub format: u64,
-    /// Newest version of the list of files.
+    /// Newest version of the manifest.
     pub version: u64,
-    /// When that was made, in nanoseconds since the Unix epoch.
+    /// When it was published, in nanoseconds since the Unix epoch.
     pub made_at_ns: i64,
-    /// Each table that has files.
+    /// The tables that have files.
     pub tables: Vec<TableInfo>,
     /// Files of the log.
     pub wal: FilesInfo,
-    /// Damaged files that were set apart.
+    /// Copies of damaged files.
     pub quarantine: FilesInfo,
-    /// Files and parts of the log that are missing from answers, oldest first, and why.
+    /// Files and parts of the log that are missing from answers, oldest first, and the reasons.
     pub lost: Vec<Problem>,
-    /// What was found damaged now.
+    /// Damage found by this call.
     pub reports: Vec<String>,
 }
 
-/// One table.
+/// Summary of a table.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct TableInfo {
-    /// Its name, with its tier.
+    /// The name, with the tier.
     pub table: String,
-    /// How many files it has.
+    /// Number of files.
     pub files: u64,
-    /// How many rows they have.
+    /// Number of rows.
     pub rows: u64,
-    /// How long they are.
+    /// Size of the files.
     pub bytes: u64,
-    /// First and last second that it may have rows of, as Unix times; `None` if it is about no time.
+    /// First and last second that it may have rows of, as Unix times; `None` for a table without time.
     pub span_s: Option<(u32, u32)>,
 }
 
-/// Files that are no tables.
+/// Files that are not tables.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize)]
 #[non_exhaustive]
 pub struct FilesInfo {
-    /// How many.
+    /// Number of files.
     pub files: u64,
-    /// How long they are.
+    /// Their size.
     pub bytes: u64,
 }
 
-/// Something that is not as it was written.
+/// Damage of a store.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Problem {
     /// A file, or a table.
     pub name: String,
-    /// What is wrong with it.
+    /// A description of the damage.
     pub reason: String,
 }
 
-/// What [`verify`] found.
+/// Result of [`verify`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[non_exhaustive]
-pub struct Verified {
-    /// Files that were read whole.
+pub struct Verification {
+    /// Number of files read.
     pub files: u64,
-    /// How long they are.
+    /// Their size.
     pub bytes: u64,
     /// Rows and sum of the values of each table.
     pub tables: Vec<TableSum>,
-    /// What is damaged.
+    /// Damage that is not yet among the lost files.
     pub problems: Vec<Problem>,
-    /// What was found damaged before, and is missing from answers since: as [`StoreInfo::lost`].
+    /// Damage found earlier, which is missing from answers: as [`StoreInfo::lost`].
     pub lost: Vec<Problem>,
 }
 
-/// The rows of one table.
+/// Rows and sum of one table.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct TableSum {
-    /// Its name, with its tier.
+    /// The name, with the tier.
     pub table: String,
-    /// How many rows were read.
+    /// Number of rows.
     pub rows: u64,
-    /// The sum of what they count; 0 for lists.
+    /// The sum of the values; 0 for lists.
     pub sum: u128,
 }
 
-/// What [`compact`] did.
+/// Result of [`compact`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[non_exhaustive]
-pub struct Compacted {
-    /// Files of the newest version before.
+pub struct CompactionReport {
+    /// Number of files before.
     pub files_before: u64,
-    /// And after.
+    /// Number of files after.
     pub files_after: u64,
-    /// Their lengths before.
+    /// Their size before.
     pub bytes_before: u64,
-    /// And after.
+    /// Their size after.
     pub bytes_after: u64,
 }
 
-/// Says what a store holds. Changes nothing; a collector may be using it.
+/// Summarizes a store. Changes nothing; a collector may be using it.
 ///
 /// # Errors
-/// If there is no store, or it is of another format, or cannot be read.
+/// If there is no store, it has another format, or it cannot be read.
 pub fn info(directory: &Path) -> Result<StoreInfo, StoreError> {
-    let (tables, loaded) = look(directory)?;
+    let (tables, loaded) = open_read_only(directory)?;
     let manifest = tables.manifest();
     Ok(StoreInfo {
         format: FORMAT,
@@ -141,14 +141,14 @@ pub fn info(directory: &Path) -> Result<StoreInfo, StoreError> {
     })
 }
 
-/// Reads every file of a store and of its log whole, and compares the tables with each other. Changes
-/// nothing; a collector may be using it.
+/// Reads every file of a store and of its log, and compares the sums of the tables. Changes nothing; a
+/// collector may be using it.
 ///
 /// # Errors
-/// As [`info`], and [`StoreError::Log`] if the log is of another format or cannot be read. Damage is
-/// no error, but told.
-pub fn verify(directory: &Path) -> Result<Verified, StoreError> {
-    let (tables, loaded) = look(directory)?;
+/// As [`info`], and [`StoreError::Log`] if the log has another format or cannot be read. Damage is not
+/// an error, but part of the result.
+pub fn verify(directory: &Path) -> Result<Verification, StoreError> {
+    let (tables, loaded) = open_read_only(directory)?;
     let mut check = Check::new(&tables, loaded.reports);
     let known = lost(&tables.manifest());
     let of_log = problems_of_log(directory, &tables)?.into_iter();
@@ -156,15 +156,15 @@ pub fn verify(directory: &Path) -> Result<Verified, StoreError> {
     check.run()
 }
 
-/// What of the log cannot be read. A collector may have written and removed files meanwhile, so that
-/// what seems to be missing is looked for again.
+/// Unreadable parts of the log. A collector may write and remove files meanwhile, so a missing file is
+/// checked again with the newest manifest.
 fn problems_of_log(directory: &Path, tables: &Tables) -> Result<Vec<Problem>, StoreError> {
     let mut wal_from = tables.manifest().wal_from;
     loop {
-        let mut disk = LocalDisk::look(directory.join("wal"));
-        let found = wal::check(&mut disk, wal_from)?;
+        let mut disk = LocalDisk::read_only(directory.join("wal"));
+        let contents = wal::check(&mut disk, wal_from)?;
         let problem = |(name, reason)| Problem { name, reason };
-        let problems: Vec<Problem> = found.lost().map(problem).collect();
+        let problems: Vec<Problem> = contents.lost().map(problem).collect();
         let newest = Versions::load(&tables.objects)?;
         let newest = newest.newest().map_or(wal_from, |manifest| manifest.wal_from);
         if problems.is_empty() || newest == wal_from {
@@ -174,15 +174,15 @@ fn problems_of_log(directory: &Path, tables: &Tables) -> Result<Vec<Problem>, St
     }
 }
 
-/// Merges all files of a store that can be merged. No collector may be using it.
+/// Merges the files of a store as far as possible. No collector may be using it.
 ///
 /// # Errors
 /// As [`info`], and [`StoreError::Locked`] if a collector uses it.
-pub fn compact(directory: &Path) -> Result<Compacted, StoreError> {
+pub fn compact(directory: &Path) -> Result<CompactionReport, StoreError> {
     must_be_store(directory)?;
     let _lock = DirectoryLock::take(directory)?;
-    // A log that this program does not understand may be a newer one's, and so may its tables.
-    wal::check_formats(&mut LocalDisk::look(directory.join("wal")))?;
+    // If the log has another format, the tables may have been written by another version too.
+    wal::check_formats(&mut LocalDisk::read_only(directory.join("wal")))?;
     let (tables, _) = Tables::open(Objects::local(directory)?)?;
     let size = || {
         let manifest = tables.manifest();
@@ -192,32 +192,32 @@ pub fn compact(directory: &Path) -> Result<Compacted, StoreError> {
     let (files_before, bytes_before) = size();
     tables.compact()?;
     let (files_after, bytes_after) = size();
-    Ok(Compacted { files_before, files_after, bytes_before, bytes_after })
+    Ok(CompactionReport { files_before, files_after, bytes_before, bytes_after })
 }
 
-/// What answers lack since an earlier day.
+/// The recorded losses of a store.
 fn lost(manifest: &Manifest) -> Vec<Problem> {
     let problem = |(name, reason): (String, &str)| Problem { name, reason: reason.to_owned() };
     manifest.all_lost().map(problem).collect()
 }
 
-fn look(directory: &Path) -> Result<(Tables, super::load::Loaded), StoreError> {
+fn open_read_only(directory: &Path) -> Result<(Tables, super::load::StoredState), StoreError> {
     must_be_store(directory)?;
-    Tables::look(Objects::local(directory)?)
+    Tables::open_read_only(Objects::local(directory)?)
 }
 
-/// So that a wrong path is not taken for an empty store, and none is made there.
+/// Prevents that a wrong path is taken for an empty store, or that a store is created there.
 fn must_be_store(directory: &Path) -> Result<(), StoreError> {
-    match directory.join("manifest").is_dir() {
-        true => Ok(()),
-        false => Err(StoreError::NoStore { path: directory.display().to_string() }),
+    if !directory.join("manifest").is_dir() {
+        return Err(StoreError::NoStore { path: directory.display().to_string() });
     }
+    Ok(())
 }
 
 fn table_info(manifest: &Manifest, table: TableName) -> Option<TableInfo> {
     let files = || manifest.files_of(table);
     let seconds = match table {
-        TableName::Counting(_, tier) => Some(tier.seconds()),
+        TableName::Sums(_, tier) => Some(tier.seconds()),
         table if table.is_by_day() => Some(1),
         _ => None,
     };
@@ -241,10 +241,10 @@ fn files_info(objects: &Objects, prefix: &str) -> Result<FilesInfo, StoreError> 
     Ok(FilesInfo { files: files.len() as u64, bytes })
 }
 
-/// A day since the Unix epoch: the coarsest period, in which all tiers can be compared.
+/// A day since the Unix epoch: the coarsest period, by which all tiers are compared.
 type Day = u32;
 
-/// A check under way.
+/// A running verification.
 struct Check<'a> {
     tables: &'a Tables,
     rows: BTreeMap<TableName, u64>,
@@ -259,13 +259,13 @@ impl Check<'_> {
         Check { tables, rows: BTreeMap::new(), sums: BTreeMap::new(), problems }
     }
 
-    fn run(mut self) -> Result<Verified, StoreError> {
+    fn run(mut self) -> Result<Verification, StoreError> {
         let manifest = self.tables.manifest();
         for file in &manifest.files {
             match self.read(file) {
                 Ok(rows) => *self.rows.entry(file.table).or_default() += rows,
                 Err(StoreError::Damaged { path, reason }) => {
-                    // A report tells of it already, with the same path.
+                    // A report may name the same path.
                     self.problems.retain(|problem| !problem.reason.contains(&path));
                     self.problems.push(Problem { name: path, reason });
                 }
@@ -280,7 +280,7 @@ impl Check<'_> {
             rows: *rows,
             sum: sum(*table),
         });
-        Ok(Verified {
+        Ok(Verification {
             files: manifest.files.len() as u64,
             bytes: manifest.files.iter().map(|file| file.bytes).sum(),
             tables: tables.collect(),
@@ -289,16 +289,16 @@ impl Check<'_> {
         })
     }
 
-    /// Reads a file whole; gives how many rows it has.
+    /// Reads a file. Returns its number of rows.
     fn read(&mut self, file: &FileEntry) -> Result<u64, StoreError> {
         let objects = &self.tables.objects;
         let rows = match file.table {
-            TableName::Counting(_, tier) => return self.read_counting(file, tier),
+            TableName::Sums(_, tier) => return self.read_counting(file, tier),
             TableName::Frames => read_list::<FrameRow>(objects, file)?.len(),
             TableName::Nodes => read_list::<NodeRow>(objects, file)?.len(),
             TableName::Workers => read_list::<WorkerRow>(objects, file)?.len(),
             TableName::Tasks | TableName::Running => read_list::<SealedTask>(objects, file)?.len(),
-            TableName::Settled => read_list::<LostTask>(objects, file)?.len(),
+            TableName::LostTasks => read_list::<LostTask>(objects, file)?.len(),
             TableName::Sessions => read_list::<SessionRecord>(objects, file)?.len(),
             TableName::Links => read_list::<LinkRow>(objects, file)?.len(),
             TableName::Transfers => read_list::<Arc<TransferRow>>(objects, file)?.len(),
@@ -322,7 +322,7 @@ impl Check<'_> {
             ControlFlow::Continue(())
         })?;
         if rows != file.rows {
-            let reason = format!("{rows} rows were read where {} were written", file.rows);
+            let reason = format!("it has {rows} rows; {} were written", file.rows);
             return Err(StoreError::damaged(file.path(), reason));
         }
         let sums = self.sums.entry(file.table).or_default();
@@ -330,8 +330,8 @@ impl Check<'_> {
         Ok(rows)
     }
 
-    /// What is counted by the second must be counted by the day, and in every table between, for
-    /// all days that neither retention nor damage cut.
+    /// Compares the sums of each tier with those of the days, for all days that neither retention nor
+    /// damage affected.
     fn compare_tiers(&mut self, manifest: &Manifest) {
         let damaged: BTreeSet<&str> =
             self.problems.iter().map(|problem| problem.name.as_str()).collect();
@@ -345,8 +345,8 @@ impl Check<'_> {
         let nothing = BTreeMap::new();
         let mut problems = Vec::new();
         for table in TableName::all() {
-            let TableName::Counting(counting, _) = table else { continue };
-            let whole = TableName::Counting(compared_with(counting), Tier::Day);
+            let TableName::Sums(sum_table, _) = table else { continue };
+            let whole = TableName::Sums(compared_with(sum_table), Tier::Day);
             if table == whole || broken.contains(&table) || broken.contains(&whole) {
                 continue;
             }
@@ -358,8 +358,8 @@ impl Check<'_> {
                 let [sum, expected] = sums.map(|sums| sums.get(day).copied().unwrap_or(0));
                 if sum != expected {
                     let reason = format!(
-                        "day {day} since 1970 sums to {sum}, but to {expected} in {}; a bug wrote \
-                         this, please report it",
+                        "day {day} since 1970 sums to {sum}, but to {expected} in {}; this is a bug \
+                         of Emberline: please report it",
                         whole.name()
                     );
                     problems.push(Problem { name: table.name(), reason });
@@ -372,9 +372,9 @@ impl Check<'_> {
 }
 
 /// The table whose days have the same sums.
-fn compared_with(counting: Counting) -> Counting {
-    match counting {
-        Counting::Samples | Counting::SamplesAll | Counting::Totals => Counting::Samples,
+fn compared_with(sum_table: SumTable) -> SumTable {
+    match sum_table {
+        SumTable::Samples | SumTable::SamplesAll | SumTable::Totals => SumTable::Samples,
         other => other,
     }
 }

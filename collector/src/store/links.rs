@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::record_lists::LinkRow;
+use super::telemetry_lists::LinkRow;
 use crate::limits::LINKS_MAX;
 
 /// Stands for peers and types that there is no room for.
@@ -20,7 +20,7 @@ pub(crate) struct Links {
 impl Links {
     /// The number of a pair, a new one if it has none. Past [`LINKS_MAX`] types of a known peer, and
     /// then peers, share one.
-    pub(super) fn give(&mut self, peer: &Arc<str>, type_name: &Arc<str>) -> u32 {
+    pub(super) fn assign(&mut self, peer: &Arc<str>, type_name: &Arc<str>) -> u32 {
         let pair = (peer.clone(), type_name.clone());
         if let Some(number) = self.numbers.get(&pair) {
             return *number;
@@ -77,19 +77,19 @@ mod tests {
     fn links_past_the_limit_share_one_number_and_a_lost_file_leaves_numbers_as_they_were() {
         let mut links = Links::default();
         let text = |n: usize| -> Arc<str> { n.to_string().into() };
-        let numbers = (0..LINKS_MAX + 3).map(|n| links.give(&text(n), &text(0)));
+        let numbers = (0..LINKS_MAX + 3).map(|n| links.assign(&text(n), &text(0)));
         let numbers: Vec<u32> = numbers.collect();
         let last = u32::try_from(LINKS_MAX).unwrap();
         let expected = [last - 1, last, last + 1, last + 1, last + 1];
         assert_eq!(numbers[LINKS_MAX - 2..], expected);
-        assert_eq!(links.give(&text(0), &text(0)), 1);
+        assert_eq!(links.assign(&text(0), &text(0)), 1);
         assert_eq!(&*links.all()[LINKS_MAX].0, OVERFLOW);
 
         let rows = links.rows_from(2);
         let mut restored = Links::default();
         restored.restore(rows, LINKS_MAX + 1);
         assert_eq!(&*restored.all()[0].0, "[damaged]");
-        assert_eq!(restored.give(&text(2), &text(0)), 3);
-        assert_eq!(restored.give(&text(1), &text(0)), last + 1);
+        assert_eq!(restored.assign(&text(2), &text(0)), 3);
+        assert_eq!(restored.assign(&text(1), &text(0)), last + 1);
     }
 }

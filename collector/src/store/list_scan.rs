@@ -40,10 +40,10 @@ impl Tables {
         scan: &RowScan<'_>,
         visit: &mut dyn FnMut(Vec<R>) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
-        let segment = self.noting_damage(file, ListSegment::open::<R>(&self.objects, file))?;
+        let segment = self.note_damage(file, ListSegment::open::<R>(&self.objects, file))?;
         for group in 0..segment.group_count() {
-            if self.noting_damage(file, scan.may_be_in(&segment, group))? {
-                let rows = self.noting_damage(file, segment.group::<R>(group))?;
+            if self.note_damage(file, scan.may_be_in(&segment, group))? {
+                let rows = self.note_damage(file, segment.group::<R>(group))?;
                 if visit(rows).is_break() {
                     break;
                 }

@@ -10,8 +10,8 @@ use profiler_core::{
     Timestamp, WorkerId,
 };
 
-use super::detail::{self, labels_json, phases_json};
 use super::segment::list_table;
+use super::task_json::{self, labels_json, phases_json};
 use super::tier::Second;
 use crate::rows::{AgentInfo, SessionRecord, TaskRow};
 
@@ -158,7 +158,7 @@ list_table! {
         labels: Text = labels_json(detail_of(task)),
         phases: Text = phases_json(detail_of(task)),
         version: Number64 = task.version,
-    } with texts = detail::Texts::default() => {
+    } with texts = task_json::SharedTexts::default() => {
         let labels = texts.labels(&labels)?;
         let phases = texts.phases(&phases)?;
         let detail = TaskDetail { attempt, result_bytes, type_name, labels, phases };

@@ -11,8 +11,8 @@ use super::compact::{Due, choose};
 use super::error::StoreError;
 use super::load::id_of;
 use super::manifest::{FileEntry, Manifest};
-use super::retention::{Dropped, Past, Retention};
-use super::tables::{Swap, Tables};
+use super::retention::{DataAge, DroppedFiles, Retention};
+use super::tables::{OnPublish, Tables};
 use crate::limits::{AGE_GAP_MAX, DAMAGED_LISTS_KEPT, GARBAGE_KEPT, nanoseconds};
 use crate::sync::lock;
 
@@ -21,7 +21,7 @@ const MERGES_AT_ONCE: usize = 64;
 
 /// What was done.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Maintained {
+pub(crate) struct MaintenanceReport {
     /// Files that were damaged and are in quarantine now.
     pub(crate) quarantined: usize,
     /// Files that were too old, or too much.
@@ -33,7 +33,7 @@ pub(crate) struct Maintained {
 }
 
 impl Tables {
-    /// Does what is due. `swap` sees each new version before another can be made; a reader that
+    /// Does what is due. `on_publish` sees each new version before another can be made; a reader that
     /// began with an older one has [`GARBAGE_KEPT`] to end.
     ///
     /// # Errors
@@ -42,16 +42,16 @@ impl Tables {
         &self,
         now: Timestamp,
         retention: &Retention,
-        swap: &mut Swap<'_>,
-    ) -> Result<Maintained, StoreError> {
+        on_publish: &mut OnPublish<'_>,
+    ) -> Result<MaintenanceReport, StoreError> {
         let mut failures = Failures::default();
         self.warn_of_clock(now);
-        let quarantined = failures.note(self.quarantine_damaged(swap));
-        let expired = failures.note(self.drop_expired(now, retention, swap));
-        let (merged, failed) = self.merge(Due::By(now), MERGES_AT_ONCE, swap);
+        let quarantined = failures.note(self.quarantine_damaged(on_publish));
+        let expired = failures.note(self.drop_expired(now, retention, on_publish));
+        let (merged, failed) = self.merge(Due::By(now), MERGES_AT_ONCE, on_publish);
         failures.note(failed.map_or(Ok(()), Err));
         let deleted = failures.note(self.collect_garbage(now));
-        failures.done(Maintained { quarantined, expired, merged, deleted })
+        failures.done(MaintenanceReport { quarantined, expired, merged, deleted })
     }
 
     /// Merges all that can be merged. Gives how many files that were.
@@ -66,14 +66,14 @@ impl Tables {
         &self,
         due: Due,
         merges_max: usize,
-        swap: &mut Swap<'_>,
+        on_publish: &mut OnPublish<'_>,
     ) -> (usize, Option<StoreError>) {
         let (mut merged, mut merges, mut first) = (0, 0, None);
         let mut omitted = BTreeSet::new();
         while merges < merges_max
             && let Some(inputs) = choose(&self.manifest(), due, &omitted)
         {
-            match self.compact_step(&inputs, swap) {
+            match self.compact_step(&inputs, on_publish) {
                 Ok(count) => {
                     merged += count;
                     merges += 1;
@@ -91,16 +91,20 @@ impl Tables {
     }
 
     /// One merge; one that finds a damaged file takes that out instead.
-    fn compact_step(&self, inputs: &[FileEntry], swap: &mut Swap<'_>) -> Result<usize, StoreError> {
-        match self.compact_one(inputs, swap) {
-            Err(StoreError::Damaged { .. }) if self.quarantine_damaged(swap)? > 0 => Ok(0),
+    fn compact_step(
+        &self,
+        inputs: &[FileEntry],
+        on_publish: &mut OnPublish<'_>,
+    ) -> Result<usize, StoreError> {
+        match self.compact_one(inputs, on_publish) {
+            Err(StoreError::Damaged { .. }) if self.quarantine_damaged(on_publish)? > 0 => Ok(0),
             done => done,
         }
     }
 
     /// Says so when the clock is far ahead of the last time that anybody looked at it here.
     fn warn_of_clock(&self, now: Timestamp) {
-        let before_ns = self.looked_after_at_ns.swap(now.unix_ns(), Ordering::Relaxed);
+        let before_ns = self.maintained_at_ns.swap(now.unix_ns(), Ordering::Relaxed);
         let ahead_ns = now.unix_ns().saturating_sub(before_ns);
         if ahead_ns > nanoseconds(AGE_GAP_MAX) {
             let days = ahead_ns / nanoseconds(AGE_GAP_MAX);
@@ -129,7 +133,10 @@ impl Tables {
 
     /// Copies files that were found damaged to quarantine, and takes them out of the list, where
     /// they stay named as lost. Gives how many.
-    pub(super) fn quarantine_damaged(&self, swap: &mut Swap<'_>) -> Result<usize, StoreError> {
+    pub(super) fn quarantine_damaged(
+        &self,
+        on_publish: &mut OnPublish<'_>,
+    ) -> Result<usize, StoreError> {
         let mut damaged = lock(&self.damaged).clone();
         let before = self.manifest();
         damaged.retain(|id, _| {
@@ -158,7 +165,7 @@ impl Tables {
                 }
                 count > 0
             },
-            swap,
+            on_publish,
         )?;
         self.close_files(damaged.keys().copied());
         lock(&self.damaged).retain(|id, _| !damaged.contains_key(id));
@@ -169,18 +176,18 @@ impl Tables {
         &self,
         now: Timestamp,
         retention: &Retention,
-        swap: &mut Swap<'_>,
+        on_publish: &mut OnPublish<'_>,
     ) -> Result<usize, StoreError> {
         let (mut expired, mut dropped) = (Vec::new(), None);
         self.publish(
             |manifest| {
-                let past = Past::of(manifest, now, self.opened.elapsed());
+                let past = DataAge::of(manifest, now, self.opened.elapsed());
                 expired = retention.expired(manifest, &past);
-                dropped = Dropped::of(expired.iter().filter_map(|id| manifest.file(*id)));
+                dropped = DroppedFiles::of(expired.iter().filter_map(|id| manifest.file(*id)));
                 manifest.expire(&expired);
                 !expired.is_empty()
             },
-            swap,
+            on_publish,
         )?;
         if let Some(dropped) = dropped {
             tracing::info!(%dropped, "too old, or too much: retention dropped files");
@@ -192,7 +199,7 @@ impl Tables {
     /// Deletes versions that were replaced long enough ago, and files that no version names.
     fn collect_garbage(&self, now: Timestamp) -> Result<usize, StoreError> {
         let old = now.shifted(-nanoseconds(GARBAGE_KEPT));
-        let past = Past::of(&self.manifest(), now, self.opened.elapsed());
+        let past = DataAge::of(&self.manifest(), now, self.opened.elapsed());
         let mut failures = Failures::default();
         let mut deleted = 0;
         let mut versions = lock(&self.versions);

@@ -1,8 +1,7 @@
-//! Which files make the store: one list, replaced whole, so that every change is seen whole.
+//! The manifest: the list of the store's files. Each change writes a new version, so it is atomic.
 //!
-//! A version is a new file `manifest/<version>.json`, written only if there is none of that name.
-//! Older versions stay for a while: for readers that began with them, and in case that the newest
-//! cannot be read.
+//! A version is a new file `manifest/<version>.json`, never overwritten. Older versions are kept for a
+//! time: for readers that use them, and in case the newest is unreadable.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, Range};
@@ -20,13 +19,13 @@ use super::table::TableName;
 use super::tier::{Period, Second, Tier};
 use crate::limits::LOST_FILES_MAX;
 
-/// The store's format. A change that an older program would misread makes a new one.
+/// The store's format. A change that an older program would misread increments it.
 pub(crate) const FORMAT: u64 = 1;
 
 const DIRECTORY: &str = "manifest";
 
-/// How often the versions are listed again because the newest went: each time, a collector has made
-/// two newer ones.
+/// How often versions are listed because the newest was deleted meanwhile: each time, a collector has
+/// published two newer ones.
 const LISTINGS_MAX: usize = 10;
 
 /// One version of the store.
@@ -34,19 +33,19 @@ const LISTINGS_MAX: usize = 10;
 #[serde(deny_unknown_fields)]
 pub(crate) struct Manifest {
     pub(crate) version: u64,
-    /// When it was made, in nanoseconds since the Unix epoch.
+    /// When it was published, in nanoseconds since the Unix epoch.
     pub(crate) made_at_ns: i64,
-    /// First file of the log that holds what is in no table.
+    /// The first file of the log with records that are in no table.
     pub(crate) wal_from: u64,
-    /// Number that no file has had yet.
+    /// The id of the next file; no file has it or a greater one.
     pub(crate) next_id: u64,
     /// In rising order of ids.
     pub(crate) files: Vec<FileEntry>,
-    /// By table, the second before which retention has dropped files: what is older is not whole.
+    /// By table, the second before which retention has dropped files: older data is incomplete.
     pub(crate) cut: BTreeMap<TableName, u32>,
-    /// Files that were found damaged; newest last.
+    /// Damaged files, newest last.
     pub(crate) lost: Vec<LostFile>,
-    /// Parts of the log that could not be read; newest last.
+    /// Unreadable parts of the log, newest last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) lost_log: Vec<LostLog>,
 }
@@ -60,12 +59,11 @@ pub(crate) struct FileEntry {
     pub(crate) bytes: u64,
     pub(crate) rows: u64,
     pub(crate) crc32: u32,
-    /// First period, of the table's tier; for `tasks`, the second of the first start; for tables
-    /// with ids, the first id.
+    /// The first period, in the table's tier; in lists, the first second or id of a row.
     pub(crate) from: Period,
-    /// First period, second or id after the last one.
+    /// The period, second or id after the last one.
     pub(crate) to: Period,
-    /// How often its rows were merged.
+    /// Number of merges that its rows went through.
     pub(crate) level: u8,
 }
 
@@ -77,32 +75,32 @@ pub(crate) struct LostFile {
     pub(crate) reason: String,
 }
 
-/// A part of the log that could not be read, which is missing from every answer about its time.
+/// An unreadable part of the log: it is missing from every answer about its time.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LostLog {
-    /// The file's name in the store.
+    /// The file's path in the store.
     pub(crate) path: String,
     pub(crate) reason: String,
-    /// First second that it may have been about, and the first after the last one: what tells these
-    /// is gone, so they are when the log's first record and its last may have come.
+    /// The first second that it may cover, and the one after the last. The exact ones are lost with the
+    /// records, so these are when the log's first and last record may have been received.
     pub(crate) from: u32,
     pub(crate) to: u32,
 }
 
 impl FileEntry {
-    /// Its name in the store.
+    /// Its path in the store.
     pub(crate) fn path(&self) -> String {
         path(self.table, self.id)
     }
 }
 
-/// Name of a table's file.
+/// The path of a table's file.
 pub(crate) fn path(table: TableName, id: u64) -> String {
     format!("tables/{}/{id:016x}.parquet", table.name())
 }
 
-/// What the bytes of every version of every format begin with, so that each can be told.
+/// The outermost object of every manifest in every format, so that a program recognizes each format.
 #[derive(Serialize, Deserialize)]
 struct Envelope<'a> {
     format: u64,
@@ -112,7 +110,7 @@ struct Envelope<'a> {
 }
 
 impl Manifest {
-    /// Its name in the store.
+    /// The path of a version in the store.
     pub(crate) fn path_of(version: u64) -> String {
         format!("{DIRECTORY}/{version:020}.json")
     }
@@ -127,14 +125,10 @@ impl Manifest {
         found.ok().map(|index| &self.files[index])
     }
 
-    /// Takes out files that are too old, and remembers from when on each tier is complete: late data
-    /// may bring new files for a time of which the rest is gone.
+    /// Removes files that are too old, and records from when on each table is complete: late data may
+    /// add files for an expired time.
     pub(crate) fn expire(&mut self, ids: &[u64]) {
-        let (expired, kept) =
-            std::mem::take(&mut self.files).into_iter().partition(|file| ids.contains(&file.id));
-        self.files = kept;
-        let expired: Vec<FileEntry> = expired;
-        for file in expired {
+        for file in self.files.extract_if(.., |file| ids.contains(&file.id)) {
             if let Some(end) = end_of(&file) {
                 let cut = self.cut.entry(file.table).or_default();
                 *cut = end.0.max(*cut);
@@ -142,17 +136,17 @@ impl Manifest {
         }
     }
 
-    /// By tier, from the finest: the first second from which retention has taken nothing.
+    /// By tier, from the finest: the first second from which retention has dropped nothing.
     pub(crate) fn complete_from(&self) -> [Second; Tier::ALL.len()] {
         Tier::ALL.map(|tier| {
             let of_tier =
-                |table: &TableName| matches!(table, TableName::Counting(_, of) if *of == tier);
+                |table: &TableName| matches!(table, TableName::Sums(_, of) if *of == tier);
             let cuts = self.cut.iter().filter(|(table, _)| of_tier(table)).map(|(_, cut)| *cut);
             Second(cuts.max().unwrap_or(0))
         })
     }
 
-    /// Notes a file as lost, in place of the oldest if there are too many.
+    /// Records a file as lost, in place of the oldest lost file past the limit.
     pub(crate) fn lose(&mut self, file: FileEntry, reason: String) {
         self.files.retain(|kept| kept.id != file.id);
         if self.lost.len() >= LOST_FILES_MAX {
@@ -161,7 +155,7 @@ impl Manifest {
         self.lost.push(LostFile { file, reason });
     }
 
-    /// Notes parts of the log as lost, each once, in place of the oldest if there are too many.
+    /// Records parts of the log as lost, each once, in place of the oldest ones past the limit.
     pub(crate) fn lose_log(&mut self, lost: Vec<LostLog>) {
         for lost in lost {
             let is_same =
@@ -176,13 +170,12 @@ impl Manifest {
         }
     }
 
-    /// Lost files without which no answer is known to be whole, whatever it is about: those that
-    /// name what others count.
+    /// Lost files without which no answer is known to be complete: those with the names of ids.
     pub(crate) fn lost_lists(&self) -> impl Iterator<Item = &FileEntry> {
         self.lost.iter().map(|lost| &lost.file).filter(|file| file.table.is_timeless())
     }
 
-    /// Everything that is lost, for people to read: its name, and why.
+    /// Paths of everything that is lost, and the reasons, for people to read.
     pub(crate) fn all_lost(&self) -> impl Iterator<Item = (String, &str)> {
         let files = self.lost.iter().map(|lost| (lost.file.path(), lost.reason.as_str()));
         files.chain(self.lost_log.iter().map(|lost| (lost.path.clone(), lost.reason.as_str())))
@@ -192,8 +185,7 @@ impl Manifest {
         let body = serde_json::value::to_raw_value(self);
         let body = body.expect("a manifest has only numbers, texts and lists");
         let envelope = Envelope { format: FORMAT, crc32: crc32(FORMAT, body.get()), body: &body };
-        let text = serde_json::to_vec(&envelope).expect("the body was encoded already");
-        text.into()
+        serde_json::to_vec(&envelope).expect("the body was encoded already").into()
     }
 
     fn decode(path: &str, text: &[u8]) -> Result<Manifest, StoreError> {
@@ -214,13 +206,13 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Writes this version, which must be a new one.
+    /// Writes this version, which must not exist yet.
     pub(crate) fn publish(&self, objects: &Objects) -> Result<(), StoreError> {
         objects.put_new(&Manifest::path_of(self.version), self.encode())
     }
 }
 
-/// Over the format too, so that a damaged number of a format is not taken for a newer program's.
+/// Includes the format, so that a damaged format number is not mistaken for a newer format.
 fn crc32(format: u64, body: &str) -> u32 {
     let mut crc32 = crc32fast::Hasher::new();
     crc32.update(format!("{format}\n").as_bytes());
@@ -228,14 +220,13 @@ fn crc32(format: u64, body: &str) -> u32 {
     crc32.finalize()
 }
 
-/// The versions that are there.
+/// The versions in the store.
 #[derive(Debug, Default)]
 pub(crate) struct Versions {
-    /// Those that can be read, by version.
     pub(crate) readable: BTreeMap<u64, Arc<Manifest>>,
-    /// Those that cannot, and why.
+    /// Unreadable versions, and the reasons.
     pub(crate) damaged: BTreeMap<u64, String>,
-    /// Later than all that were ever begun.
+    /// Greater than every version whose writing was ever started.
     next: u64,
 }
 
@@ -243,9 +234,9 @@ impl Versions {
     /// Reads all versions.
     ///
     /// # Errors
-    /// [`StoreError::Format`] if any is a newer program's, [`StoreError::ManifestsLost`] if there
-    /// are files, but no version that can be read; and what keeps one from being read that is newer
-    /// than all others: a list that is older would hide what was acknowledged.
+    /// [`StoreError::Format`] if any was written by a newer program; [`StoreError::ManifestsLost`] if
+    /// there are files, but no readable version; the I/O error of a version that is newer than all
+    /// readable ones, because an older one would hide acknowledged data.
     pub(crate) fn load(objects: &Objects) -> Result<Versions, StoreError> {
         for _ in 0..LISTINGS_MAX {
             let Some(mut versions) = Versions::read_listed(objects)? else { continue };
@@ -261,12 +252,13 @@ impl Versions {
             }
             return Ok(versions);
         }
-        let reason = format!("its newest file went while it was read, {LISTINGS_MAX} times");
+        let reason =
+            format!("the newest version was deleted {LISTINGS_MAX} times while it was read");
         Err(StoreError::damaged(DIRECTORY, reason))
     }
 
-    /// Reads what is listed; `None` if the newest went meanwhile, for then there are newer ones.
-    /// Others may go: a collector deletes what it replaced.
+    /// Reads the listed versions; `None` if the newest was deleted meanwhile, because then there are
+    /// newer ones. A collector deletes the versions that it replaced.
     fn read_listed(objects: &Objects) -> Result<Option<Versions>, StoreError> {
         let version_of = |path: &str| {
             let name = path.strip_prefix(DIRECTORY)?.strip_prefix('/')?;
@@ -278,13 +270,13 @@ impl Versions {
         let mut versions = Versions::default();
         let mut unread = Vec::new();
         for (version, path) in &listed {
-            let read = objects.get_if_there(path);
+            let read = objects.get_if_exists(path);
             match read.and_then(|text| text.map(|text| Manifest::decode(path, &text)).transpose()) {
                 Ok(Some(manifest)) if manifest.version == *version => {
                     versions.readable.insert(*version, Arc::new(manifest));
                 }
                 Ok(Some(manifest)) => {
-                    let reason = format!("it says that it is version {}", manifest.version);
+                    let reason = format!("it contains version {}", manifest.version);
                     versions.damaged.insert(*version, reason);
                 }
                 Ok(None) if listed.keys().next_back() == Some(version) => return Ok(None),
@@ -307,29 +299,29 @@ impl Versions {
         Ok(Some(versions))
     }
 
-    /// Damaged versions in whose stead an older one counts, and why.
+    /// Damaged versions newer than every readable one, and the reasons: an older version is used.
     pub(crate) fn damaged_newest(&self) -> impl Iterator<Item = (&u64, &String)> {
         let newest = self.readable.last_key_value().map_or(0, |(newest, _)| newest + 1);
         self.damaged.range(newest..)
     }
 
-    /// The newest that can be read.
+    /// The newest readable version.
     pub(crate) fn newest(&self) -> Option<&Arc<Manifest>> {
         self.readable.last_key_value().map(|(_, manifest)| manifest)
     }
 
-    /// A version that was never begun: one whose writing failed may be there all the same.
+    /// Returns an unused version number. A version whose writing failed may still exist.
     pub(crate) fn take_next(&mut self) -> u64 {
         self.next += 1;
         self.next - 1
     }
 
-    /// The oldest version that is in use whatever its age: the last but one that can be read.
+    /// The oldest version that is kept whatever its age: the last but one readable version.
     fn keep_from(&self) -> u64 {
         self.readable.keys().rev().nth(1).copied().unwrap_or(0)
     }
 
-    /// Those that can be read and were not replaced before `point`, with the newest two.
+    /// Readable versions that were not replaced before `point`, and the newest two.
     pub(crate) fn in_use(&self, point: Timestamp) -> impl Iterator<Item = &Arc<Manifest>> {
         let keep_from = self.keep_from();
         self.readable.values().filter(move |manifest| {
@@ -339,9 +331,9 @@ impl Versions {
         })
     }
 
-    /// Versions that may go: those that are not in use since `point`, and damaged ones that were
-    /// replaced before `damaged_point`. As long as a damaged one stays, so do those around it, for
-    /// they tell which files only that one named.
+    /// Versions that may be deleted: those not in use since `point`, and damaged ones that were
+    /// replaced before `damaged_point`. While a damaged one is kept, so are its neighbors, because they
+    /// tell which files only the damaged one lists.
     pub(crate) fn garbage(&self, point: Timestamp, damaged_point: Timestamp) -> Vec<u64> {
         let keep_from = self.keep_from();
         let is_over = |version: &u64| {
@@ -357,8 +349,8 @@ impl Versions {
         readable.copied().chain(over).collect()
     }
 
-    /// Ids of files that perhaps only damaged versions named: those that were given between the
-    /// versions around each.
+    /// Ids of files that perhaps only damaged versions list: those assigned between the neighbors of
+    /// each.
     pub(crate) fn ids_of_damaged(&self) -> Vec<Range<u64>> {
         let ids = |version: &u64| {
             let (before, next) = self.around(*version);
@@ -367,7 +359,7 @@ impl Versions {
         self.damaged.keys().filter_map(ids).collect()
     }
 
-    /// The versions next to one that can be read.
+    /// The readable versions before and after a version.
     fn around(&self, version: u64) -> (Option<&Arc<Manifest>>, Option<&Arc<Manifest>>) {
         let before = self.readable.range(..version).next_back();
         let next = self.readable.range((Bound::Excluded(version), Bound::Unbounded)).next();
@@ -383,11 +375,11 @@ impl Versions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::table::Counting;
+    use crate::store::table::SumTable;
 
     fn manifest(version: u64) -> Manifest {
         let file = |id| FileEntry {
-            table: TableName::Counting(Counting::Samples, Tier::Minute),
+            table: TableName::Sums(SumTable::Samples, Tier::Minute),
             id,
             bytes: 1_000,
             rows: 70,
@@ -398,19 +390,26 @@ mod tests {
         };
         let lost = vec![LostFile { file: file(1), reason: "its \"checksum\" is wrong".into() }];
         let cut = [(file(1).table, 60)].into();
-        let (made_at_ns, files) = (i64::try_from(version).unwrap() * 1_000, vec![file(2), file(4)]);
-        let wal_from = 3;
-        Manifest { version, made_at_ns, wal_from, next_id: 5, files, cut, lost, lost_log: vec![] }
+        Manifest {
+            version,
+            made_at_ns: i64::try_from(version).unwrap() * 1_000,
+            wal_from: 3,
+            next_id: 5,
+            files: vec![file(2), file(4)],
+            cut,
+            lost,
+            lost_log: vec![],
+        }
     }
 
     #[test]
-    fn a_version_is_read_as_it_was_written_and_written_once() {
+    fn a_version_is_read_back_and_never_overwritten() {
         let objects = Objects::memory();
         assert!(Versions::load(&objects).unwrap().newest().is_none());
         for version in [7, 8, 12] {
             manifest(version).publish(&objects).unwrap();
         }
-        assert!(matches!(manifest(8).publish(&objects), Err(StoreError::Taken { .. })));
+        assert!(matches!(manifest(8).publish(&objects), Err(StoreError::AlreadyExists { .. })));
         let mut versions = Versions::load(&objects).unwrap();
         assert_eq!(**versions.newest().unwrap(), manifest(12));
         assert_eq!(versions.readable.len(), 3);
@@ -422,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_version_stays_with_those_around_it_until_its_time_is_over() {
+    fn a_damaged_version_and_its_neighbors_are_kept_for_a_time() {
         let objects = Objects::memory();
         for version in [1, 2, 3, 5, 6, 7, 8] {
             let next_id = version * 10;
@@ -433,15 +432,14 @@ mod tests {
         assert_eq!(versions.damaged_newest().count(), 0);
         assert_eq!(&versions.ids_of_damaged()[..], std::slice::from_ref(&(30..50)));
         let at = Timestamp::from_unix_ns;
-        // All but the newest two were replaced before, by those that were made at 1,000 times their
-        // number.
+        // All but the newest two were replaced; version n was published at n · 1,000 ns.
         assert_eq!(versions.garbage(Timestamp::MAX, at(5_000)), [1, 2, 6]);
         assert_eq!(versions.garbage(Timestamp::MAX, at(5_001)), [1, 2, 3, 5, 6, 4]);
         let in_use =
             |point| versions.in_use(at(point)).map(|manifest| manifest.version).collect::<Vec<_>>();
         assert_eq!(in_use(i64::MAX), [7, 8]);
         assert_eq!(in_use(6_000), [5, 6, 7, 8]);
-        // The newest is damaged: nothing tells where its files end.
+        // The newest is damaged: its last file id is unknown.
         objects.put_new(&Manifest::path_of(9), "{".into()).unwrap();
         let versions = Versions::load(&objects).unwrap();
         assert_eq!(versions.ids_of_damaged(), [30..50, 80..u64::MAX]);
@@ -451,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_or_changed_version_is_told_and_the_one_before_is_used() {
+    fn a_torn_or_changed_version_is_reported_and_the_one_before_is_used() {
         let text = manifest(2).encode();
         let cuts = (0..text.len()).map(|length| text.slice(..length));
         let changes = (0..text.len()).flat_map(|at| {
@@ -473,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_is_refused() {
+    fn a_store_without_a_readable_version_or_of_a_newer_format_is_rejected() {
         let objects = Objects::memory();
         objects.put_new(&Manifest::path_of(1), "{}".into()).unwrap();
         let error = Versions::load(&objects).unwrap_err();

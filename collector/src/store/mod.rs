@@ -1,7 +1,6 @@
 //! What stays: a log of what was acknowledged, and tables made from it.
 
 mod compact;
-mod detail;
 mod error;
 mod inspect;
 mod links;
@@ -11,40 +10,50 @@ mod load;
 mod lock;
 mod maintain;
 mod manifest;
-mod newest;
+mod newest_tasks;
 mod objects;
 mod plan;
-mod record_lists;
 mod retention;
 mod row;
 mod seal;
-mod seal_records;
+mod seal_telemetry;
 mod seal_windows;
 mod segment;
 mod table;
 mod tables;
+mod task_json;
+mod task_sums;
+mod telemetry_lists;
 mod tier;
+mod transfer_sums;
 pub(crate) mod wal;
 
 pub use error::StoreError;
 pub(crate) use list_scan::RowScan;
-pub(crate) use lists::SealedTask;
-pub(crate) use load::Loaded;
+pub(crate) use lists::{FrameRow, NodeRow, SealedTask};
+pub(crate) use load::StoredState;
 pub(crate) use lock::DirectoryLock;
 pub(crate) use manifest::{FileEntry, LostLog, Manifest};
-pub(crate) use newest::NewestScan;
+pub(crate) use newest_tasks::NewestTaskScan;
 pub(crate) use objects::Objects;
 pub(crate) use plan::{Coverage, Piece, Plan};
 pub use retention::Retention;
-pub(crate) use row::{Fields, Key, Row, WorkerNumber, sort_and_sum};
-pub(crate) use seal::Sealing;
+#[cfg(test)]
+pub(crate) use row::Row;
+pub(crate) use row::WorkerNumber;
+pub(crate) use seal::{SealBatch, TreeSize, UnsealedTree};
 pub(crate) use segment::{Batch, ListRow, Scan};
-pub(crate) use table::{Column, Counting, Measure, TableName};
+pub(crate) use table::{Column, Measure, SumTable, TableName};
 pub(crate) use tables::{Tables, TaskScan};
+#[cfg(test)]
+pub(crate) use task_sums::{DurationRows, TaskNode, TaskNodes};
+pub(crate) use task_sums::{TaskTree, task_nodes};
 pub(crate) use tier::{Period, Second, Tier};
+pub(crate) use transfer_sums::{TransferMeasure, transfer_counts, transfer_measure};
 
 pub use inspect::{
-    Compacted, FilesInfo, Problem, StoreInfo, TableInfo, TableSum, Verified, compact, info, verify,
+    CompactionReport, FilesInfo, Problem, StoreInfo, TableInfo, TableSum, Verification, compact,
+    info, verify,
 };
 
 #[cfg(test)]

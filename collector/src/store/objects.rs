@@ -1,7 +1,7 @@
-//! The place of all files but the log: an object store behind calls that wait for it.
+//! The files of the store except the log: an object store behind blocking calls.
 //!
-//! No call needs a runtime: they work on any thread that may wait, so also in `spawn_blocking`, but
-//! not on one that drives futures.
+//! No call needs a runtime. They work on any thread that may block, so also in `spawn_blocking`, but
+//! not on a thread that drives futures.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -25,25 +25,25 @@ use tokio_stream::StreamExt;
 
 use super::error::StoreError;
 
-/// Where damaged files are moved.
+/// The folder with copies of damaged files.
 pub(crate) const QUARANTINE: &str = "quarantine";
 
-/// What is written to; the rest of the directory is not ours.
+/// The folders that are written to; the rest of the directory is not ours.
 const FOLDERS: [&str; 3] = ["manifest", "tables", QUARANTINE];
 
-/// Files that are synced at once.
+/// Files that are synced concurrently.
 const SYNCS_AT_ONCE: usize = 16;
 
-/// An object store. A file is written once, whole, under a name that is never used again.
+/// An object store. A file is written once and whole, under a name that is never reused.
 #[derive(Clone, Debug)]
 pub(crate) struct Objects {
     store: Arc<dyn ObjectStore>,
-    /// The directory, if it is one of this machine's: then files are synced, and read without a
-    /// copy by the object store.
+    /// The directory if the store is local: then files are synced, and read without a copy by the
+    /// object store.
     root: Option<PathBuf>,
 }
 
-/// A file as it is listed.
+/// A file in a listing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Listed {
     pub(crate) path: String,
@@ -52,7 +52,7 @@ pub(crate) struct Listed {
     pub(crate) modified: Timestamp,
 }
 
-/// A file that is open for reading. One of a local directory stays readable when it is deleted.
+/// A file open for reading. A local one stays readable after it is deleted.
 #[derive(Debug)]
 pub(crate) struct Object {
     path: String,
@@ -67,15 +67,15 @@ enum Source {
 }
 
 impl Objects {
-    /// In memory: gone with the process.
+    /// A store in memory.
     pub(crate) fn memory() -> Objects {
         Objects::over(Arc::new(InMemory::new()))
     }
 
-    /// In a directory of this machine, which is made if it is not there.
+    /// A local directory, which is created if it does not exist.
     pub(crate) fn local(root: &FilePath) -> Result<Objects, StoreError> {
         let path = || root.display().to_string();
-        let failed = |source| StoreError::Io { doing: "making", path: path(), source };
+        let failed = |source| StoreError::Io { doing: "creating", path: path(), source };
         std::fs::create_dir_all(root).map_err(failed)?;
         let root = root.canonicalize().map_err(failed)?;
         let store = LocalFileSystem::new_with_prefix(&root)
@@ -83,66 +83,65 @@ impl Objects {
         Ok(Objects { store: Arc::new(store), root: Some(root) })
     }
 
-    /// In any store, which must make what it acknowledged last.
+    /// Any object store. What it acknowledges must be durable.
     pub(crate) fn over(store: Arc<dyn ObjectStore>) -> Objects {
         Objects { store, root: None }
     }
 
-    /// Writes a file that is not there yet. When this returns, file and name outlast a crash.
+    /// Writes a new file. When this returns, file and name survive a crash.
     pub(crate) fn put_new(&self, path: &str, content: Bytes) -> Result<(), StoreError> {
         self.put_unsynced(path, content)?;
         self.sync(&[path.to_owned()])
     }
 
-    /// Writes a file that is not there yet. File and name outlast a crash once [`Objects::sync`] was
-    /// asked for it.
+    /// Writes a new file. File and name survive a crash after [`Objects::sync`].
     pub(crate) fn put_unsynced(&self, path: &str, content: Bytes) -> Result<(), StoreError> {
         let location = Path::from(path);
         match block_on(self.store.put_opts(&location, content.into(), PutMode::Create.into())) {
             Ok(_) => Ok(()),
             Err(object_store::Error::AlreadyExists { .. }) => {
-                Err(StoreError::Taken { path: path.to_owned() })
+                Err(StoreError::AlreadyExists { path: path.to_owned() })
             }
             Err(source) => Err(objects_error("writing", path, source)),
         }
     }
 
-    /// When this returns, these files and their names outlast a crash. The object store makes files
-    /// visible, but leaves it to us to make them last.
+    /// Makes files and their names survive a crash. The object store makes files visible, but does not
+    /// sync them.
     ///
-    /// Many at once, for a disk makes those last together that are waited for together: 128 new files
-    /// took 15 ms each one by one, with their folders, and 1.3 ms with 16 threads.
+    /// Concurrent, because a disk combines concurrent syncs: with their folders, each of 128 new files
+    /// took 15 ms one by one, and 1.3 ms with 16 threads.
     pub(crate) fn sync(&self, paths: &[String]) -> Result<(), StoreError> {
         let Some(root) = &self.root else { return Ok(()) };
         let files: Vec<PathBuf> = paths.iter().map(|path| root.join(path)).collect();
         sync_all(&files)?;
-        // Those that are new have a place in the folder above them, up to the root.
+        // A new folder is an entry of the folder above it, up to the root.
         let ours = |folder: &&FilePath| folder.starts_with(root);
         let folders = files.iter().flat_map(|file| file.ancestors().skip(1).take_while(ours));
         let folders: BTreeSet<PathBuf> = folders.map(FilePath::to_owned).collect();
         sync_all(&Vec::from_iter(folders))
     }
 
-    /// The whole of a file.
+    /// Reads a whole file.
     #[cfg(test)]
     pub(crate) fn get(&self, path: &str) -> Result<Bytes, StoreError> {
         let object = self.open(path)?;
         object.read(0, object.bytes)
     }
 
-    /// The same of a file that may have gone.
-    pub(crate) fn get_if_there(&self, path: &str) -> Result<Option<Bytes>, StoreError> {
-        let Some(object) = self.open_if_there(path)? else { return Ok(None) };
+    /// Reads a whole file; `None` if it does not exist.
+    pub(crate) fn get_if_exists(&self, path: &str) -> Result<Option<Bytes>, StoreError> {
+        let Some(object) = self.open_if_exists(path)? else { return Ok(None) };
         object.read(0, object.bytes).map(Some)
     }
 
-    /// Opens a file for reading in parts. One that is not there is damage.
+    /// Opens a file for reading in parts. A missing file is damage.
     pub(crate) fn open(&self, path: &str) -> Result<Object, StoreError> {
-        let opened = self.open_if_there(path)?;
-        opened.ok_or_else(|| StoreError::damaged(path, "it is not there"))
+        let opened = self.open_if_exists(path)?;
+        opened.ok_or_else(|| StoreError::damaged(path, "it is missing"))
     }
 
-    fn open_if_there(&self, path: &str) -> Result<Option<Object>, StoreError> {
+    fn open_if_exists(&self, path: &str) -> Result<Option<Object>, StoreError> {
         let (bytes, source) = match &self.root {
             Some(root) => {
                 let opened = File::open(root.join(path));
@@ -164,7 +163,7 @@ impl Objects {
         Ok(Some(Object { path: path.to_owned(), bytes, source }))
     }
 
-    /// Files below `prefix`, by name.
+    /// The files below `prefix`, by path.
     pub(crate) fn list(&self, prefix: &str) -> Result<Vec<Listed>, StoreError> {
         let mut stream = self.store.list(Some(&Path::from(prefix)));
         let mut files = Vec::new();
@@ -181,7 +180,7 @@ impl Objects {
         Ok(files)
     }
 
-    /// Deletes a file, if it is there.
+    /// Deletes a file if it exists.
     pub(crate) fn delete(&self, path: &str) -> Result<(), StoreError> {
         match block_on(self.store.delete(&Path::from(path))) {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
@@ -189,8 +188,8 @@ impl Objects {
         }
     }
 
-    /// Deletes what a crash left of files that were being written, which the object store never lists:
-    /// `name#1`. Only while nobody writes. Gives how many.
+    /// Deletes partly written files that a crash left behind. They are named `name#1`, and the object
+    /// store does not list them. Only while nobody writes. Returns their number.
     pub(crate) fn delete_unfinished(&self) -> Result<usize, StoreError> {
         let roots = self.root.iter().flat_map(|root| FOLDERS.map(|folder| root.join(folder)));
         let mut folders: Vec<PathBuf> = roots.filter(|folder| folder.exists()).collect();
@@ -217,14 +216,14 @@ impl Objects {
 
     /// Whether a file was copied to quarantine.
     pub(crate) fn is_in_quarantine(&self, path: &str) -> bool {
-        self.open_if_there(&copy_of(path)).is_ok_and(|copy| copy.is_some())
+        self.open_if_exists(&copy_of(path)).is_ok_and(|copy| copy.is_some())
     }
 
-    /// Copies a file to quarantine, where nothing is ever deleted; gives the copy's name.
+    /// Copies a file to quarantine, where nothing is ever deleted. Returns the path of the copy.
     pub(crate) fn quarantine(&self, path: &str) -> Result<String, StoreError> {
         let copy = copy_of(path);
         match block_on(self.store.copy(&Path::from(path), &Path::from(copy.as_str()))) {
-            // One that is not there has nothing to keep.
+            // There is nothing to copy of a missing file.
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(copy),
             Err(source) => Err(objects_error("copying to quarantine", path, source)),
         }
@@ -232,16 +231,16 @@ impl Objects {
 }
 
 impl Object {
-    /// Its length.
+    /// The length of the file.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// `length` bytes from `at`. Past the end of the file is damage, as somebody cut it.
+    /// Reads `length` bytes from `at`. A read past the end is damage: the file was cut.
     pub(crate) fn read(&self, at: u64, length: u64) -> Result<Bytes, StoreError> {
         let end = at.checked_add(length).filter(|end| *end <= self.bytes);
         let Some(end) = end else {
-            let reason = format!("{length} bytes at {at} are past its {} bytes", self.bytes);
+            let reason = format!("{length} bytes at {at} exceed its {} bytes", self.bytes);
             return Err(StoreError::damaged(&self.path, reason));
         };
         if length == 0 {
@@ -253,7 +252,7 @@ impl Object {
                 let mut content = vec![0; length];
                 file.read_exact_at(&mut content, at).map_err(|source| match source.kind() {
                     std::io::ErrorKind::UnexpectedEof => {
-                        StoreError::damaged(&self.path, "it became shorter")
+                        StoreError::damaged(&self.path, "it was cut while it was read")
                     }
                     _ => StoreError::Io { doing: "reading", path: self.path.clone(), source },
                 })?;
@@ -268,12 +267,12 @@ impl Object {
     }
 }
 
-/// The name in quarantine.
+/// The path of a file's copy in quarantine.
 fn copy_of(path: &str) -> String {
     format!("{QUARANTINE}/{}", path.replace('/', "-"))
 }
 
-/// Syncs files or folders, [`SYNCS_AT_ONCE`] at a time; gives the first error.
+/// Syncs files or folders, [`SYNCS_AT_ONCE`] at a time. Returns the first error.
 fn sync_all(paths: &[PathBuf]) -> Result<(), StoreError> {
     let sync = |path: &PathBuf| {
         let synced = File::open(path).and_then(|file| file.sync_all());
@@ -289,7 +288,7 @@ fn sync_all(paths: &[PathBuf]) -> Result<(), StoreError> {
     };
     thread::scope(|scope| {
         let helpers = (1..paths.len().min(SYNCS_AT_ONCE)).map(|_| {
-            // Without a thread the others do its part.
+            // If a thread cannot be started, the others do its work.
             thread::Builder::new().name("emberline-sync".into()).spawn_scoped(scope, work).ok()
         });
         let helpers: Vec<_> = helpers.collect();
@@ -301,7 +300,7 @@ fn sync_all(paths: &[PathBuf]) -> Result<(), StoreError> {
     })
 }
 
-/// Whether it is a file's name, `#` and a number, as the object store names what it is writing.
+/// Whether the object store was writing this file: a name, `#` and a number.
 fn is_unfinished(name: &OsStr) -> bool {
     let parts = name.to_str().and_then(|name| name.rsplit_once('#'));
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -314,7 +313,7 @@ fn objects_error(doing: &'static str, path: &str, source: object_store::Error) -
     StoreError::Objects { doing, path: path.to_owned(), source }
 }
 
-/// Wakes the thread that waits.
+/// Wakes the blocked thread.
 struct Unpark(Thread);
 
 impl Wake for Unpark {
@@ -323,8 +322,8 @@ impl Wake for Unpark {
     }
 }
 
-/// Waits for a future on this thread. A runtime of our own would have to be dropped where waiting is
-/// allowed, and costs a change of threads for each read.
+/// Blocks on a future. A runtime would have to be dropped where blocking is allowed, and would cost a
+/// thread switch for each read.
 fn block_on<F: Future>(future: F) -> F::Output {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut context = Context::from_waker(&waker);
@@ -347,7 +346,7 @@ mod tests {
         objects.put_new("a/b/1", content.clone()).unwrap();
         objects.put_new("a/c", Bytes::new()).unwrap();
         let again = objects.put_new("a/b/1", Bytes::new());
-        assert!(matches!(again, Err(StoreError::Taken { .. })), "{again:?}");
+        assert!(matches!(again, Err(StoreError::AlreadyExists { .. })), "{again:?}");
         assert_eq!(objects.get("a/b/1").unwrap(), content);
         assert_eq!(objects.get("a/c").unwrap(), "");
         let object = objects.open("a/b/1").unwrap();
@@ -370,14 +369,14 @@ mod tests {
     }
 
     #[test]
-    fn files_are_written_once_and_read_in_parts() {
+    fn files_are_never_overwritten_and_read_in_parts() {
         check(&Objects::memory());
         let directory = tempfile::tempdir().unwrap();
         check(&Objects::local(&directory.path().join("new/one")).unwrap());
     }
 
     #[test]
-    fn what_a_crash_left_unfinished_goes_and_nothing_else() {
+    fn only_unfinished_files_of_a_crash_are_deleted() {
         let directory = tempfile::tempdir().unwrap();
         let objects = Objects::local(directory.path()).unwrap();
         assert_eq!(objects.delete_unfinished().unwrap(), 0);
@@ -401,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_many_that_cannot_be_made_to_last_is_told() {
+    fn a_failed_sync_names_the_file() {
         let directory = tempfile::tempdir().unwrap();
         let objects = Objects::local(directory.path()).unwrap();
         let mut paths: Vec<String> = (0..40).map(|file| format!("a/{}/{file}", file % 3)).collect();
@@ -419,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_may_wait_on_a_runtimes_own_blocking_threads() {
+    fn calls_work_on_blocking_threads_of_a_runtime() {
         let directory = tempfile::tempdir().unwrap();
         let objects = Objects::local(directory.path()).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

@@ -1,4 +1,4 @@
-//! Which periods of which tiers answer a question about time.
+//! The query planner: which periods of which tiers cover a range of time.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use super::manifest::Manifest;
 use super::table::TableName;
 use super::tier::{Period, Second, Tier};
 
-/// Neighbouring periods of one tier.
+/// Adjacent periods of one tier.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Piece {
     pub(crate) tier: Tier,
@@ -14,57 +14,58 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
-    /// How many periods there are.
+    /// Number of periods.
     fn length(&self) -> u32 {
         self.periods.end.0 - self.periods.start.0
     }
 }
 
-/// Pieces, and what they are the answer for.
+/// The periods to read, and the seconds that they cover.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Plan {
-    /// In the order of time. Beyond the edges of `seconds` they hold nothing.
+    /// In the order of time. Beyond the edges of `seconds` they have no data.
     pub(crate) pieces: Vec<Piece>,
-    /// What was asked for; or more, where what would tell it apart is no longer held.
+    /// The requested seconds; more of them where retention dropped the tiers that could exclude the
+    /// rest.
     pub(crate) seconds: Range<Second>,
 }
 
-/// What is stored. Each tier holds everything from some point on: retention takes whole partitions of
-/// time from the fine tiers first.
+/// The stored time. Each tier is complete from some point on, because retention drops the oldest
+/// partitions of the fine tiers first.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Coverage {
-    /// By tier: the first second from which it is complete, a multiple of the next tier's length. A
+    /// By tier: the first second from which it is complete, a multiple of the next tier's period. A
     /// finer tier never reaches back further than a coarser one.
     complete_from: [u64; TIERS],
-    /// Outside of these seconds nothing is stored.
+    /// No data is stored outside of these seconds.
     data: Range<u64>,
-    /// The first second of which anything is stored, as exactly as it is known.
+    /// The first second with data, as exactly as the tiers tell.
     first: u64,
 }
 
 const TIERS: usize = Tier::ALL.len();
 
 impl Coverage {
-    /// `complete_from` is by tier, from the finest; the coarsest is taken as complete, for nothing
-    /// could be answered where it is not. `data` are the seconds outside of which nothing is stored.
+    /// `complete_from` is by tier, from the finest. The coarsest counts as complete, because no other
+    /// tier could answer where it is not. `data` are the seconds outside of which nothing is stored.
     pub(crate) fn new(complete_from: [Second; TIERS], data: Range<Second>) -> Coverage {
         let mut aligned = [0; TIERS];
         for index in (0..TIERS - 1).rev() {
-            // Rounded up to what the next tier can hand over at.
-            let from = up(Tier::ALL[index + 1], complete_from[index].0.into());
+            // Rounded up to where the next tier can take over.
+            let from = period_ceil(Tier::ALL[index + 1], complete_from[index].0.into());
             aligned[index] = from.max(aligned[index + 1]);
         }
         let data = Range { start: data.start.0.into(), end: data.end.0.into() };
         Coverage { complete_from: aligned, first: data.start, data }
     }
 
-    /// What the files of a manifest cover.
+    /// The coverage of a manifest's files.
     pub(crate) fn of(manifest: &Manifest) -> Coverage {
         let mut spans: [Option<Range<u64>>; TIERS] = Default::default();
         let mut starts: [Option<u64>; TIERS] = [None; TIERS];
         let lost = manifest.lost.iter().map(|lost| (&lost.file, true));
         for (file, is_lost) in manifest.files.iter().map(|file| (file, false)).chain(lost) {
-            let TableName::Counting(_, tier) = file.table else { continue };
+            let TableName::Sums(_, tier) = file.table else { continue };
             let length = u64::from(tier.seconds());
             let (from, to) = (u64::from(file.from.0) * length, u64::from(file.to.0) * length);
             let start = starts[tier as usize].get_or_insert(from);
@@ -75,26 +76,26 @@ impl Coverage {
             }
         }
         let start = spans.iter().flatten().map(|span| span.start).min().unwrap_or(0);
-        // The finest tier knows the end best; retention never takes the newest.
+        // The finest tier has the most exact end; retention never drops the newest data.
         let end = spans.iter().flatten().map(|span| span.end).next().unwrap_or(0);
         let coverage = Coverage::new(manifest.complete_from(), second(start)..second(end));
         Coverage { first: first_of(start, starts, &manifest.complete_from()), ..coverage }
     }
 
-    /// From the first to the last second of which anything is stored; `None` if nothing is at all.
+    /// From the first second with data to the last; `None` if there is no data.
     pub(crate) fn data(&self) -> Option<Range<Second>> {
         let Range { start, end } = self.data;
         (start < end).then(|| second(self.first)..second(end))
     }
 
-    /// As [`Coverage::plan`], with no tier coarser than `coarsest` where that one is held, and with
-    /// the finest that is held where it is not.
+    /// As [`Coverage::plan`], with no tier coarser than `coarsest` where that tier is complete, and
+    /// with the finest complete tier elsewhere.
     pub(crate) fn plan_in(&self, seconds: Range<Second>, coarsest: Tier) -> Plan {
         let mut parts = Vec::new();
         let mut end = seconds.end;
         for tier in Tier::ALL.into_iter().filter(|tier| *tier >= coarsest) {
-            let held_from = second(self.complete_from[tier as usize]);
-            let start = seconds.start.max(held_from);
+            let complete_from = second(self.complete_from[tier as usize]);
+            let start = seconds.start.max(complete_from);
             if start < end {
                 parts.push(self.plan_with(start..end, tier));
                 end = start;
@@ -109,35 +110,39 @@ impl Coverage {
         }
     }
 
-    /// Covers `seconds` with the fewest periods. Nothing is stored beyond the data's own edges, so a
-    /// coarse period may reach over them.
+    /// Covers `seconds` with the fewest periods. A coarse period may extend past the edges of the data,
+    /// because nothing is stored there.
     pub(crate) fn plan(&self, seconds: Range<Second>) -> Plan {
         self.plan_with(seconds, Tier::Day)
     }
 
-    /// With no tier coarser than `coarsest`, which must be held from the start on.
+    /// As [`Coverage::plan`], with no tier coarser than `coarsest`, which must be complete from the
+    /// start on.
     fn plan_with(&self, seconds: Range<Second>, coarsest: Tier) -> Plan {
         let data = &self.data;
         let (start, end) = (u64::from(seconds.start.0), u64::from(seconds.end.0));
         if start >= end || end <= data.start || data.end <= start || data.is_empty() {
             return Plan { pieces: Vec::new(), seconds };
         }
-        let (start_is_free, end_is_free) = (start <= data.start, data.end <= end);
+        let start_is_free = start <= data.start;
+        let end_is_free = data.end <= end;
         let first = if start_is_free { data.start } else { start };
         let last = if end_is_free { data.end - 1 } else { end - 1 };
-        let candidates = self.held_at(first).flat_map(|first_tier| {
-            self.held_at(last)
-                .map(move |last_tier| (down(first_tier, first), over(last_tier, last)))
+        let candidates = self.complete_tiers_at(first).flat_map(|first_tier| {
+            self.complete_tiers_at(last).map(move |last_tier| {
+                (period_start(first_tier, first), period_end(last_tier, last))
+            })
         });
-        // An edge that is not free is only ever moved to the finest tier that is held there.
-        let (finest_start, finest_end) = (self.finest_start(first), self.finest_end(last));
+        // An edge that is not free may only move to the period of the finest complete tier.
+        let finest_start = self.finest_start(first);
+        let finest_end = self.finest_end(last);
         let pieces = candidates
             .filter(|(from, _)| start_is_free || *from == finest_start)
             .filter(|(_, to)| end_is_free || *to == finest_end)
             .map(|(from, to)| cover(from, to, coarsest))
             .min_by_key(|pieces| pieces.iter().map(|piece| u64::from(piece.length())).sum::<u64>());
         Plan {
-            pieces: pieces.expect("the finest tier held at each end is a candidate"),
+            pieces: pieces.expect("the finest complete tier at each end is a candidate"),
             seconds: Range {
                 start: if start_is_free { seconds.start } else { second(finest_start) },
                 end: if end_is_free { seconds.end } else { second(finest_end) },
@@ -145,27 +150,27 @@ impl Coverage {
         }
     }
 
-    /// The tiers whose period with that second is complete, from the finest.
-    fn held_at(&self, second: u64) -> impl Iterator<Item = Tier> + '_ {
+    /// The tiers that are complete at a second, from the finest.
+    fn complete_tiers_at(&self, second: u64) -> impl Iterator<Item = Tier> + '_ {
         let tiers = Tier::ALL.into_iter().zip(self.complete_from);
-        tiers.filter(move |(tier, from)| *from <= down(*tier, second)).map(|(tier, _)| tier)
+        tiers.filter(move |(tier, from)| *from <= period_start(*tier, second)).map(|(tier, _)| tier)
     }
 
     fn finest_start(&self, second: u64) -> u64 {
-        down(self.finest_at(second), second)
+        period_start(self.finest_at(second), second)
     }
 
     fn finest_end(&self, second: u64) -> u64 {
-        over(self.finest_at(second), second)
+        period_end(self.finest_at(second), second)
     }
 
     fn finest_at(&self, second: u64) -> Tier {
-        self.held_at(second).next().unwrap_or(Tier::Day)
+        self.complete_tiers_at(second).next().unwrap_or(Tier::Day)
     }
 }
 
-/// The first second with data: each finer tier that is whole from there on says better where in a
-/// coarse period, such as a day, its data begin.
+/// The first second with data: each finer tier that is complete from there on narrows down where in a
+/// coarse period, such as a day, the data begin.
 fn first_of(start: u64, starts: [Option<u64>; TIERS], complete_from: &[Second; TIERS]) -> u64 {
     let mut first = start;
     for (start, complete) in starts.iter().zip(complete_from).rev() {
@@ -177,12 +182,12 @@ fn first_of(start: u64, starts: [Option<u64>; TIERS], complete_from: &[Second; T
     first
 }
 
-/// The fewest periods from one second to another, both of which start a period of some tier: ever
-/// coarser ones up to the first that does not fit, then ever finer ones.
+/// The fewest periods between two seconds, each of which starts a period of some tier: ever coarser
+/// periods up to the first that does not fit, then ever finer ones.
 ///
-/// Each period is of a tier that is held there if both ends were chosen from such: one that is finer
-/// than what is held at its start would begin where a held one begins, and that one would fit, for
-/// tiers end where the next one's periods do.
+/// If both ends are at periods of complete tiers, all periods are. Proof: a period of an incomplete,
+/// finer tier would start where a period of a complete tier starts, and that one would fit, because a
+/// tier is complete from a multiple of the next tier's period on.
 fn cover(from: u64, to: u64, coarsest: Tier) -> Vec<Piece> {
     let mut pieces: Vec<Piece> = Vec::new();
     let mut at = from;
@@ -201,15 +206,15 @@ fn cover(from: u64, to: u64, coarsest: Tier) -> Vec<Piece> {
     };
     let tiers = &Tier::ALL[..=coarsest as usize];
     for pair in tiers.windows(2) {
-        let next_starts = up(pair[1], at);
+        let next_starts = period_ceil(pair[1], at);
         if next_starts > to {
             break;
         }
         take(pair[0], &mut at, next_starts);
     }
     for tier in tiers.iter().copied().rev() {
-        if at == down(tier, at) {
-            take(tier, &mut at, down(tier, to));
+        if at == period_start(tier, at) {
+            take(tier, &mut at, period_start(tier, to));
         }
     }
     pieces
@@ -223,19 +228,19 @@ fn second(second: u64) -> Second {
     Second(u32::try_from(second).unwrap_or(u32::MAX))
 }
 
-/// Start of the period that holds `second`.
-fn down(tier: Tier, second: u64) -> u64 {
+/// Start of the period that contains `second`.
+fn period_start(tier: Tier, second: u64) -> u64 {
     second / u64::from(tier.seconds()) * u64::from(tier.seconds())
 }
 
-/// Start of the first period that does not start before `second`.
-fn up(tier: Tier, second: u64) -> u64 {
+/// Start of the first period that starts at `second` or later.
+fn period_ceil(tier: Tier, second: u64) -> u64 {
     second.next_multiple_of(u64::from(tier.seconds()))
 }
 
-/// End of the period that holds `second`.
-fn over(tier: Tier, second: u64) -> u64 {
-    down(tier, second) + u64::from(tier.seconds())
+/// End of the period that contains `second`.
+fn period_end(tier: Tier, second: u64) -> u64 {
+    period_start(tier, second) + u64::from(tier.seconds())
 }
 
 #[cfg(test)]
@@ -243,9 +248,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::store::{Counting, FileEntry};
+    use crate::store::{FileEntry, SumTable};
 
-    /// What the model tries, one by one: two days.
+    /// The seconds of the model: two days.
     const UNIVERSE: u64 = 2 * 86_400;
 
     fn seconds_of(piece: &Piece) -> Range<u64> {
@@ -253,7 +258,7 @@ mod tests {
         u64::from(piece.periods.start.0) * length..u64::from(piece.periods.end.0) * length
     }
 
-    /// The fewest periods that cover what is asked for, by trying each tier at each second.
+    /// The fewest periods that cover the requested seconds, by trying each tier at each second.
     fn fewest(coverage: &Coverage, from: &[u64], to: impl Fn(u64) -> bool) -> Option<u64> {
         let mut fewest: Vec<Option<u64>> = vec![None; UNIVERSE as usize + 1];
         for at in (0..=UNIVERSE).rev() {
@@ -291,7 +296,7 @@ mod tests {
             let Plan { pieces, seconds } = coverage.plan_in(asked_seconds, coarsest);
             let answered = u64::from(seconds.start.0)..u64::from(seconds.end.0);
 
-            // Of what is stored, it is what is answered: no gap, no overlap, no more.
+            // The pieces cover the answered seconds exactly: no gap, no overlap, no more.
             for pair in pieces.windows(2) {
                 prop_assert_eq!(seconds_of(&pair[0]).end, seconds_of(&pair[1]).start);
                 prop_assert_ne!(pair[0].tier, pair[1].tier);
@@ -304,19 +309,19 @@ mod tests {
             let (found, expected) = (within(found), within(answered.clone()));
             prop_assert!(found == expected || (found.is_empty() && expected.is_empty()));
 
-            // Each period is held.
+            // Each period is complete.
             for piece in &pieces {
                 let held = coverage.complete_from[piece.tier as usize];
                 prop_assert!(held <= seconds_of(piece).start, "{:?}", piece);
             }
 
-            // It is more than what was asked for only up to the edges of the finest period held there.
-            let finest = |at: u64| coverage.held_at(at).next().unwrap();
+            // The answer is longer than the request only up to the edges of the finest complete period.
+            let finest = |at: u64| coverage.complete_tiers_at(at).next().unwrap();
             let (first, last) = (asked.start, asked.end - 1);
-            prop_assert!([first, down(finest(first), first)].contains(&answered.start));
-            prop_assert!([last + 1, over(finest(last), last)].contains(&answered.end));
+            prop_assert!([first, period_start(finest(first), first)].contains(&answered.start));
+            prop_assert!([last + 1, period_end(finest(last), last)].contains(&answered.end));
 
-            // None is coarser than need be.
+            // No period is coarser than necessary.
             for piece in &pieces {
                 let finest = finest(seconds_of(piece).start);
                 prop_assert!(piece.tier <= coarsest.max(finest), "{:?}", piece);
@@ -342,7 +347,7 @@ mod tests {
         }
     }
 
-    /// `complete` from the finest tier; what the pieces are, and the seconds answered.
+    /// `complete` is from the finest tier; `expected` are the answered seconds and the pieces.
     fn check(complete: [u32; TIERS], data: Range<u32>, asked: Range<u32>, expected: &str) {
         let span = |span: Range<u32>| Second(span.start)..Second(span.end);
         let plan = Coverage::new(complete.map(Second), span(data)).plan(span(asked));
@@ -366,24 +371,24 @@ mod tests {
             86_399..3 * 86_400 + 3_600 + 61,
             "86399..262861: 1sx86399..86400 1dx1..3 1hx72..73 1mx4380..4381 1sx262860..262861",
         );
-        // Nothing is stored after 700: the period that holds it is as exact.
+        // No data is stored after 700: the period that contains it is as exact.
         check([0; 5], 0..700, 60..700, "60..700: 1mx1..10 10mx1..2");
     }
 
     #[test]
-    fn what_is_no_longer_held_in_detail_widens_the_answer() {
-        // Seconds are held from 3,600 on, minutes from 600 on.
-        let held = [3_600, 600, 0, 0, 0];
-        check(held, 0..90_000, 3_601..3_603, "3601..3603: 1sx3601..3603");
-        check(held, 0..90_000, 1_250..1_260, "1200..1260: 1mx20..21");
-        check(held, 0..90_000, 1_250..1_290, "1200..1320: 1mx20..22");
-        check(held, 0..90_000, 10..20, "0..600: 10mx0..1");
+    fn missing_fine_tiers_widen_the_answer() {
+        // Seconds are complete from 3,600 on, minutes from 600 on.
+        let complete = [3_600, 600, 0, 0, 0];
+        check(complete, 0..90_000, 3_601..3_603, "3601..3603: 1sx3601..3603");
+        check(complete, 0..90_000, 1_250..1_260, "1200..1260: 1mx20..21");
+        check(complete, 0..90_000, 1_250..1_290, "1200..1320: 1mx20..22");
+        check(complete, 0..90_000, 10..20, "0..600: 10mx0..1");
     }
 
     #[test]
-    fn a_manifest_knows_what_retention_took_although_late_data_came_since() {
+    fn late_data_do_not_make_an_expired_time_complete() {
         let file = |id, tier, from, to| FileEntry {
-            table: TableName::Counting(Counting::Cycles, tier),
+            table: TableName::Sums(SumTable::Cycles, tier),
             id,
             bytes: 1,
             rows: 1,
@@ -415,13 +420,13 @@ mod tests {
         check(&manifest, "3510..3605: 1sx3510..3540 1mx59..60 1sx3600..3605");
         manifest.expire(&[1]);
         check(&manifest, "3480..3605: 1mx58..60 1sx3600..3605");
-        // What comes for a time of which the rest is gone does not bring the rest back.
+        // Late data do not bring back the rest of an expired time.
         manifest.files.push(file(7, Tier::Second, 3_520, 3_521));
         check(&manifest, "3480..3605: 1mx58..60 1sx3600..3605");
-        // The minutes are whole, the seconds are not.
+        // Minutes are complete, seconds are not.
         let data = |manifest: &Manifest| Coverage::of(manifest).data();
         assert_eq!(data(&manifest), Some(Second(3_480)..Second(3_700)));
-        // A damaged file does not hide when the data began.
+        // A damaged file does not hide where the data begin.
         manifest.lose(file(3, Tier::Minute, 58, 62), "damaged".to_owned());
         assert_eq!(data(&manifest), Some(Second(3_480)..Second(3_700)));
         manifest.expire(&[2, 4, 7]);

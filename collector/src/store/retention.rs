@@ -1,7 +1,7 @@
 //! Retention: what is too old, or too much, goes by whole files.
 //!
 //! The clock alone does not say what is old: one start with a clock that is years ahead would drop all
-//! there is. So age is counted along the data ([`Past`]): a time without any counts as a day at most.
+//! there is. So age is counted along the data ([`DataAge`]): a time without any counts as a day at most.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -43,7 +43,7 @@ impl Default for Retention {
 
 impl Retention {
     /// The files that have to go, by id.
-    pub(crate) fn expired(&self, manifest: &Manifest, past: &Past) -> Vec<u64> {
+    pub(crate) fn expired(&self, manifest: &Manifest, past: &DataAge) -> Vec<u64> {
         // Tables without time are needed as long as there is anything to name.
         let mut timed: Vec<_> =
             manifest.files.iter().filter_map(|file| Some((file, end_of(file)?))).collect();
@@ -62,7 +62,7 @@ impl Retention {
 
     fn kept(&self, table: TableName) -> Duration {
         match table {
-            TableName::Counting(_, Tier::Second) => self.seconds,
+            TableName::Sums(_, Tier::Second) => self.seconds,
             // Rows of transfers are worth as much as those of tasks.
             TableName::Tasks | TableName::Transfers => self.tasks,
             // The finest there is of it, and most of it is never looked at again.
@@ -78,15 +78,15 @@ impl Retention {
 /// [`AGE_GAP_MAX`]: what is older than such a gap is kept for longer. With a clock that is years
 /// ahead all that there is lies behind one gap, also when what comes is stamped by the same clock.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Past {
+pub(crate) struct DataAge {
     now_s: i64,
     /// When there was data, or somebody to take it in: the latest end first. They may overlap.
     spans_s: Vec<Range<i64>>,
 }
 
-impl Past {
+impl DataAge {
     /// As of `now`, in a process that has been `running`.
-    pub(crate) fn of(manifest: &Manifest, now: Timestamp, running: Duration) -> Past {
+    pub(crate) fn of(manifest: &Manifest, now: Timestamp, running: Duration) -> DataAge {
         let now_s = now.unix_ns().div_euclid(1_000_000_000);
         let running_s = i64::try_from(running.as_secs()).unwrap_or(i64::MAX);
         let attended_s = now_s.saturating_sub(running_s)..now_s;
@@ -94,14 +94,14 @@ impl Past {
         for file in &manifest.files {
             // Every row is in every tier. A file of minutes is about a day at most, so a gap that
             // matters is in none, and minutes are kept for as long as any.
-            if let TableName::Counting(_, tier @ Tier::Minute) = file.table {
+            if let TableName::Sums(_, tier @ Tier::Minute) = file.table {
                 let second = |period: u32| i64::from(period) * i64::from(tier.seconds());
                 spans_s.push(second(file.from.0)..second(file.to.0).min(now_s));
             }
         }
         spans_s.retain(|span| !span.is_empty());
         spans_s.sort_unstable_by_key(|span| Reverse(span.end));
-        Past { now_s, spans_s }
+        DataAge { now_s, spans_s }
     }
 
     /// The point that is so old.
@@ -131,22 +131,23 @@ fn seconds(unix_s: i64) -> Timestamp {
 
 /// What retention dropped, for people to read.
 #[derive(Debug)]
-pub(crate) struct Dropped {
+pub(crate) struct DroppedFiles {
     files: BTreeMap<TableName, usize>,
     bytes: u64,
     from_s: u32,
     to_s: u32,
 }
 
-impl Dropped {
+impl DroppedFiles {
     /// `None` if there is nothing to tell.
-    pub(crate) fn of<'a>(files: impl IntoIterator<Item = &'a FileEntry>) -> Option<Dropped> {
-        let mut dropped = Dropped { files: BTreeMap::new(), bytes: 0, from_s: u32::MAX, to_s: 0 };
+    pub(crate) fn of<'a>(files: impl IntoIterator<Item = &'a FileEntry>) -> Option<DroppedFiles> {
+        let mut dropped =
+            DroppedFiles { files: BTreeMap::new(), bytes: 0, from_s: u32::MAX, to_s: 0 };
         for file in files {
             *dropped.files.entry(file.table).or_default() += 1;
             dropped.bytes += file.bytes;
             let start = match file.table {
-                TableName::Counting(_, tier) => file.from.0.saturating_mul(tier.seconds()),
+                TableName::Sums(_, tier) => file.from.0.saturating_mul(tier.seconds()),
                 _ => file.from.0,
             };
             let end = end_of(file).map_or(start, |end| end.0);
@@ -157,7 +158,7 @@ impl Dropped {
     }
 }
 
-impl fmt::Display for Dropped {
+impl fmt::Display for DroppedFiles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let time = |second: u32| jiff::Timestamp::constant(i64::from(second), 0);
         let (from, to) = (time(self.from_s), time(self.to_s));
@@ -174,7 +175,7 @@ impl fmt::Display for Dropped {
 /// The finest goes first when there is too much.
 fn detail(file: &FileEntry) -> Tier {
     match file.table {
-        TableName::Counting(_, tier) => tier,
+        TableName::Sums(_, tier) => tier,
         _ => Tier::Second,
     }
 }
@@ -182,14 +183,14 @@ fn detail(file: &FileEntry) -> Tier {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::table::Counting;
+    use crate::store::table::SumTable;
     use crate::store::tier::Period;
 
     const HOUR: u32 = 3_600;
 
     #[test]
     fn the_old_goes_and_of_too_much_the_oldest_detail() {
-        let counting = |tier| TableName::Counting(Counting::Samples, tier);
+        let sum_table = |tier| TableName::Sums(SumTable::Samples, tier);
         let file = |id, table, to| FileEntry {
             table,
             id,
@@ -201,10 +202,10 @@ mod tests {
             level: 0,
         };
         let files = vec![
-            file(1, counting(Tier::Second), HOUR),
-            file(2, counting(Tier::Second), 2 * HOUR),
-            file(3, counting(Tier::Hour), 1),
-            file(4, counting(Tier::Day), 1),
+            file(1, sum_table(Tier::Second), HOUR),
+            file(2, sum_table(Tier::Second), 2 * HOUR),
+            file(3, sum_table(Tier::Hour), 1),
+            file(4, sum_table(Tier::Day), 1),
             file(5, TableName::Tasks, HOUR + 1),
             file(6, TableName::Frames, 9),
         ];
@@ -214,7 +215,7 @@ mod tests {
             let retention =
                 Retention { seconds: hour(2), rollups: hour(10), tasks: hour(4), bytes_max };
             let now = Timestamp::from_unix_ns(i64::from(hours * HOUR) * 1_000_000_000);
-            let past = Past::of(&manifest, now, Duration::ZERO);
+            let past = DataAge::of(&manifest, now, Duration::ZERO);
             assert_eq!(
                 retention.expired(&manifest, &past),
                 expected,
@@ -242,7 +243,7 @@ mod tests {
         let minute = |day: i64| Period(u32::try_from(day * DAY / 60).unwrap());
         let days = data.iter().flat_map(|(from, to)| (*from..*to).map(|day| (day, day + 1)));
         let files = (1..).zip(days).map(|(id, (from, to))| FileEntry {
-            table: TableName::Counting(Counting::Totals, Tier::Minute),
+            table: TableName::Sums(SumTable::Totals, Tier::Minute),
             id,
             bytes: 1,
             rows: 1,
@@ -253,7 +254,7 @@ mod tests {
         });
         let manifest = Manifest { files: files.collect(), ..Manifest::default() };
         let days = |count: i64| Duration::from_secs((count * DAY).cast_unsigned());
-        let past = Past::of(&manifest, seconds(now * DAY), days(running));
+        let past = DataAge::of(&manifest, seconds(now * DAY), days(running));
         assert_eq!(past.before(days(age)), seconds(expected * DAY), "{data:?}, {age} of {now}");
     }
 
@@ -292,15 +293,15 @@ mod tests {
             to: Period(to),
             level: 0,
         };
-        let minutes = TableName::Counting(Counting::Samples, Tier::Minute);
+        let minutes = TableName::Sums(SumTable::Samples, Tier::Minute);
         let files = [
             file(minutes, 60, 120),
             file(minutes, 24 * 60, 25 * 60),
             file(TableName::Tasks, 4_000, 9_000),
         ];
-        assert!(Dropped::of(&[]).is_none());
+        assert!(DroppedFiles::of(&[]).is_none());
         assert_eq!(
-            Dropped::of(&files).unwrap().to_string(),
+            DroppedFiles::of(&files).unwrap().to_string(),
             "3 files of 300 bytes, from 1970-01-01T01:00:00Z to 1970-01-02T01:00:00Z: \
              2 of samples_1m, 1 of tasks"
         );

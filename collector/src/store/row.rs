@@ -1,26 +1,26 @@
-//! The row of every counting table, packed so that sorting and merging compare one number.
+//! The row of every sum table, packed so that sorting and merging compare one number.
 
 use profiler_core::{NodeId, State};
 
 use super::tier::{Period, Tier};
 
-/// Number of a worker in the store: its place in the table `workers`.
+/// Number of a worker in the store: its row in the table `workers`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct WorkerNumber(pub(crate) u32);
 
 impl WorkerNumber {
-    /// Most workers that a store ever names.
+    /// The largest number; a store cannot name more workers.
     pub(crate) const MAX: WorkerNumber = WorkerNumber((1 << WORKER_BITS) - 1);
-    /// Where a table sums over all workers.
+    /// Stands for all workers where a table sums over them.
     pub(crate) const ALL: WorkerNumber = WorkerNumber(0);
 }
 
-/// What a row counts for. A table leaves out the columns that are 0 in all of its rows.
+/// The key columns of a row. A table omits the columns that are 0 in all of its rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Fields {
-    /// Period of the table's tier.
+    /// The period, in the table's tier.
     pub(crate) ts: Period,
-    /// The node at the first level: a task, or threads outside any.
+    /// The first-level node: a task, or the threads outside any task.
     pub(crate) task: NodeId,
     pub(crate) worker: WorkerNumber,
     /// A [`State`], an outcome or a measure, by its number.
@@ -30,16 +30,16 @@ pub(crate) struct Fields {
 }
 
 impl Fields {
-    /// The greatest `kind` that a key has room for.
+    /// The largest `kind` that fits in a key.
     pub(crate) const KIND_MAX: u8 = (1 << KIND_BITS) - 1;
 }
 
-/// [`Fields`] in one number, of which the order is that of the rows in a file: first the periods
-/// that share a row group, then task, period, worker, kind, node.
+/// [`Fields`] in one number, ordered as the rows of a file: by the group of periods that share a row
+/// group, then by task, period, worker, kind and node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key(u128);
 
-/// A sum and what it is the sum for.
+/// A sum and its key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Row {
     pub(crate) key: Key,
@@ -64,10 +64,11 @@ const _: () = assert!(State::ALL.len() <= 1 << KIND_BITS);
 
 impl Key {
     /// # Panics
-    /// If a number is larger than its column: a caller's error.
+    /// If a number does not fit in its bits: an error of the caller.
     pub(crate) fn new(tier: Tier, fields: Fields) -> Key {
         let Fields { ts, task, worker, kind, node } = fields;
-        let (group, rest) = (ts.0 / tier.periods_in_group(), ts.0 % tier.periods_in_group());
+        let group = ts.0 / tier.periods_in_group();
+        let rest = ts.0 % tier.periods_in_group();
         assert!(group >> GROUP_BITS == 0 && rest >> REST_BITS == 0, "a period is past 2106");
         assert!(worker <= WorkerNumber::MAX && kind >> KIND_BITS == 0, "{worker:?} {kind}");
         let parts = [
@@ -81,17 +82,17 @@ impl Key {
         Key(parts.into_iter().fold(0, |key, (value, at)| key | u128::from(value) << at))
     }
 
-    /// The periods that share a row group, by number.
+    /// The number of the group of periods that share a row group.
     pub(crate) fn group(self) -> u32 {
         self.part(GROUP_AT, GROUP_BITS)
     }
 
-    /// Periods that share a row group, task and period: what all rows of a task in a period share.
+    /// Group, task and period: the part that all rows of a task in a period share.
     pub(crate) fn of_task(self) -> u128 {
         self.0 >> REST_AT
     }
 
-    /// What it was made from. `tier` must be that of [`Key::new`].
+    /// The fields that [`Key::new`] was called with. `tier` must be the same.
     pub(crate) fn fields(self, tier: Tier) -> Fields {
         Fields {
             ts: Period(self.group() * tier.periods_in_group() + self.part(REST_AT, REST_BITS)),
@@ -113,17 +114,17 @@ impl std::fmt::Debug for Key {
     }
 }
 
-/// Sorts rows and sums those of one key. Sums stop at the largest value.
+/// Sorts rows and adds up those with equal keys. Sums saturate.
 pub(crate) fn sort_and_sum(rows: &mut Vec<Row>) {
     match Packing::of(rows.iter().map(|row| row.key)).filter(|_| rows.len() >= PACKED_ROWS_MIN) {
         Some(packing) => packing.sort(rows),
         None => rows.sort_unstable_by_key(|row| row.key),
     }
-    sum_neighbours(rows);
+    sum_neighbors(rows);
 }
 
-/// Sums neighbours of one key. Sums stop at the largest value.
-pub(crate) fn sum_neighbours(rows: &mut Vec<Row>) {
+/// Adds up neighbors with equal keys. Sums saturate.
+pub(crate) fn sum_neighbors(rows: &mut Vec<Row>) {
     rows.dedup_by(|next, sum| {
         let same = next.key == sum.key;
         if same {
@@ -133,10 +134,10 @@ pub(crate) fn sum_neighbours(rows: &mut Vec<Row>) {
     });
 }
 
-/// Fewer rows are sorted sooner by comparing them.
+/// Fewer rows are sorted faster by comparing whole keys.
 const PACKED_ROWS_MIN: usize = 2_048;
 
-/// The fields of a key: where each begins, and how many bits it has.
+/// The fields of a key: first bit and number of bits of each.
 const FIELDS: [(u32, u32); 6] = [
     (0, NODE_BITS),
     (KIND_AT, KIND_BITS),
@@ -146,14 +147,23 @@ const FIELDS: [(u32, u32); 6] = [
     (GROUP_AT, GROUP_BITS),
 ];
 
-/// How keys that share most of their bits are written in 64: of each field only the low bits in
-/// which any two differ. So they keep their order, and take half the room and time of sorting.
+/// Packs keys that share most of their bits into 64 bits: the low bits of each field in which any two
+/// keys differ. They keep their order, and sorting takes half the memory and half the time.
 #[derive(Debug)]
 struct Packing {
     /// The bits that all keys share; 0 where they differ.
     shared: u128,
-    /// For each field: where its bits stand in the key, which they are, where they go.
-    parts: [(u32, u64, u32); FIELDS.len()],
+    fields: [PackedField; FIELDS.len()],
+}
+
+/// The bits of a field that are packed.
+#[derive(Clone, Copy, Debug)]
+struct PackedField {
+    /// First bit in the key.
+    at: u32,
+    mask: u64,
+    /// First bit in the packed number.
+    to: u32,
 }
 
 impl Packing {
@@ -161,35 +171,36 @@ impl Packing {
     fn of(mut keys: impl Iterator<Item = Key>) -> Option<Packing> {
         let first = keys.next()?.0;
         let differing = keys.fold(0, |bits, key| bits | key.0 ^ first);
-        let (mut bits, mut packed) = (0, 0u128);
-        let parts = FIELDS.map(|(at, width)| {
+        let mut bits = 0;
+        let mut packed = 0u128;
+        let fields = FIELDS.map(|(at, width)| {
             let field = differing >> at & ((1 << width) - 1);
             let used = u128::BITS - field.leading_zeros();
             let mask = (1u128 << used) - 1;
             packed |= mask << at;
-            let to = bits;
+            let to = bits.min(u64::BITS - 1);
             bits += used;
-            // A field has at most 32 bits. Where more than 64 are used, none of this is.
-            (at, mask as u64, to.min(u64::BITS - 1))
+            // A field has at most 32 bits. If all together have more than 64, nothing is packed.
+            PackedField { at, mask: mask as u64, to }
         });
-        (bits <= u64::BITS).then_some(Packing { shared: first & !packed, parts })
+        (bits <= u64::BITS).then_some(Packing { shared: first & !packed, fields })
     }
 
     fn pack(&self, key: Key) -> u64 {
-        let part = |(at, mask, to): &(u32, u64, u32)| ((key.0 >> at) as u64 & mask) << to;
-        self.parts.iter().fold(0, |packed, at| packed | part(at))
+        let part = |field: &PackedField| ((key.0 >> field.at) as u64 & field.mask) << field.to;
+        self.fields.iter().fold(0, |packed, field| packed | part(field))
     }
 
     fn unpack(&self, packed: u64) -> Key {
-        let part = |(at, mask, to): &(u32, u64, u32)| u128::from(packed >> to & mask) << at;
-        Key(self.parts.iter().fold(self.shared, |key, at| key | part(at)))
+        let part = |field: &PackedField| u128::from(packed >> field.to & field.mask) << field.at;
+        Key(self.fields.iter().fold(self.shared, |key, field| key | part(field)))
     }
 
-    /// Sorts rows by their keys, of one key by their values. Takes half as much memory again as they do.
+    /// Sorts rows by key, then by value. Needs half as much memory again as the rows.
     fn sort(&self, rows: &mut Vec<Row>) {
-        let packed = rows.iter().map(|row| (self.pack(row.key), row.value));
-        let mut packed: Vec<(u64, u64)> = packed.collect();
-        // Given back before more is taken.
+        let mut packed: Vec<(u64, u64)> =
+            rows.iter().map(|row| (self.pack(row.key), row.value)).collect();
+        // Free this memory before the sorted rows are allocated.
         drop(std::mem::take(rows));
         packed.sort_unstable();
         let row = |(key, value)| Row { key: self.unpack(key), value };
@@ -210,7 +221,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_key_holds_its_fields_in_the_order_of_a_file(
+        fn keys_are_ordered_as_the_rows_of_a_file(
             a in fields(), b in fields(), tier in prop::sample::select(&Tier::ALL[..])
         ) {
             let fields = |(second, task, worker, kind, node)| Fields {
@@ -223,24 +234,23 @@ mod tests {
             let order = |Fields { ts, task, worker, kind, node }| {
                 (ts.0 / tier.periods_in_group(), task, ts, worker, kind, node)
             };
-            let (a, b) = (fields(a), fields(b));
+            let [a, b] = [a, b].map(fields);
             let [key_a, key_b] = [a, b].map(|fields| Key::new(tier, fields));
             prop_assert_eq!(key_a.fields(tier), a);
             prop_assert_eq!(key_a.cmp(&key_b), order(a).cmp(&order(b)));
         }
 
-        /// Whether keys differ in few bits or in nearly all, here and there or side by side.
+        /// Keys that differ in a few bits or in nearly all of them, scattered or adjacent.
         #[test]
         fn packed_rows_sort_as_their_keys_do(
             shared in any::<u128>(), differing in prop::collection::vec((0..128u32, 1..20u32), 0..6),
             keys in prop::collection::vec(any::<u128>(), 1..200),
         ) {
-            let mask = |(at, bits): &(u32, u32)| ((1u128 << bits) - 1) << at;
-            let differing = differing.iter().fold(0, |bits, at| bits | mask(at));
+            let mask = |(at, bits): (u32, u32)| ((1u128 << bits) - 1) << at;
+            let differing = differing.into_iter().fold(0, |bits, range| bits | mask(range));
             let key = |key: u128| Key(shared & !differing | key & differing);
-            let rows = keys.iter().enumerate();
-            let rows = rows.map(|(at, bits)| Row { key: key(*bits), value: at as u64 });
-            let mut rows: Vec<Row> = rows.collect();
+            let row = |(at, bits): (usize, u128)| Row { key: key(bits), value: at as u64 };
+            let mut rows: Vec<Row> = keys.into_iter().enumerate().map(row).collect();
             let mut expected = rows.clone();
             expected.sort_by_key(|row| row.key);
             match Packing::of(rows.iter().map(|row| row.key)) {
@@ -254,11 +264,11 @@ mod tests {
     }
 
     #[test]
-    fn equal_keys_are_summed_and_sums_stop_at_the_largest_value() {
+    fn rows_with_equal_keys_are_added_and_sums_saturate() {
         let row = |node, value| {
-            let (ts, task, worker) = (Period(9), NodeId(1), WorkerNumber(2));
-            let key = Key::new(Tier::Second, Fields { ts, task, worker, kind: 3, node });
-            Row { key, value }
+            let fields =
+                Fields { ts: Period(9), task: NodeId(1), worker: WorkerNumber(2), kind: 3, node };
+            Row { key: Key::new(Tier::Second, fields), value }
         };
         let mut rows = vec![row(7, 1), row(5, u64::MAX), row(7, 2), row(5, 1), row(6, 4)];
         sort_and_sum(&mut rows);

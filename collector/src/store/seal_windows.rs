@@ -1,6 +1,6 @@
-//! Sealing of samples: windows become rows of every tier, in order, without all rows ever being in
-//! memory. What is put in order is what each window counted of a task in a state; what that holds is
-//! read when its turn has come.
+//! Sealing of samples: windows become rows of every tier, in order, without all rows in memory at once.
+//! The unit that is sorted is a window's part: its weights of one task in one state. A part is decoded
+//! when it is written.
 
 use std::collections::BTreeMap;
 use std::hash::Hash;
@@ -13,40 +13,40 @@ use rustc_hash::FxHashMap;
 use super::error::StoreError;
 use super::manifest::FileEntry;
 use super::row::{Fields, Key, Row, WorkerNumber};
-use super::seal::{TierWriter, twins};
-use super::table::{Counting, Measure};
+use super::seal::{TierWriter, same_row_tiers};
+use super::table::{Measure, SumTable};
 use super::tables::Tables;
 use super::tier::{Period, Tier};
 use crate::packed::{PackedWeights, Part};
 use crate::rows::StoredWindow;
 use crate::sync::write;
 
-/// Which weights of windows go where.
+/// The tables of one kind of weights.
 #[derive(Clone, Copy)]
-struct Kind {
+struct WeightTables {
     weights: fn(&StoredWindow) -> &PackedWeights,
-    rows: Counting,
-    /// The same without nodes, and over all workers, where there are such tables.
-    totals: Option<Counting>,
-    over_workers: Option<Counting>,
+    rows: SumTable,
+    /// The table without nodes, and the one over all workers, if they exist.
+    totals: Option<SumTable>,
+    over_workers: Option<SumTable>,
 }
 
-const SAMPLES: Kind = Kind {
+const SAMPLES: WeightTables = WeightTables {
     weights: |stored| &stored.samples,
-    rows: Counting::Samples,
-    totals: Some(Counting::Totals),
-    over_workers: Some(Counting::SamplesAll),
+    rows: SumTable::Samples,
+    totals: Some(SumTable::Totals),
+    over_workers: Some(SumTable::SamplesAll),
 };
 
-const THREADS: Kind = Kind {
+const THREADS: WeightTables = WeightTables {
     weights: |stored| &stored.threads,
-    rows: Counting::Threads,
+    rows: SumTable::Threads,
     totals: None,
     over_workers: None,
 };
 
-/// Sums for which a table keeps its room.
-const ROOM_KEPT: usize = 1024;
+/// Capacity that a hash table always keeps.
+const CAPACITY_KEPT: usize = 1024;
 
 /// A window with its worker's number.
 type Numbered<'a> = (WorkerNumber, &'a StoredWindow);
@@ -55,79 +55,90 @@ impl Tables {
     pub(super) fn seal_windows(
         &self,
         windows: &[Arc<StoredWindow>],
-        room: &mut Parts,
+        buffer: &mut SealBuffer,
         files: &mut Vec<FileEntry>,
     ) -> Result<(), StoreError> {
         let windows = &self.numbered(windows)?;
-        self.seal_weights(windows, (SAMPLES, room), files)?;
-        self.seal_weights(windows, (THREADS, room), files)?;
+        self.seal_weights(windows, SAMPLES, buffer, files)?;
+        self.seal_weights(windows, THREADS, buffer, files)?;
         let cycles = windows.iter().flat_map(|(worker, stored)| cycle_rows(stored, *worker));
-        self.put_tiers(Counting::Cycles, cycles.collect(), files)
+        self.put_tiers(SumTable::Cycles, cycles.collect(), files)
     }
 
-    /// Windows with the numbers of their workers; new ones where they have none.
+    /// Windows with the numbers of their workers, which are assigned to new workers.
     fn numbered<'a>(
         &self,
         windows: &'a [Arc<StoredWindow>],
     ) -> Result<Vec<Numbered<'a>>, StoreError> {
         let mut workers = write(&self.workers);
-        windows.iter().map(|stored| Ok((workers.give(&stored.worker)?, &**stored))).collect()
+        windows.iter().map(|stored| Ok((workers.assign(&stored.worker)?, &**stored))).collect()
     }
 
     fn seal_weights(
         &self,
         windows: &[Numbered<'_>],
-        (kind, room): (Kind, &mut Parts),
+        tables: WeightTables,
+        buffer: &mut SealBuffer,
         files: &mut Vec<FileEntry>,
     ) -> Result<(), StoreError> {
         let seconds = windows.iter().map(|(_, stored)| stored.second());
-        let seconds = (seconds.clone().min(), seconds.max());
-        let tasks = room.fill(windows, kind);
+        let span = seconds.clone().min().zip(seconds.max());
+        let tasks = buffer.fill(windows, tables.weights);
         let mut tier = Tier::Second;
         loop {
-            let twins = twins(seconds, tier);
-            let mut writers = Writers::new((self, &twins), kind, tier);
-            for (task, parts) in room.in_order(&tasks, tier) {
-                writers.write_group(task, room, parts)?;
+            let same_row_tiers = same_row_tiers(span, tier);
+            let writer = |sum_table| TierWriter::new(self, sum_table, tier, &same_row_tiers);
+            let over_workers = tables.over_workers.filter(|sum_table| sum_table.has(tier));
+            let mut writers = Writers {
+                rows: writer(tables.rows),
+                totals: tables.totals.map(writer),
+                over_workers: over_workers.map(writer),
+                all: FxHashMap::default(),
+                one: FxHashMap::default(),
+                sums: Vec::new(),
+            };
+            for group in buffer.sort(&tasks, tier) {
+                writers.write_group(buffer, &group)?;
             }
             files.append(&mut writers.finish()?);
-            let Some(coarser) = tier.coarser().filter(|_| twins.is_empty()) else { return Ok(()) };
-            room.roll_up(tier, coarser);
+            let coarser = tier.coarser().filter(|_| same_row_tiers.is_empty());
+            let Some(coarser) = coarser else { return Ok(()) };
+            buffer.roll_up(tier, coarser);
             tier = coarser;
         }
     }
 }
 
-/// What windows counted, each task's side by side: to look for it in the windows, part by part, would
-/// mostly be waiting for memory. It is used again by the next sealing, for the kernel takes long to
-/// give so much memory anew.
+/// The parts of windows, copied so that those of a task are adjacent: fetching each from its window would
+/// mostly wait for memory. The next sealing reuses the memory, because the kernel takes long to provide
+/// so much.
 #[derive(Debug, Default)]
-pub(super) struct Parts {
-    parts: Vec<PlacedPart>,
+pub(super) struct SealBuffer {
+    parts: Vec<BufferedPart>,
     bytes: Vec<u8>,
 }
 
-/// What one window counted of a task in one state, and where that is.
+/// A part of a window, and where its bytes are.
 #[derive(Clone, Copy, Debug, Default)]
-struct PlacedPart {
-    order: Order,
+struct BufferedPart {
+    key: PartKey,
     at: u32,
     length: u32,
 }
 
-/// Period, worker and state in one number: what the parts of a task are in order of.
+/// Period, worker and state in one number: the order of a task's parts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-struct Order(u64);
+struct PartKey(u64);
 
 const STATE_BITS: u32 = 3;
 const PERIOD_AT: u32 = 27;
 const _: () = assert!(State::ALL.len() <= 1 << STATE_BITS);
 const _: () = assert!(WorkerNumber::MAX.0 < 1 << (PERIOD_AT - STATE_BITS));
 
-impl Order {
-    fn new(period: Period, worker: WorkerNumber, state: State) -> Order {
-        let of_worker = u64::from(worker.0) << STATE_BITS | state as u64;
-        Order(u64::from(period.0) << PERIOD_AT | of_worker)
+impl PartKey {
+    fn new(period: Period, worker: WorkerNumber, state: State) -> PartKey {
+        let worker_and_state = u64::from(worker.0) << STATE_BITS | state as u64;
+        PartKey(u64::from(period.0) << PERIOD_AT | worker_and_state)
     }
 
     fn period(self) -> Period {
@@ -143,140 +154,138 @@ impl Order {
         State::ALL[(self.0 & ((1 << STATE_BITS) - 1)) as usize]
     }
 
-    /// The same in a tier with periods so many times as long.
-    fn rolled_up(self, times: u32) -> Order {
-        Order::new(Period(self.period().0 / times), self.worker(), self.state())
+    /// The key in a tier with periods `times` as long.
+    fn rolled_up(self, times: u32) -> PartKey {
+        PartKey::new(Period(self.period().0 / times), self.worker(), self.state())
     }
 }
 
-/// A task, and where its parts are.
-type OfTask = (NodeId, Range<usize>);
+/// A task, and the range of its parts in the buffer.
+struct TaskParts {
+    task: NodeId,
+    parts: Range<usize>,
+}
 
-impl Parts {
-    /// Copies what windows counted; gives the tasks, rising.
-    fn fill(&mut self, windows: &[Numbered<'_>], kind: Kind) -> Vec<OfTask> {
-        // How many parts and bytes each task has, then where its next ones go.
-        let mut places: BTreeMap<NodeId, (usize, usize)> = BTreeMap::new();
+/// Where the next part of a task goes, and its bytes.
+#[derive(Clone, Copy, Default)]
+struct Cursor {
+    part: usize,
+    byte: usize,
+}
+
+impl SealBuffer {
+    /// Copies the parts of windows. Returns the tasks in rising order.
+    fn fill(
+        &mut self,
+        windows: &[Numbered<'_>],
+        weights: fn(&StoredWindow) -> &PackedWeights,
+    ) -> Vec<TaskParts> {
+        // First the number of parts and bytes of each task, then where its first ones go.
+        let mut cursors: BTreeMap<NodeId, Cursor> = BTreeMap::new();
         for (_, stored) in windows {
-            for part in (kind.weights)(stored).parts() {
-                let (count, bytes) = places.entry(part.task).or_default();
-                (*count, *bytes) = (*count + 1, *bytes + part.written_bytes());
+            for part in weights(stored).parts() {
+                let cursor = cursors.entry(part.task).or_default();
+                cursor.part += 1;
+                cursor.byte += part.written_bytes();
             }
         }
-        let (mut count, mut bytes) = (0, 0);
-        for place in places.values_mut() {
-            let first = (count, bytes);
-            (count, bytes) = (count + place.0, bytes + place.1);
-            *place = first;
+        let mut end = Cursor::default();
+        let mut tasks = Vec::with_capacity(cursors.len());
+        for (task, cursor) in &mut cursors {
+            let first = end;
+            end = Cursor { part: first.part + cursor.part, byte: first.byte + cursor.byte };
+            tasks.push(TaskParts { task: *task, parts: first.part..end.part });
+            *cursor = first;
         }
-        let tasks: Vec<usize> = places.values().map(|(count, _)| *count).collect();
-        let ends = tasks.iter().skip(1).copied().chain([count]);
-        let tasks = tasks.iter().zip(ends).map(|(from, to)| *from..to);
-        let tasks = places.keys().copied().zip(tasks).collect();
-        self.make_room(count, bytes);
-        const SMALL: &str = "what waits to be sealed has less than 2^32 bytes";
+        self.resize(end);
+        const SMALL: &str = "unsealed windows have less than 2^32 bytes";
         for (worker, stored) in windows {
             let period = Period(stored.second().0);
-            for part in (kind.weights)(stored).parts() {
-                let (at, byte) = places.get_mut(&part.task).expect("it was counted");
+            for part in weights(stored).parts() {
+                let cursor = cursors.get_mut(&part.task).expect("all tasks were counted");
                 let length = part.written_bytes();
-                part.write(&mut self.bytes[*byte..][..length]);
-                self.parts[*at] = PlacedPart {
-                    order: Order::new(period, *worker, part.state),
-                    at: u32::try_from(*byte).expect(SMALL),
+                part.write(&mut self.bytes[cursor.byte..][..length]);
+                self.parts[cursor.part] = BufferedPart {
+                    key: PartKey::new(period, *worker, part.state),
+                    at: u32::try_from(cursor.byte).expect(SMALL),
                     length: u32::try_from(length).expect(SMALL),
                 };
-                (*at, *byte) = (*at + 1, *byte + length);
+                cursor.part += 1;
+                cursor.byte += length;
             }
         }
         tasks
     }
 
-    fn make_room(&mut self, count: usize, bytes: usize) {
-        // Room for what was much and is little again is given back.
+    fn resize(&mut self, end: Cursor) {
+        let Cursor { part: count, byte: bytes } = end;
+        // Free memory that an unusually large sealing needed.
         self.parts.shrink_to(count * 4);
         self.bytes.shrink_to(bytes * 4);
         self.parts.reserve_exact(count.saturating_sub(self.parts.len()));
-        self.parts.resize(count, PlacedPart::default());
+        self.parts.resize(count, BufferedPart::default());
         self.bytes.reserve_exact(bytes.saturating_sub(self.bytes.len()));
         self.bytes.resize(bytes, 0);
     }
 
-    /// Makes the parts those of a coarser tier.
+    /// Changes the parts to a coarser tier.
     fn roll_up(&mut self, from: Tier, to: Tier) {
         let times = to.seconds() / from.seconds();
-        self.parts.iter_mut().for_each(|part| part.order = part.order.rolled_up(times));
+        self.parts.iter_mut().for_each(|part| part.key = part.key.rolled_up(times));
     }
 
-    /// Puts parts in the order of a tier's rows, each task's by period, worker and state; gives group by
-    /// group of periods what each task has of it.
-    fn in_order(&mut self, tasks: &[OfTask], tier: Tier) -> Vec<OfTask> {
+    /// Sorts the parts of each task by period, worker and state. Returns for each group of periods the
+    /// parts of each task, in the order of a tier's rows.
+    fn sort(&mut self, tasks: &[TaskParts], tier: Tier) -> Vec<TaskParts> {
         let mut groups = Vec::new();
-        let group = |part: &PlacedPart| part.order.period().0 / tier.periods_in_group();
-        for (task, range) in tasks {
+        let group = |part: &BufferedPart| part.key.period().0 / tier.periods_in_group();
+        for TaskParts { task, parts: range } in tasks {
             let parts = &mut self.parts[range.clone()];
-            parts.sort_unstable_by_key(|part| part.order);
+            parts.sort_unstable_by_key(|part| part.key);
             let mut at = range.start;
             for parts in parts.chunk_by(|a, b| group(a) == group(b)) {
-                groups.push((group(&parts[0]), (*task, at..at + parts.len())));
+                let of_group = TaskParts { task: *task, parts: at..at + parts.len() };
+                groups.push((group(&parts[0]), of_group));
                 at += parts.len();
             }
         }
-        // Those of a group stay in the order of tasks.
+        // The sort is stable, so the tasks of a group stay in order.
         groups.sort_by_key(|(group, _)| *group);
-        groups.into_iter().map(|(_, of_task)| of_task).collect()
+        groups.into_iter().map(|(_, parts)| parts).collect()
     }
 
-    fn part(&self, task: NodeId, part: &PlacedPart) -> Part<'_> {
+    fn part(&self, task: NodeId, part: &BufferedPart) -> Part<'_> {
         let bytes = &self.bytes[part.at as usize..][..part.length as usize];
-        Part::read((task, part.order.state()), bytes)
+        Part::read((task, part.key.state()), bytes)
     }
 }
 
-/// Writes what windows counted, in one tier.
+/// Writes the parts of windows in one tier.
 struct Writers<'a> {
     rows: TierWriter<'a>,
     totals: Option<TierWriter<'a>>,
     over_workers: Option<TierWriter<'a>>,
-    /// Over all workers, of one task and period, by state and node.
+    /// Sums of one task and period over all workers, by state and node.
     all: FxHashMap<(u8, NodeId), u64>,
-    /// Of one worker's task, period and state, by node.
+    /// Sums of one worker's task, period and state, by node.
     one: FxHashMap<NodeId, u64>,
-    /// The same in order.
+    /// The same, sorted.
     sums: Vec<(NodeId, u64)>,
 }
 
-impl<'a> Writers<'a> {
-    fn new(
-        (tables, twins): (&'a Tables, &'a [(Tier, Period)]),
-        kind: Kind,
-        tier: Tier,
-    ) -> Writers<'a> {
-        let writer = |counting| TierWriter::new(tables, (counting, tier), twins);
-        Writers {
-            rows: writer(kind.rows),
-            totals: kind.totals.map(writer),
-            over_workers: kind.over_workers.filter(|counting| counting.has(tier)).map(writer),
-            all: FxHashMap::default(),
-            one: FxHashMap::default(),
-            sums: Vec::new(),
-        }
-    }
-
-    /// Writes all parts of a task in some periods, which are in order.
-    fn write_group(
-        &mut self,
-        task: NodeId,
-        room: &Parts,
-        parts: Range<usize>,
-    ) -> Result<(), StoreError> {
-        let period = |part: &PlacedPart| part.order.period();
-        for parts in room.parts[parts].chunk_by(|a, b| period(a) == period(b)) {
+impl Writers<'_> {
+    /// Writes the sorted parts of a task in a group of periods.
+    fn write_group(&mut self, buffer: &SealBuffer, group: &TaskParts) -> Result<(), StoreError> {
+        let task = group.task;
+        let period = |part: &BufferedPart| part.key.period();
+        let parts = &buffer.parts[group.parts.clone()];
+        for parts in parts.chunk_by(|a, b| period(a) == period(b)) {
             let ts = period(&parts[0]);
-            for parts in parts.chunk_by(|a, b| a.order == b.order) {
-                let (worker, state) = (parts[0].order.worker(), parts[0].order.state());
-                let fields = Fields { ts, task, worker, kind: state as u8, node: 0 };
-                self.sum(parts.iter().map(|part| room.part(task, part)));
+            for parts in parts.chunk_by(|a, b| a.key == b.key) {
+                let worker = parts[0].key.worker();
+                let kind = parts[0].key.state() as u8;
+                let fields = Fields { ts, task, worker, kind, node: 0 };
+                self.sum(parts.iter().map(|part| buffer.part(task, part)));
                 self.write(fields)?;
             }
             self.end_period(Fields { ts, task, worker: WorkerNumber::ALL, kind: 0, node: 0 })?;
@@ -284,13 +293,13 @@ impl<'a> Writers<'a> {
         Ok(())
     }
 
-    /// Sums parts of one worker's task, period and state. A single one, as all are in the tier of
-    /// seconds, is in order.
+    /// Sums parts of one worker's task, period and state. A single part is sorted; in the tier of seconds
+    /// nearly all are single.
     fn sum<'p>(&mut self, mut parts: impl ExactSizeIterator<Item = Part<'p>>) {
         let Writers { one, sums, .. } = self;
         sums.clear();
         if parts.len() == 1 {
-            let part = parts.next().expect("there is one");
+            let part = parts.next().expect("its length is 1");
             return part.each(|node, value| sums.push((node, value)));
         }
         for part in parts {
@@ -313,7 +322,7 @@ impl<'a> Writers<'a> {
         self.rows.push_nodes(fields, &self.sums)
     }
 
-    /// Writes the sums over all workers of a task and period.
+    /// Writes the sums of a task and period over all workers.
     fn end_period(&mut self, fields: Fields) -> Result<(), StoreError> {
         let Some(over_workers) = &mut self.over_workers else { return Ok(()) };
         let mut sums = Vec::new();
@@ -339,18 +348,19 @@ fn add<K: Hash + Eq>(sums: &mut FxHashMap<K, u64>, key: K, value: u64) {
     *sum = sum.saturating_add(value);
 }
 
-/// Appends the sums by rising keys, and leaves none.
+/// Moves the sums to `sorted` by rising keys.
 fn take_sorted<K: Copy + Ord>(sums: &mut FxHashMap<K, u64>, sorted: &mut Vec<(K, u64)>) {
     sorted.extend(sums.drain());
     sorted.sort_unstable_by_key(|(key, _)| *key);
-    // Draining looks at all the room there is: after one large task it would for each small one.
-    if sums.capacity() > ROOM_KEPT.max(8 * sorted.len()) {
+    // Draining takes time for the whole capacity: after one large task also for each small one.
+    if sums.capacity() > CAPACITY_KEPT.max(8 * sorted.len()) {
         *sums = FxHashMap::default();
     }
 }
 
 fn cycle_rows(stored: &StoredWindow, worker: WorkerNumber) -> impl Iterator<Item = Row> + use<> {
-    let (ts, ticks) = (Period(stored.second().0), stored.ticks);
+    let ts = Period(stored.second().0);
+    let ticks = stored.ticks;
     let length_ns = stored.range.length_ns();
     let rows = Measure::ALL.into_iter().map(move |measure| {
         let value = match measure {

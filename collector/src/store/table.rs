@@ -1,46 +1,47 @@
-//! Which tables there are, and which columns each has.
+//! The tables of the store, and their columns.
 
 use serde::{Deserialize, Serialize};
 
 use super::tier::Tier;
 
-/// A counting table: rows of numbers and one sum, which merge by addition.
+/// A table of sums: each row has a key of numbers and one sum. Rows with equal keys merge by addition.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) enum Counting {
+pub(crate) enum SumTable {
     /// Nanoseconds by task, worker, state and stack.
     Samples,
-    /// The same over all workers; from minutes on.
+    /// The same over all workers, in minutes and coarser tiers.
     SamplesAll,
     /// Nanoseconds by task, worker and state.
     Totals,
-    /// Facts of the sampling by worker: see [`Measure`].
+    /// Measures of the sampling by worker: see [`Measure`].
     Cycles,
-    /// How many tasks took how long, by name, outcome and bucket.
+    /// Number of tasks by name, outcome and bucket of the duration.
     Durations,
-    /// Nanoseconds that tasks took, by name and outcome.
+    /// Nanoseconds of the tasks' durations by name and outcome.
     DurationSums,
     /// Sums of transfers by link, worker, direction and measure.
     TransferSums,
-    /// How often tasks were in a phase, by name and outcome; and how many have no rows.
+    /// Number of phase intervals of tasks by name and outcome; at the task's own node, the number of
+    /// tasks without rows.
     Phases,
-    /// Nanoseconds that tasks were in a phase, by name and outcome.
+    /// Nanoseconds of tasks in a phase by name and outcome.
     PhaseSums,
     /// Nanoseconds by task, worker, state and thread.
     Threads,
 }
 
-/// What a row of [`Counting::Cycles`] counts.
+/// The measure of a row of [`SumTable::Cycles`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Measure {
     /// Windows that start in the period.
     Windows,
-    /// Nanoseconds from their starts to their stops.
+    /// Nanoseconds from the windows' starts to their stops.
     SampledNs,
-    /// Ticks that were made.
+    /// Ticks that were taken.
     Ticks,
-    /// Ticks that the interval asks for.
+    /// Ticks that were due by the interval.
     TicksExpected,
-    /// Of these, ticks that the sampler left out on purpose.
+    /// Ticks of these that the sampler skipped to keep its CPU limit.
     TicksThrottled,
 }
 
@@ -54,7 +55,7 @@ impl Measure {
     ];
 }
 
-/// A key column of a counting table, beside `ts`, which all have.
+/// A key column of a sum table. All tables also have `ts`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Column {
     Task,
@@ -63,100 +64,100 @@ pub(crate) enum Column {
     Node,
 }
 
-impl Counting {
-    pub(crate) const ALL: [Counting; 10] = [
-        Counting::Samples,
-        Counting::SamplesAll,
-        Counting::Totals,
-        Counting::Cycles,
-        Counting::Durations,
-        Counting::DurationSums,
-        Counting::TransferSums,
-        Counting::Phases,
-        Counting::PhaseSums,
-        Counting::Threads,
+impl SumTable {
+    pub(crate) const ALL: [SumTable; 10] = [
+        SumTable::Samples,
+        SumTable::SamplesAll,
+        SumTable::Totals,
+        SumTable::Cycles,
+        SumTable::Durations,
+        SumTable::DurationSums,
+        SumTable::TransferSums,
+        SumTable::Phases,
+        SumTable::PhaseSums,
+        SumTable::Threads,
     ];
 
-    /// The table's columns beside `ts` and the sum, in the order of the file.
+    /// The table's key columns without `ts`, in the order of the file.
     pub(crate) const fn columns(self) -> &'static [Column] {
         use Column::{Kind, Node, Task, Worker};
         match self {
-            Counting::Samples | Counting::Threads | Counting::TransferSums => {
+            SumTable::Samples | SumTable::Threads | SumTable::TransferSums => {
                 &[Task, Worker, Kind, Node]
             }
-            Counting::SamplesAll | Counting::Durations | Counting::Phases | Counting::PhaseSums => {
+            SumTable::SamplesAll | SumTable::Durations | SumTable::Phases | SumTable::PhaseSums => {
                 &[Task, Kind, Node]
             }
-            Counting::Totals => &[Task, Worker, Kind],
-            Counting::Cycles => &[Worker, Kind],
-            Counting::DurationSums => &[Task, Kind],
+            SumTable::Totals => &[Task, Worker, Kind],
+            SumTable::Cycles => &[Worker, Kind],
+            SumTable::DurationSums => &[Task, Kind],
         }
     }
 
-    /// Whether there is such a table in that tier.
+    /// Whether the table exists in a tier.
     pub(crate) fn has(self, tier: Tier) -> bool {
-        self != Counting::SamplesAll || tier > Tier::Second
+        self != SumTable::SamplesAll || tier > Tier::Second
     }
 
     /// Name of the table in a tier, such as `samples_1s` or `samples_1m_all`.
     pub(crate) fn name(self, tier: Tier) -> String {
         let (base, suffix) = match self {
-            Counting::Samples => ("samples", ""),
-            Counting::SamplesAll => ("samples", "_all"),
-            Counting::Totals => ("totals", ""),
-            Counting::Cycles => ("cycles", ""),
-            Counting::Durations => ("durations", ""),
-            Counting::DurationSums => ("duration_sums", ""),
-            Counting::TransferSums => ("transfer_sums", ""),
-            Counting::Phases => ("phases", ""),
-            Counting::PhaseSums => ("phase_sums", ""),
-            Counting::Threads => ("threads", ""),
+            SumTable::Samples => ("samples", ""),
+            SumTable::SamplesAll => ("samples", "_all"),
+            SumTable::Totals => ("totals", ""),
+            SumTable::Cycles => ("cycles", ""),
+            SumTable::Durations => ("durations", ""),
+            SumTable::DurationSums => ("duration_sums", ""),
+            SumTable::TransferSums => ("transfer_sums", ""),
+            SumTable::Phases => ("phases", ""),
+            SumTable::PhaseSums => ("phase_sums", ""),
+            SumTable::Threads => ("threads", ""),
         };
         format!("{base}_{}{suffix}", tier.name())
     }
 
-    /// What [`Column::Kind`] is called in the file.
+    /// Name of [`Column::Kind`] in the file.
     pub(crate) const fn kind_name(self) -> &'static str {
         match self {
-            Counting::Samples | Counting::SamplesAll | Counting::Totals | Counting::Threads => {
+            SumTable::Samples | SumTable::SamplesAll | SumTable::Totals | SumTable::Threads => {
                 "state"
             }
-            Counting::Cycles => "measure",
-            Counting::Durations
-            | Counting::DurationSums
-            | Counting::Phases
-            | Counting::PhaseSums => "outcome",
-            Counting::TransferSums => "direction",
+            SumTable::Cycles => "measure",
+            SumTable::Durations
+            | SumTable::DurationSums
+            | SumTable::Phases
+            | SumTable::PhaseSums => "outcome",
+            SumTable::TransferSums => "direction",
         }
     }
 
-    /// What [`Column::Task`] is called in the file.
+    /// Name of [`Column::Task`] in the file.
     pub(crate) const fn task_name(self) -> &'static str {
         match self {
-            Counting::TransferSums => "link",
+            SumTable::TransferSums => "link",
             _ => "task",
         }
     }
 
-    /// What [`Column::Node`] is called in the file.
+    /// Name of [`Column::Node`] in the file.
     pub(crate) const fn node_name(self) -> &'static str {
         match self {
-            Counting::Durations => "bucket",
-            Counting::TransferSums => "measure",
+            SumTable::Durations => "bucket",
+            SumTable::TransferSums => "measure",
             _ => "node",
         }
     }
 
-    /// What the sum is called in the file.
+    /// Name of the sum in the file.
     pub(crate) const fn value_name(self) -> &'static str {
         match self {
-            Counting::Samples | Counting::SamplesAll | Counting::Totals | Counting::Threads => {
+            SumTable::Samples | SumTable::SamplesAll | SumTable::Totals | SumTable::Threads => {
                 "weight_ns"
             }
-            Counting::Cycles | Counting::TransferSums => "sum",
-            Counting::Durations => "tasks",
-            Counting::DurationSums | Counting::PhaseSums => "duration_ns",
-            Counting::Phases => "count",
+            SumTable::Cycles | SumTable::TransferSums => "sum",
+            SumTable::Durations => "tasks",
+            SumTable::DurationSums | SumTable::PhaseSums => "duration_ns",
+            SumTable::Phases => "count",
         }
     }
 }
@@ -165,30 +166,30 @@ impl Counting {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub(crate) enum TableName {
-    Counting(Counting, Tier),
-    /// What nodes stand for, by id.
+    Sums(SumTable, Tier),
+    /// Frames of the nodes, by id.
     Frames,
-    /// The fleet's tree, by id.
+    /// Nodes of the fleet's tree, by id.
     Nodes,
     /// Ids of workers, by number.
     Workers,
-    /// Tasks that ended, by name and stop.
+    /// Ended tasks, by name and stop.
     Tasks,
-    /// Tasks that ran at the last sealing; replaced whole.
+    /// Tasks that ran at the last sealing; every sealing replaces the table.
     Running,
-    /// Tasks that are in `tasks` as lost, whatever is told of them; replaced whole.
-    Settled,
-    /// What is known of each life of each agent; replaced whole.
+    /// Tasks that were sealed as lost: their ends are final. Every sealing replaces the table.
+    LostTasks,
+    /// One row for each life of each agent; every sealing replaces the table.
     Sessions,
     /// Peers and types of transfers, by number.
     Links,
-    /// Transfers that ended, by worker and stop.
+    /// Ended transfers, by worker and stop.
     Transfers,
-    /// What workers used, by worker and time.
+    /// Resource use of workers, by worker and time.
     Resources,
-    /// Named periods; replaced whole.
+    /// Named runs; every sealing replaces the table.
     Runs,
-    /// How many tasks are expected; replaced whole.
+    /// Expected numbers of tasks; every sealing replaces the table.
     Expected,
 }
 
@@ -199,7 +200,7 @@ impl TableName {
         TableName::Workers,
         TableName::Tasks,
         TableName::Running,
-        TableName::Settled,
+        TableName::LostTasks,
         TableName::Sessions,
         TableName::Links,
         TableName::Transfers,
@@ -208,24 +209,24 @@ impl TableName {
         TableName::Expected,
     ];
 
-    /// All tables, in the order in which they are told of.
+    /// All tables, in the order of reports.
     pub(crate) fn all() -> impl Iterator<Item = TableName> {
-        let counting = Counting::ALL.into_iter().flat_map(|counting| {
-            let tiers = Tier::ALL.into_iter().filter(move |tier| counting.has(*tier));
-            tiers.map(move |tier| TableName::Counting(counting, tier))
+        let sum_table = SumTable::ALL.into_iter().flat_map(|sum_table| {
+            let tiers = Tier::ALL.into_iter().filter(move |tier| sum_table.has(*tier));
+            tiers.map(move |tier| TableName::Sums(sum_table, tier))
         });
-        counting.chain(TableName::LISTS)
+        sum_table.chain(TableName::LISTS)
     }
 
     pub(crate) fn name(self) -> String {
         match self {
-            TableName::Counting(counting, tier) => counting.name(tier),
+            TableName::Sums(sum_table, tier) => sum_table.name(tier),
             TableName::Frames => "frames".into(),
             TableName::Nodes => "nodes".into(),
             TableName::Workers => "workers".into(),
             TableName::Tasks => "tasks".into(),
             TableName::Running => "running".into(),
-            TableName::Settled => "settled".into(),
+            TableName::LostTasks => "lost_tasks".into(),
             TableName::Sessions => "sessions".into(),
             TableName::Links => "links".into(),
             TableName::Transfers => "transfers".into(),
@@ -234,25 +235,23 @@ impl TableName {
             TableName::Expected => "expected".into(),
         }
     }
-}
 
-impl TableName {
-    /// Whether its files hold rows of one UTC day each, told apart by seconds.
+    /// Whether each file has the rows of one UTC day, with a span in seconds.
     pub(crate) const fn is_by_day(self) -> bool {
         matches!(self, TableName::Tasks | TableName::Transfers | TableName::Resources)
     }
 
-    /// Whether it is about all time: what gives names to ids, and what stands beside counts.
+    /// Whether the table has no time: those that name ids, and those that every sealing replaces.
     pub(crate) const fn is_timeless(self) -> bool {
-        !matches!(self, TableName::Counting(..)) && !self.is_by_day()
+        !matches!(self, TableName::Sums(..)) && !self.is_by_day()
     }
 
-    /// Whether each sealing replaces it whole.
+    /// Whether each sealing replaces the table.
     pub(crate) const fn is_replaced(self) -> bool {
         matches!(
             self,
             TableName::Running
-                | TableName::Settled
+                | TableName::LostTasks
                 | TableName::Sessions
                 | TableName::Runs
                 | TableName::Expected
@@ -271,6 +270,6 @@ impl TryFrom<String> for TableName {
 
     fn try_from(name: String) -> Result<TableName, String> {
         let found = TableName::all().find(|table| table.name() == name);
-        found.ok_or_else(|| format!("there is no table {name:?}"))
+        found.ok_or_else(|| format!("unknown table {name:?}"))
     }
 }

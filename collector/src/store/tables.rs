@@ -1,4 +1,4 @@
-//! The tables as a whole: the list of their files, and what reads and changes it.
+//! The tables of a store: the manifest of their files, reads and new versions.
 
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
@@ -15,51 +15,51 @@ use super::lists::{SealedTask, WorkerRow};
 use super::manifest::{FileEntry, LostLog, Manifest, Versions, path};
 use super::objects::Objects;
 use super::row::WorkerNumber;
-use super::seal_windows::Parts;
-use super::segment::{Batch, ListRow, ListSegment, Scan, Segment, Written};
+use super::seal_windows::SealBuffer;
+use super::segment::{Batch, EncodedFile, ListRow, ListSegment, Scan, Segment};
 use super::table::TableName;
 use crate::clock::Clock;
 use crate::limits::{OPEN_FILES_BYTES_MAX, OPEN_FILES_MAX};
 use crate::sync::{lock, read, write};
 
-/// Sees a new version before another can be made.
-pub(crate) type Swap<'a> = dyn FnMut(&Arc<Manifest>) + 'a;
+/// Called with a new version before the next one can be published.
+pub(crate) type OnPublish<'a> = dyn FnMut(&Arc<Manifest>) + 'a;
 
-/// All tables of a store. One process has them at a time.
+/// All tables of a store. One process at a time may open them.
 #[derive(Debug)]
 pub(crate) struct Tables {
     pub(super) objects: Objects,
     clock: Clock,
-    /// What readers begin with.
+    /// The newest version.
     current: RwLock<Arc<Manifest>>,
-    /// Held while a version is made.
+    /// Locked while a version is published.
     pub(super) versions: Mutex<Versions>,
     next_id: AtomicU64,
-    /// What the tables `frames`, `nodes` and `workers` hold; held throughout a sealing.
-    pub(super) sealed: Mutex<Sealed>,
+    /// Locked throughout a sealing.
+    pub(super) sealed: Mutex<SealedIds>,
     pub(super) workers: RwLock<Workers>,
-    /// Taken after `workers`.
+    /// Lock order: after `workers`.
     pub(super) links: RwLock<Links>,
     open_files: Mutex<OpenFiles>,
-    /// Damaged files that are still in the list, and why.
+    /// Damaged files that the manifest still lists, and the reasons.
     pub(super) damaged: Mutex<BTreeMap<u64, String>>,
-    /// Since when data could have come, whatever the clock says.
+    /// When the store was opened, by a clock that cannot jump.
     pub(super) opened: Instant,
-    /// When the tables were last looked after, in nanoseconds since the Unix epoch; first, when the
+    /// When maintenance last ran, in nanoseconds since the Unix epoch; before the first time, when the
     /// newest version was made.
-    pub(super) looked_after_at_ns: AtomicI64,
+    pub(super) maintained_at_ns: AtomicI64,
 }
 
-/// How much of the tree stands in tables.
+/// How many ids are in tables.
 #[derive(Debug, Default)]
-pub(super) struct Sealed {
+pub(super) struct SealedIds {
     pub(super) frames: u32,
-    /// With the root, which is in no table.
+    /// Includes the root, which is in no table.
     pub(super) nodes: u32,
     pub(super) workers: usize,
     pub(super) links: usize,
-    /// Room for sealing.
-    pub(super) parts: Parts,
+    /// Memory that the next sealing reuses.
+    pub(super) buffer: SealBuffer,
 }
 
 /// The numbers of workers.
@@ -74,8 +74,8 @@ impl Workers {
         self.numbers.get(worker).copied()
     }
 
-    /// The number of a worker, a new one if it has none.
-    pub(super) fn give(&mut self, worker: &WorkerId) -> Result<WorkerNumber, StoreError> {
+    /// The number of a worker; assigns the next one to a new worker.
+    pub(super) fn assign(&mut self, worker: &WorkerId) -> Result<WorkerNumber, StoreError> {
         if let Some(number) = self.number(worker) {
             return Ok(number);
         }
@@ -94,18 +94,18 @@ impl Workers {
     }
 }
 
-/// Files that were opened and checked, with their footers.
+/// Open files whose checksums were verified, with their footers.
 #[derive(Debug, Default)]
 struct OpenFiles {
-    counting: FxHashMap<u64, Arc<Segment>>,
+    sum_table: FxHashMap<u64, Arc<Segment>>,
     lists: FxHashMap<u64, Arc<ListSegment>>,
     bytes: usize,
 }
 
 impl OpenFiles {
-    /// Makes room for one more, of so many bytes in memory.
+    /// Makes room for one more file that takes `bytes` of memory.
     fn make_room(&mut self, bytes: usize) {
-        let count = self.counting.len() + self.lists.len();
+        let count = self.sum_table.len() + self.lists.len();
         if count >= OPEN_FILES_MAX || self.bytes + bytes > OPEN_FILES_BYTES_MAX {
             *self = OpenFiles::default();
         }
@@ -113,18 +113,18 @@ impl OpenFiles {
     }
 
     fn close(&mut self, id: u64) {
-        let counting = self.counting.remove(&id).map(|segment| segment.footer_bytes());
+        let sum_table = self.sum_table.remove(&id).map(|segment| segment.footer_bytes());
         let list = self.lists.remove(&id).map(|segment| segment.memory_bytes());
-        let bytes = counting.unwrap_or(0) + list.unwrap_or(0);
+        let bytes = sum_table.unwrap_or(0) + list.unwrap_or(0);
         self.bytes = self.bytes.saturating_sub(bytes);
     }
 }
 
-/// Which tasks are wanted of a file. Others may come too: the caller filters.
+/// Which tasks of a file to read. A scan may return others too: the caller filters.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct TaskScan<'a> {
-    /// That were running at some point of this span, in nanoseconds since the Unix epoch.
-    pub(crate) span_ns: Option<std::ops::Range<i64>>,
+    /// Tasks that ran at any point of this span, in nanoseconds since the Unix epoch.
+    pub(crate) span_ns: Option<Range<i64>>,
     pub(crate) name: Option<&'a str>,
     pub(crate) key: Option<&'a str>,
 }
@@ -137,7 +137,7 @@ impl Tables {
             clock: Clock::default(),
             next_id: AtomicU64::new(first_id.max(current.next_id)),
             opened: Instant::now(),
-            looked_after_at_ns: AtomicI64::new(match current.version {
+            maintained_at_ns: AtomicI64::new(match current.version {
                 0 => i64::MAX,
                 _ => current.made_at_ns,
             }),
@@ -156,15 +156,15 @@ impl Tables {
         read(&self.current).clone()
     }
 
-    /// Whether a file is lost without which a name that is not known may be in the tables all the same.
+    /// Whether a file with names is lost, so that an unknown name may still be in the tables.
     pub(crate) fn lacks_names(&self) -> bool {
         self.manifest().lost_lists().next().is_some()
     }
 
-    /// Notes parts of the log as lost: in this version for those who read it here, and in all later
-    /// ones. What is not published yet is found again at the next start, for the log is still there.
+    /// Records lost parts of the log: in the current version in memory, and in all later versions. If
+    /// none is published, the next start finds them again, because the log is still there.
     pub(crate) fn note_lost_log(&self, lost: Vec<LostLog>) -> Arc<Manifest> {
-        // As in `publish`, nobody makes a version meanwhile.
+        // Locked as in `publish`: no version is published meanwhile.
         let _versions = lock(&self.versions);
         let mut manifest = Manifest::clone(&self.manifest());
         manifest.lose_log(lost);
@@ -173,26 +173,27 @@ impl Tables {
         manifest
     }
 
-    /// The number of a worker, if any table has rows of it.
+    /// The number of a worker; `None` if no table has rows of it.
     pub(crate) fn worker_number(&self, worker: &WorkerId) -> Option<WorkerNumber> {
         read(&self.workers).number(worker)
     }
 
-    /// All workers that have numbers: the first has number 1.
+    /// The workers in the order of their numbers, from number 1.
     pub(crate) fn worker_ids(&self) -> Vec<WorkerId> {
         read(&self.workers).ids.clone()
     }
 
-    /// Peers and types of the links that have numbers: the first has number 1.
+    /// Peers and types of the links in the order of their numbers, from number 1.
     pub(crate) fn links(&self) -> Vec<(Arc<str>, Arc<str>)> {
         read(&self.links).all()
     }
 
-    /// Gives the rows of a counting table's file that `scan` asks for, and perhaps others, in order.
+    /// Calls `visit` with the rows of a sum table's file that match `scan`, and perhaps others, in
+    /// order.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] if the file is not as it was written; `visit` may have seen rows of
-    /// it, which must not be used then.
+    /// [`StoreError::Damaged`] if the file is not as it was written. `visit` may have been called with
+    /// some of its rows, which must be discarded then.
     pub(crate) fn scan(
         &self,
         file: &FileEntry,
@@ -202,7 +203,7 @@ impl Tables {
         let segment = self.segment(file)?;
         let mut cursor = segment.cursor(scan);
         let mut batch = Batch::default();
-        while self.noting_damage(file, cursor.next(&mut batch))? {
+        while self.note_damage(file, cursor.next(&mut batch))? {
             if visit(&batch).is_break() {
                 break;
             }
@@ -210,7 +211,7 @@ impl Tables {
         Ok(())
     }
 
-    /// Gives the tasks of a file of `tasks` that `scan` asks for, and perhaps others.
+    /// Calls `visit` with the tasks of a file of `tasks` that match `scan`, and perhaps others.
     ///
     /// # Errors
     /// As [`Tables::scan`].
@@ -222,9 +223,9 @@ impl Tables {
     ) -> Result<(), StoreError> {
         let segment = self.list::<SealedTask>(file)?;
         for group in 0..segment.group_count() {
-            let places = self.noting_damage(file, scan.places_in(&segment, group))?;
+            let places = self.note_damage(file, scan.places_in(&segment, group))?;
             if !places.is_empty() {
-                let rows = self.noting_damage(file, segment.rows::<SealedTask>(group, &places))?;
+                let rows = self.note_damage(file, segment.rows::<SealedTask>(group, &places))?;
                 if visit(rows).is_break() {
                     break;
                 }
@@ -233,24 +234,24 @@ impl Tables {
         Ok(())
     }
 
-    /// A counting table's file, open. Its checksum is compared the first time.
+    /// Opens a sum table's file. Verifies its checksum the first time.
     pub(super) fn segment(&self, file: &FileEntry) -> Result<Arc<Segment>, StoreError> {
-        if let Some(segment) = lock(&self.open_files).counting.get(&file.id) {
+        if let Some(segment) = lock(&self.open_files).sum_table.get(&file.id) {
             return Ok(segment.clone());
         }
-        let TableName::Counting(counting, tier) = file.table else {
-            return Err(StoreError::damaged(file.path(), "its table does not count"));
+        let TableName::Sums(sum_table, tier) = file.table else {
+            return Err(StoreError::damaged(file.path(), "its table has no sums"));
         };
-        let opened = Segment::open(&self.objects, file, (counting, tier));
-        let segment = Arc::new(self.noting_damage(file, opened)?);
+        let opened = Segment::open(&self.objects, file, sum_table, tier);
+        let segment = Arc::new(self.note_damage(file, opened)?);
         let mut open = lock(&self.open_files);
         open.close(file.id);
         open.make_room(segment.footer_bytes());
-        open.counting.insert(file.id, segment.clone());
+        open.sum_table.insert(file.id, segment.clone());
         Ok(segment)
     }
 
-    /// A list's file, open. Its checksum is compared the first time.
+    /// Opens a list's file. Verifies its checksum the first time.
     pub(super) fn list<R: ListRow>(
         &self,
         file: &FileEntry,
@@ -259,7 +260,7 @@ impl Tables {
             return Ok(segment.clone());
         }
         let opened = ListSegment::open::<R>(&self.objects, file);
-        let segment = Arc::new(self.noting_damage(file, opened)?);
+        let segment = Arc::new(self.note_damage(file, opened)?);
         let mut open = lock(&self.open_files);
         open.close(file.id);
         open.make_room(segment.memory_bytes());
@@ -267,14 +268,14 @@ impl Tables {
         Ok(segment)
     }
 
-    /// Remembers damage until the file is taken out of the list.
-    pub(super) fn noting_damage<T>(
+    /// Records damage until the file is removed from the manifest.
+    pub(super) fn note_damage<T>(
         &self,
         file: &FileEntry,
         result: Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         if let Err(StoreError::Damaged { reason, .. }) = &result {
-            // A file that went while somebody still read an older version is not damaged.
+            // A file that was deleted while a reader used an older version is not damaged.
             if self.manifest().file(file.id).is_some() {
                 lock(&self.damaged).insert(file.id, reason.clone());
             }
@@ -283,20 +284,20 @@ impl Tables {
         result
     }
 
-    /// Forgets what is known of files that are gone.
+    /// Closes files that were removed from the manifest.
     pub(super) fn close_files(&self, ids: impl IntoIterator<Item = u64>) {
         let mut open = lock(&self.open_files);
         ids.into_iter().for_each(|id| open.close(id));
     }
 
-    /// Puts a file in its place. It belongs to the store, and outlasts a crash, once a version names it.
+    /// Writes a file. It is part of the store, and survives a crash, once a version lists it.
     pub(super) fn put(
         &self,
         table: TableName,
         level: u8,
-        written: Written,
+        written: EncodedFile,
     ) -> Result<FileEntry, StoreError> {
-        let Written { content, rows, from, to } = written;
+        let EncodedFile { content, rows, from, to } = written;
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let entry = FileEntry {
             table,
@@ -312,13 +313,12 @@ impl Tables {
         Ok(entry)
     }
 
-    /// Makes the next version from the newest; no other is made meanwhile. Nothing happens if `edit`
-    /// says that there is nothing to do. `swap` sees the new version before anybody else may make
-    /// or read another.
+    /// Publishes a version made from the newest one by `edit`; none if `edit` returns `false`. `on_publish` is
+    /// called before the next version can be published.
     pub(super) fn publish(
         &self,
         edit: impl FnOnce(&mut Manifest) -> bool,
-        swap: &mut Swap<'_>,
+        on_publish: &mut OnPublish<'_>,
     ) -> Result<Option<Arc<Manifest>>, StoreError> {
         let mut versions = lock(&self.versions);
         let before = self.manifest();
@@ -336,14 +336,14 @@ impl Tables {
         let manifest = Arc::new(manifest);
         versions.readable.insert(manifest.version, manifest.clone());
         *write(&self.current) = manifest.clone();
-        swap(&manifest);
+        on_publish(&manifest);
         Ok(Some(manifest))
     }
 }
 
 impl TaskScan<'_> {
-    /// The places of a row group at which tasks may be wanted: first by what the footer says of it,
-    /// then by the columns that the question is about.
+    /// The rows of a row group that may match: first by the statistics in the footer, then by the
+    /// columns of the query.
     fn places_in(
         &self,
         segment: &ListSegment,

@@ -1,13 +1,13 @@
 //! The tables as a whole: what was sealed is there, in every tier, whatever is done to the files.
 
 mod columns;
+mod faults;
 mod fleet;
 mod lookup;
 pub(crate) mod recorder;
-mod trouble;
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use profiler_core::{
@@ -15,21 +15,21 @@ use profiler_core::{
 };
 use proptest::prelude::*;
 
-use self::fleet::{Batch, Fleet, START_S};
+use self::fleet::{Batch, Fleet, START_S, TestTree};
 use self::recorder::{Change, Recorder, replay};
 use super::error::StoreError;
-use super::maintain::Maintained;
+use super::maintain::MaintenanceReport;
 use super::manifest::Manifest;
 use super::objects::Objects;
 use super::retention::Retention;
-use super::seal::Sealing;
-use super::segment::Written;
+use super::seal::SealBatch;
+use super::segment::EncodedFile;
 use super::table::TableName;
 use super::tables::Tables;
+use super::task_sums::{TaskTree, task_nodes};
 use super::tier::Period;
 use super::wal::{LocalDisk, Wal};
 use crate::rows::TaskRow;
-use crate::tree::Tree;
 
 /// Nothing is ever too old.
 const FOR_EVER: Retention = Retention {
@@ -48,7 +48,7 @@ fn later(years: i64) -> Timestamp {
     Timestamp::from_unix_ns((i64::from(START_S) + years * 365 * 86_400) * 1_000_000_000)
 }
 
-fn maintain(tables: &Tables, now: Timestamp) -> Maintained {
+fn maintain(tables: &Tables, now: Timestamp) -> MaintenanceReport {
     tables.maintain(now, &FOR_EVER, &mut |_| {}).unwrap()
 }
 
@@ -159,7 +159,7 @@ fn a_version_that_names_what_may_not_last_is_not_published() {
     let (tables, _) = Tables::open(objects.clone()).unwrap();
     let before = tables.manifest();
     let (from, to) = (Period(1), Period(2));
-    let written = Written { content: "rows".into(), rows: 1, from, to };
+    let written = EncodedFile { content: "rows".into(), rows: 1, from, to };
     let entry = tables.put(TableName::Nodes, 0, written).unwrap();
     let content = objects.get(&entry.path()).unwrap();
     let publish = || {
@@ -183,8 +183,8 @@ fn what_is_old_goes_while_the_store_is_used() {
     let (tables, _) = Tables::open(Objects::memory()).unwrap();
     let mut swapped = None;
     let mut maintain = |now: Timestamp, retention: &Retention| {
-        let swap = &mut |manifest: &Arc<Manifest>| swapped = Some(manifest.version);
-        let done = tables.maintain(now, retention, swap).unwrap();
+        let on_publish = &mut |manifest: &Arc<Manifest>| swapped = Some(manifest.version);
+        let done = tables.maintain(now, retention, on_publish).unwrap();
         assert_eq!(swapped.is_some(), done.expired + done.merged > 0);
         swapped = None;
         done.expired
@@ -202,7 +202,15 @@ fn what_is_old_goes_while_the_store_is_used() {
     let little = Retention { bytes_max: 1, ..retention };
     assert!(maintain(day(31), &little) > 20);
     let kept = [
-        "expected", "frames", "links", "nodes", "running", "runs", "sessions", "settled", "workers",
+        "expected",
+        "frames",
+        "links",
+        "lost_tasks",
+        "nodes",
+        "running",
+        "runs",
+        "sessions",
+        "workers",
     ];
     let manifest = tables.manifest();
     let named: BTreeSet<_> = manifest.files.iter().map(|file| file.table.name()).collect();
@@ -254,7 +262,7 @@ fn lost_names_leave_all_ids_as_they_were() {
     let mut fleet = Fleet::new();
     let (tables, _) = Tables::open(objects.clone()).unwrap();
     fleet.seal(&tables, &some_batch(0));
-    fleet.tree.write().unwrap().task_node("late");
+    fleet.tree.task_node("late");
     fleet.seal(&tables, &some_batch(1));
     let (_, whole) = Tables::open(objects.clone()).unwrap();
     for table in ["frames", "nodes", "workers"] {
@@ -278,7 +286,7 @@ fn lost_names_leave_all_ids_as_they_were() {
 /// What a store of the tests lacks, which have no log beside it: the file that goes on after them.
 const NO_LOG: &str = "wal/00000000000000000003.wal";
 
-fn problems(verified: &super::Verified) -> Vec<&str> {
+fn problems(verified: &super::Verification) -> Vec<&str> {
     verified.problems.iter().map(|problem| problem.name.as_str()).collect()
 }
 
@@ -356,7 +364,7 @@ fn version_1_is_read_as_it_was_written() {
         workers 2 rows, sum 0
         tasks 15 rows, sum 0
         running 1 rows, sum 0
-        settled 1 rows, sum 0
+        lost_tasks 1 rows, sum 0
         sessions 1 rows, sum 0
         links 1 rows, sum 0
         transfers 60 rows, sum 0
@@ -365,7 +373,7 @@ fn version_1_is_read_as_it_was_written() {
         expected 1 rows, sum 0
     "#]]
     .assert_eq(&lines.collect::<String>());
-    let (tables, loaded) = Tables::look(Objects::local(&golden).unwrap()).unwrap();
+    let (tables, loaded) = Tables::open_read_only(Objects::local(&golden).unwrap()).unwrap();
     let mut fleet = Fleet::new();
     (0..3).for_each(|minute| fleet.pretend(&some_batch(minute)));
     fleet.check(&tables);
@@ -397,7 +405,7 @@ fn looking_from_outside_tells_what_is_there_and_what_is_damaged() {
     let compacted = super::compact(&path).unwrap();
     assert!(compacted.files_after * 2 < compacted.files_before, "{compacted:?}");
     let merged = super::verify(&path).unwrap();
-    let sums = |verified: &super::Verified| {
+    let sums = |verified: &super::Verification| {
         let sums = verified.tables.iter().map(|table| (table.table.clone(), table.sum));
         sums.collect::<Vec<_>>()
     };
@@ -458,20 +466,22 @@ fn many_tasks(count: u64) -> Vec<Arc<TaskRow>> {
 #[test]
 fn a_task_with_three_phases_takes_at_most_60_bytes() {
     let (tables, _) = Tables::open(Objects::memory()).unwrap();
-    let tree = RwLock::new(Tree::new(1_000, 1 << 20));
+    let mut tree = TestTree::new();
     let tasks = many_tasks(100_000);
-    let batch = Sealing {
+    let task_nodes = task_nodes(&mut tree, &tasks, &[]);
+    let batch = SealBatch {
         windows: &[],
         tasks: &tasks,
         totals: &[],
+        task_nodes: &task_nodes,
         running: &[],
-        settled: &[],
+        lost_tasks: &[],
         sessions: &[],
-        records: &crate::rows::TelemetryBatch::default(),
-        tree: &tree,
+        telemetry: &crate::rows::TelemetryBatch::default(),
+        tree: &tree.unsealed(tables.sealed_tree()),
         wal_from: 1,
     };
-    let manifest = tables.seal(batch).unwrap();
+    let manifest = tables.seal(batch, &mut |_| {}).unwrap();
     // Rows and what they add to the tables of counts: 45 and 3 bytes.
     let files = manifest.files.iter().filter(|file| file.table != TableName::Nodes);
     let bytes = files.map(|file| file.bytes as usize).sum::<usize>();

@@ -1,8 +1,8 @@
-//! Tiers: how coarse time is in a table.
+//! Tiers: the time resolution of a table.
 
-use profiler_core::{TimeRange, Timestamp};
+pub(crate) use crate::rows::Second;
 
-/// Length of one period of a table's time. Each is a whole number of the one before it.
+/// The length of a table's periods. Each is a multiple of the next finer one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Tier {
     Second,
@@ -17,7 +17,7 @@ impl Tier {
     pub(crate) const ALL: [Tier; 5] =
         [Tier::Second, Tier::Minute, Tier::TenMinutes, Tier::Hour, Tier::Day];
 
-    /// As in names of tables.
+    /// The name in the names of tables.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Tier::Second => "1s",
@@ -28,7 +28,7 @@ impl Tier {
         }
     }
 
-    /// Seconds of one period.
+    /// Length of a period in seconds.
     pub(crate) const fn seconds(self) -> u32 {
         match self {
             Tier::Second => 1,
@@ -39,8 +39,8 @@ impl Tier {
         }
     }
 
-    /// Periods of this tier in one of its row groups at least: one period of the next tier, so that
-    /// what a range does not share with the next tier is found without reading more.
+    /// Number of periods that share a row group: one period of the next tier, because a query reads at
+    /// most that much of this tier at each edge of its range.
     pub(crate) const fn periods_in_group(self) -> u32 {
         match self {
             Tier::Second => Tier::Minute.seconds() / Tier::Second.seconds(),
@@ -51,8 +51,8 @@ impl Tier {
         }
     }
 
-    /// Periods of this tier in one of its files at most: late data makes new files for the periods
-    /// that it is about, and what is too old goes by whole files.
+    /// Most periods of a file: late data makes new files for its periods, and retention drops whole
+    /// files.
     pub(crate) const fn periods_in_file(self) -> u32 {
         const HOUR: u32 = Tier::Hour.seconds();
         const DAY: u32 = Tier::Day.seconds();
@@ -71,37 +71,13 @@ impl Tier {
         Tier::ALL.into_iter().find(|tier| *tier > self)
     }
 
-    /// The period that holds a second.
+    /// The period that contains a second.
     pub(crate) const fn period(self, second: Second) -> Period {
         Period(second.0 / self.seconds())
     }
 }
 
-/// A second since the Unix epoch, up to the year 2106. A window counts whole to the second in which
-/// it starts, so this is the grain of every question about time.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) struct Second(pub(crate) u32);
-
-impl Second {
-    /// The second that holds a point; the first or last there is for what lies outside.
-    pub(crate) fn of(point: Timestamp) -> Second {
-        let first_or_last = if point.unix_ns() < 0 { 0 } else { u32::MAX };
-        Second(u32::try_from(point.second()).unwrap_or(first_or_last))
-    }
-
-    /// Its first point.
-    pub(crate) fn start(self) -> Timestamp {
-        Timestamp::from_unix_ns(i64::from(self.0) * 1_000_000_000)
-    }
-
-    /// The seconds that start in `range`: any split of a range shares none of them and misses none.
-    pub(crate) fn starting_in(range: TimeRange) -> std::ops::Range<Second> {
-        let from = |point: Timestamp| Second::of(point.shifted(999_999_999));
-        from(range.start())..from(range.stop())
-    }
-}
-
-/// Number of a tier's period since the Unix epoch.
+/// The number of a period of a tier since the Unix epoch.
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize,
 )]
@@ -110,10 +86,12 @@ pub(crate) struct Period(pub(crate) u32);
 
 #[cfg(test)]
 mod tests {
+    use profiler_core::{TimeRange, Timestamp};
+
     use super::*;
 
     #[test]
-    fn each_tier_holds_whole_periods_of_the_one_before() {
+    fn each_period_is_a_multiple_of_the_next_finer_one() {
         for pair in Tier::ALL.windows(2) {
             let [fine, coarse] = [pair[0], pair[1]].map(Tier::seconds);
             assert!(fine < coarse && coarse.is_multiple_of(fine), "{pair:?}");
@@ -122,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn seconds_start_in_exactly_one_part_of_a_range() {
+    fn each_second_starts_in_exactly_one_part_of_a_split_range() {
         let check = |start: i64, stop: i64, expected: std::ops::Range<u32>| {
             let [start, stop] = [start, stop].map(Timestamp::from_unix_ns);
             let seconds = Second::starting_in(TimeRange::new(start, stop).unwrap());

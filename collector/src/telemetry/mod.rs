@@ -17,7 +17,7 @@ use crate::rows::{ExpectedRow, ResourceRow, RunRow, TelemetryBatch, TransferRow}
 use crate::store::{Manifest, Second};
 
 pub(crate) use runs::{RunChange, Runs};
-pub(crate) use transfer_sums::{LinkSum, measure_of, transfer_rows};
+pub(crate) use transfer_sums::LinkSum;
 
 /// Rows by second and arrival: what comes late still lands in its place.
 type BySecond<R> = BTreeMap<(Second, u64), Arc<R>>;

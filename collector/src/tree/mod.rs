@@ -1,7 +1,9 @@
 //! All agents' stacks in one tree, with their symbols.
 
 mod excerpt;
+mod log;
 mod phases;
+mod sealing;
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -16,6 +18,7 @@ use crate::packed::NODES_MAX;
 
 pub(crate) use excerpt::{Excerpt, ProfileForm, SampleScope};
 pub(crate) use phases::PhaseFilter;
+pub(crate) use sealing::unsealed;
 
 /// What a frame and its entry in the table of frames take beside its strings, in bytes.
 const FRAME_BYTES: usize = 96;

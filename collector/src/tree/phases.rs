@@ -5,7 +5,7 @@ use std::sync::RwLock;
 use profiler_core::{FrameKind, NodeId};
 
 use super::Tree;
-use crate::ledger::EXECUTE;
+use crate::rows::EXECUTE;
 use crate::sync::read;
 
 /// Nodes that are read under one lock of the tree.

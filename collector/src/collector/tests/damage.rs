@@ -35,11 +35,11 @@ fn a_damaged_file_is_named_and_the_rest_answers() {
     assert_eq!(second().facts.damaged, Vec::<String>::new());
     assert_eq!(tasks(&collector), (1, vec![]));
     let manifest = read(&collector.hot).view(store::Second(0)..store::Second(1)).manifest;
-    let name = |table: store::Counting| {
-        let table = store::TableName::Counting(table, store::Tier::Second);
+    let name = |table: store::SumTable| {
+        let table = store::TableName::Sums(table, store::Tier::Second);
         manifest.files_of(table).next().unwrap().path()
     };
-    let samples = name(store::Counting::Samples);
+    let samples = name(store::SumTable::Samples);
     let ledger = manifest.files_of(store::TableName::Tasks).next().unwrap().path();
     objects.delete(&samples).unwrap();
     objects.delete(&ledger).unwrap();

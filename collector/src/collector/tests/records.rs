@@ -92,7 +92,7 @@ fn link_sums(collector: &Collector, text: &str) -> LinkModel {
     let summary = collector.transfer_summary(&query, &Cancel::default()).unwrap();
     assert_eq!(summary.damaged, [""; 0]);
     let sums = summary.links.into_iter().map(|((worker, peer, direction), sum)| {
-        let spread = sum.durations.spread().unwrap();
+        let spread = sum.durations.percentiles().unwrap();
         assert_eq!((spread.count, spread.total_ns), (sum.count, sum.duration_ns));
         let numbers = [sum.count, sum.failed, sum.bytes, sum.compressed_bytes, sum.duration_ns];
         ((worker.to_string(), peer.to_string(), direction.name()), numbers)

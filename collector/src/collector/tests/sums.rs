@@ -32,11 +32,11 @@ fn maintain(collector: &Collector, seconds_kept_s: u64) {
     collector.maintain(collector.clock.now(), &retention).unwrap();
 }
 
-/// How the tests' seconds are spread over time, so that their ranges need pieces of every tier.
+/// How the tests' seconds are spaced, so that their ranges need pieces of every tier.
 #[derive(Clone, Copy, Debug)]
-struct Spread(i64);
+struct Spacing(i64);
 
-impl Spread {
+impl Spacing {
     /// No second after the 40th moves into the future.
     fn second(self, second: i64) -> i64 {
         (second - 40) * self.0 + 40
@@ -47,8 +47,8 @@ impl Spread {
     }
 }
 
-fn spreads() -> impl Strategy<Value = Spread> {
-    prop::sample::select(vec![1, 7, 59, 600, 3_601, 20_000]).prop_map(Spread)
+fn spacings() -> impl Strategy<Value = Spacing> {
+    prop::sample::select(vec![1, 7, 59, 600, 3_601, 20_000]).prop_map(Spacing)
 }
 
 /// What was shipped.
@@ -61,7 +61,7 @@ struct Shipped {
 /// Ships every second through sessions, in the order given, and seals after some of them.
 fn ship(
     seconds: &[Second],
-    spread: Spread,
+    spacing: Spacing,
     sealed_after: &[usize],
     seconds_kept_s: Option<u64>,
 ) -> Shipped {
@@ -85,7 +85,7 @@ fn ship(
             worker.count(STACKS[*stack], State::ALL[*state], *weight_ns);
             total_ns += weight_ns;
         }
-        let flush = worker.flush(spread.second(*start_s), vec![]);
+        let flush = worker.flush(spacing.second(*start_s), vec![]);
         let answer = send(&collector, attachment, worker, &flush);
         assert_eq!(answer, format!("ack {}", flush.seq));
         if sealed_after.contains(&index) {
@@ -102,17 +102,17 @@ proptest! {
     #[test]
     fn every_split_of_a_range_sums_to_the_range(
         seconds in seconds(), filter in filters(), from in 0..20i64, length in 2..30i64,
-        cut in any::<prop::sample::Index>(), spread in spreads(),
+        cut in any::<prop::sample::Index>(), spacing in spacings(),
         sealed_after in prop::collection::vec(0..25usize, 0..4),
         seconds_kept_s in prop_oneof![2 => Just(None), 1 => (0..900_000u64).prop_map(Some)],
     ) {
         let Shipped { collector, total_ns, windows } =
-            ship(&seconds, spread, &sealed_after, seconds_kept_s);
-        let whole = spread.range(from, from + length);
+            ship(&seconds, spacing, &sealed_after, seconds_kept_s);
+        let whole = spacing.range(from, from + length);
         let cut = from + 1 + i64::try_from(cut.index(usize::try_from(length).unwrap() - 1)).unwrap();
         let of = |range| ask(&collector, range, filter.clone());
         let answer = of(whole);
-        let halves = [spread.range(from, cut), spread.range(cut, from + length)];
+        let halves = [spacing.range(from, cut), spacing.range(cut, from + length)];
         let [left, right] = halves.map(of);
         let everything = Filter { threads: ThreadKind::All, ..Filter::default() };
         let stored = ask(&collector, TimeRange::ALL, everything).profile.total().total_ns();
@@ -150,11 +150,11 @@ proptest! {
     #[test]
     fn a_timeline_sums_to_the_profile(
         seconds in seconds(), filter in filters(), from in 0..20i64, length in 1..30i64,
-        step_s in prop::sample::select(vec![1u64, 3, 60, 3_600, 5_400]), spread in spreads(),
+        step_s in prop::sample::select(vec![1u64, 3, 60, 3_600, 5_400]), spacing in spacings(),
         sealed_after in prop::collection::vec(0..25usize, 0..4),
     ) {
-        let Shipped { collector, windows, .. } = ship(&seconds, spread, &sealed_after, None);
-        let range = spread.range(from, from + length);
+        let Shipped { collector, windows, .. } = ship(&seconds, spacing, &sealed_after, None);
+        let range = spacing.range(from, from + length);
         let profile = ask(&collector, range, filter.clone()).profile;
         let step_ns = step_s * 1_000_000_000;
         prop_assume!(range.length_ns() / step_ns < 10_000);
@@ -191,7 +191,7 @@ proptest! {
     #[test]
     fn a_summary_is_that_of_the_rows(
         tasks in prop::collection::vec((0..3usize, 0..40i64, prop::option::of(0..9i64)), 0..30),
-        from in 0..30i64, length in 2..20i64, spread in spreads(),
+        from in 0..30i64, length in 2..20i64, spacing in spacings(),
         sealed_after in prop::collection::vec(0..30usize, 0..4),
     ) {
         let (collector, mut worker) = (collector(50), TestWorker::new("w", 1));
@@ -199,10 +199,10 @@ proptest! {
         let names = ["load", "store", "never sampled"];
         for (index, (name, start_s, length_s)) in tasks.iter().enumerate() {
             let stop_s = length_s.map(|length_s| start_s + length_s);
-            let span = (spread.second(*start_s), stop_s.map(|stop_s| spread.second(stop_s)));
+            let span = (spacing.second(*start_s), stop_s.map(|stop_s| spacing.second(stop_s)));
             let task = worker.task(index as u64 + 1, names[*name], span);
             let flush = worker.flush(0, vec![task]);
-            // Later than any of the spread times.
+            // Later than any of the spaced times.
             let answer = send_at(1_000_000, (&collector, &attachment), &mut worker, &flush);
             prop_assert!(answer.starts_with("ack"), "{}", answer);
             if sealed_after.contains(&index) {
@@ -211,8 +211,8 @@ proptest! {
         }
         let ask = |from, to, workers: &[&str], limit| {
             let query = TaskQuery {
-                given_range: Some(spread.range(from, to)),
-                range: spread.range(from, to),
+                given_range: Some(spacing.range(from, to)),
+                range: spacing.range(from, to),
                 filter: TaskFilter {
                     workers: workers.iter().map(|id| (*id).to_owned()).collect(),
                     ..TaskFilter::default()

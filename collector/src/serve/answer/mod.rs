@@ -26,7 +26,7 @@ pub(crate) use self::thread_time::thread_time;
 pub(crate) use self::timeline::timeline;
 pub(crate) use self::workers::{settings, workers};
 use super::error::ErrorAnswer;
-use crate::ledger::Spread;
+use crate::ledger::Percentiles;
 use crate::query::{Sampling, format_time};
 
 /// Answers with `body` as JSON.
@@ -95,7 +95,7 @@ fn sampling(sampling: &Sampling) -> api::Sampling {
     }
 }
 
-fn durations(spread: Spread) -> api::Durations {
-    let Spread { count, min_ns, p50_ns, p90_ns, p99_ns, max_ns, mean_ns, total_ns } = spread;
+fn durations(spread: Percentiles) -> api::Durations {
+    let Percentiles { count, min_ns, p50_ns, p90_ns, p99_ns, max_ns, mean_ns, total_ns } = spread;
     api::Durations { count, min_ns, p50_ns, p90_ns, p99_ns, max_ns, mean_ns, total_ns }
 }

@@ -71,7 +71,7 @@ pub(crate) fn transfer_summary(summary: TransferSummary) -> api::TransferSummary
 
 fn link_sums(sum: &LinkSum) -> api::LinkSums {
     // The spread's unit is that of the values: here bytes per second.
-    let speeds = sum.bandwidths.spread().zip(sum.bandwidth_mean());
+    let speeds = sum.bandwidths.percentiles().zip(sum.bandwidth_mean());
     let bandwidth = speeds.map(|(spread, mean)| api::Bandwidth {
         mean,
         p50: spread.p50_ns,
@@ -85,7 +85,7 @@ fn link_sums(sum: &LinkSum) -> api::LinkSums {
         compressed_bytes: sum.compressed_bytes,
         duration_ns: sum.duration_ns,
         bandwidth,
-        durations: sum.durations.spread().map(durations),
+        durations: sum.durations.percentiles().map(durations),
     }
 }
 

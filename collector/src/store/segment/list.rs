@@ -25,8 +25,8 @@ use super::bytes::{ChunkBytes, FileBytes};
 use super::column::{Columns, ListColumn, ListKind, ListRow, Values};
 use super::read::check_file;
 use super::schema::common_properties;
-use super::write::Written;
-use super::{bloom, decoding};
+use super::write::EncodedFile;
+use super::{bloom, decode_checked};
 
 /// Rows of a row group, which is what is read at least, and held of each input of a merge.
 const GROUP_ROWS: usize = 1 << 14;
@@ -87,12 +87,12 @@ impl<R: ListRow> ListWriter<R> {
     }
 
     /// The file; `None` if there was no row.
-    pub(crate) fn finish(mut self) -> Option<Written> {
+    pub(crate) fn finish(mut self) -> Option<EncodedFile> {
         self.flush();
         let (from, to) = self.span?;
         self.file.finish().expect(ENCODES);
         let content = std::mem::take(self.file.inner_mut()).into();
-        Some(Written { content, rows: self.written, from: Period(from), to: Period(to) })
+        Some(EncodedFile { content, rows: self.written, from: Period(from), to: Period(to) })
     }
 
     fn flush(&mut self) {
@@ -156,7 +156,7 @@ impl ListSegment {
         let path = entry.path();
         let object = Arc::new(objects.open(&path)?);
         check_file(&object, entry)?;
-        let footer = decoding(&path, || {
+        let footer = decode_checked(&path, || {
             ParquetMetaDataReader::new().parse_and_finish(&FileBytes(object.clone()))
         })?;
         if footer.file_metadata().schema() != schema(R::COLUMNS).as_ref() {
@@ -198,7 +198,7 @@ impl ListSegment {
         index: usize,
         places: &[Range<usize>],
     ) -> Result<Vec<R>, StoreError> {
-        decoding(&self.path, || {
+        decode_checked(&self.path, || {
             let group = self.footer.row_group(index);
             let columns = (0..self.columns.len()).map(|column| self.column(group, column, places));
             let columns: Vec<Values> = columns.collect::<ParquetResult<_>>()?;
@@ -215,7 +215,7 @@ impl ListSegment {
         text: &str,
     ) -> Result<Vec<Range<usize>>, StoreError> {
         let Some(index) = self.index_of(column) else { return Ok(places.to_vec()) };
-        decoding(&self.path, || {
+        decode_checked(&self.path, || {
             let group = self.footer.row_group(group);
             let values: Vec<ByteArray> =
                 required(self.reader::<ByteArrayType>(group, index)?, places)?;
@@ -233,7 +233,7 @@ impl ListSegment {
     ) -> Result<Vec<Range<usize>>, StoreError> {
         let Some(index) = self.index_of(column) else { return Ok(places.to_vec()) };
         let values =
-            decoding(&self.path, || self.column(self.footer.row_group(group), index, places));
+            decode_checked(&self.path, || self.column(self.footer.row_group(group), index, places));
         Ok(match values? {
             Values::Numbers64(values) => chosen(places, values.into_iter().map(is_wanted)),
             Values::Optionals64(values) => {
@@ -253,7 +253,7 @@ impl ListSegment {
         let places = self.places(group);
         let rows = places.len();
         let Some(index) = self.index_of(column) else { return Ok(vec![true; rows]) };
-        decoding(&self.path, || {
+        decode_checked(&self.path, || {
             let reader = self.reader::<ByteArrayType>(self.footer.row_group(group), index)?;
             let texts: Vec<ByteArray> = required(reader, &[places])?;
             whole(texts.iter().map(|text| is_wanted(text.data())).collect(), rows)
@@ -269,7 +269,7 @@ impl ListSegment {
         let Some(index) = self.index_of(column) else { return Ok(Vec::new()) };
         let places = self.places(group);
         let rows = places.len();
-        decoding(&self.path, || {
+        decode_checked(&self.path, || {
             match self.column(self.footer.row_group(group), index, &[places])? {
                 Values::Numbers64(values) => whole(values.into_iter().map(Some).collect(), rows),
                 Values::Optionals64(values) => whole(values, rows),
@@ -319,7 +319,7 @@ impl ListSegment {
             None => {
                 let groups = self.footer.row_groups().iter();
                 let read = || groups.map(|group| bloom::read(group.column(index), &self.object));
-                let read = decoding(&self.path, || read().collect::<ParquetResult<_>>())?;
+                let read = decode_checked(&self.path, || read().collect::<ParquetResult<_>>())?;
                 self.filters.get_or_init(|| read)
             }
         };

@@ -19,12 +19,12 @@ pub(crate) use column::{
 };
 pub(crate) use list::{ListSegment, ListWriter};
 pub(crate) use read::{ALL_COLUMNS, Batch, Cursor, Scan, Segment};
-pub(crate) use schema::Effort;
-pub(crate) use write::{SegmentWriter, Written};
+pub(crate) use schema::Compression;
+pub(crate) use write::{EncodedFile, SameRowTier, SegmentWriter};
 
 /// Runs what decodes a file. Checksums were compared before, so an error, and a panic too, means
 /// that the file was written wrong or changed since; either is damage, never ours to die of.
-fn decoding<T>(
+fn decode_checked<T>(
     path: &str,
     decode: impl FnOnce() -> Result<T, ParquetError>,
 ) -> Result<T, StoreError> {

@@ -1,4 +1,4 @@
-//! Reading a counting table's file: a batch of rows at a time, without what statistics rule out.
+//! Reading a sum table's file: a batch of rows at a time, without what statistics rule out.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,15 +18,15 @@ use super::super::error::StoreError;
 use super::super::manifest::FileEntry;
 use super::super::objects::{Object, Objects};
 use super::super::row::{Fields, Key, Row, WorkerNumber};
-use super::super::table::{Column, Counting};
+use super::super::table::{Column, SumTable};
 use super::super::tier::{Period, Tier};
 use super::bytes::{ChunkBytes, FileBytes};
-use super::decoding;
+use super::decode_checked;
 
 /// Most rows of a [`Batch`]: its columns stay in the processor's second cache.
 const BATCH_ROWS: usize = 8_192;
 
-/// Every column that a counting table may have.
+/// Every column that a sum table may have.
 pub(crate) const ALL_COLUMNS: [Column; 4] =
     [Column::Task, Column::Worker, Column::Kind, Column::Node];
 
@@ -84,11 +84,11 @@ impl Batch {
     }
 }
 
-/// A counting table's file, checked and open.
+/// A sum table's file, checked and open.
 #[derive(Debug)]
 pub(crate) struct Segment {
     path: String,
-    counting: Counting,
+    sum_table: SumTable,
     tier: Tier,
     object: Arc<Object>,
     pub(super) footer: ParquetMetaData,
@@ -119,18 +119,19 @@ impl Segment {
     pub(crate) fn open(
         objects: &Objects,
         entry: &FileEntry,
-        (counting, tier): (Counting, Tier),
+        sum_table: SumTable,
+        tier: Tier,
     ) -> Result<Segment, StoreError> {
         let path = entry.path();
         let object = Arc::new(objects.open(&path)?);
         check_file(&object, entry)?;
-        let footer = decoding(&path, || {
+        let footer = decode_checked(&path, || {
             ParquetMetaDataReader::new()
                 .with_column_index_policy(PageIndexPolicy::Optional)
                 .with_offset_index_policy(PageIndexPolicy::Required)
                 .parse_and_finish(&FileBytes(object.clone()))
         })?;
-        let schema = counting.schema();
+        let schema = sum_table.schema();
         if footer.file_metadata().schema() != schema.as_ref() {
             return Err(StoreError::damaged(path, "it has other columns than its table"));
         }
@@ -141,7 +142,7 @@ impl Segment {
             let reason = format!("it has {rows} rows where {} were written", entry.rows);
             return Err(StoreError::damaged(path, reason));
         }
-        Ok(Segment { path, counting, tier, object, footer })
+        Ok(Segment { path, sum_table, tier, object, footer })
     }
 
     /// Memory that the footer takes.
@@ -156,7 +157,7 @@ impl Segment {
             segment: self.clone(),
             periods: scan.periods.clone(),
             tasks: scan.tasks,
-            wanted: self.counting.columns().iter().map(has).collect(),
+            wanted: self.sum_table.columns().iter().map(has).collect(),
             next_group: 0,
             group: None,
             scratch: Scratch::default(),
@@ -183,7 +184,8 @@ impl Segment {
         if !all_periods {
             ranges = intersection(&ranges, &self.pages(index, 0, rows, by_period));
         }
-        let task_column = self.counting.columns().iter().position(|column| *column == Column::Task);
+        let task_column =
+            self.sum_table.columns().iter().position(|column| *column == Column::Task);
         if let (Some(tasks), Some(column)) = (tasks, task_column) {
             let by_task = |min: i64, max: i64| {
                 let first = tasks.partition_point(|task| i64::from(task.0) < min);
@@ -325,7 +327,7 @@ impl Cursor<'_> {
     pub(crate) fn next(&mut self, batch: &mut Batch) -> Result<bool, StoreError> {
         batch.clear();
         let segment = self.segment.clone();
-        decoding(&segment.path, || {
+        decode_checked(&segment.path, || {
             while batch.len() < BATCH_ROWS {
                 let ready = self.group.as_ref().is_some_and(|group| !group.ranges.is_empty());
                 if !ready && !self.begin_group()? {
@@ -386,7 +388,7 @@ impl Cursor<'_> {
                 push_periods(int64, self.segment.period_ms(), &mut batch.ts)?;
             }
         }
-        for (column, reader) in self.segment.counting.columns().iter().zip(&mut group.keys) {
+        for (column, reader) in self.segment.sum_table.columns().iter().zip(&mut group.keys) {
             let Some(reader) = reader else { continue };
             let mut read_u32 = |values: &mut Vec<u32>| {
                 let mut signed = reuse(values, u32::cast_signed);

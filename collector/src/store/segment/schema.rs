@@ -1,39 +1,40 @@
-//! Columns of the counting tables, as Parquet has them.
+//! Parquet schemas and properties of the sum tables.
 
 use std::sync::Arc;
 
-use parquet::basic::{Compression, Encoding, ZstdLevel};
+use parquet::basic::{self, Encoding, ZstdLevel};
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::{ColumnPath, Type};
 
-use super::super::table::{Column, Counting};
+use super::super::table::{Column, SumTable};
 use super::super::tier::Tier;
 
-/// Rows of a page: what is read at least for one task.
+/// Rows of a page: the least that is read for one task.
 const PAGE_ROWS: usize = 4_096;
 
-/// What zstd does at its default, and no slower to read than less.
+/// The default level of zstd; reading is no slower than at lower levels.
 const ZSTD_LEVEL: i32 = 3;
 
-/// Of files that are soon merged: as small as with [`ZSTD_LEVEL`], in a third less time with plain keys.
+/// The level of files that are soon merged: as small as with [`ZSTD_LEVEL`], because keys are plain, in a
+/// third less time.
 const ZSTD_LEVEL_FRESH: i32 = 1;
 
-/// What a file is written for.
+/// How a file is encoded and compressed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Effort {
-    /// By a sealing, which goes on beside taking in. Keys are plain, for to look each up in a
-    /// dictionary takes longer than to compress runs of equal ones: 64 instead of 100 ns a row of
-    /// samples, at 1.72 bytes either way.
+pub(crate) enum Compression {
+    /// For a sealing, which runs next to ingest. Keys are plain, because looking each up in a dictionary
+    /// takes longer than compressing runs of equal ones: 64 instead of 100 ns a row of samples, at
+    /// 1.72 bytes either way.
     Sealed,
-    /// To stay.
+    /// For a merge, whose files are kept.
     Merged,
 }
 
-/// Name of the column of periods.
+/// The name of the column of periods.
 pub(super) const TS: &str = "ts";
 
-impl Counting {
+impl SumTable {
     pub(super) const fn column_name(self, column: Column) -> &'static str {
         match column {
             Column::Task => self.task_name(),
@@ -56,23 +57,23 @@ impl Counting {
         Arc::new(parse_message_type(&text).expect("the text is a schema"))
     }
 
-    pub(super) fn properties(self, tier: Tier, effort: Effort) -> Arc<WriterProperties> {
+    pub(super) fn properties(self, tier: Tier, compression: Compression) -> Arc<WriterProperties> {
         let mut properties = common_properties(&self.name(tier))
-            .set_compression(self.compression(effort))
+            .set_compression(self.codec(compression))
             .set_data_page_row_count_limit(PAGE_ROWS)
             .set_write_batch_size(PAGE_ROWS)
-            .set_statistics_enabled(match effort {
-                // Such files are soon merged, and only other readers look at those of other columns.
-                Effort::Sealed => EnabledStatistics::None,
-                Effort::Merged => EnabledStatistics::Chunk,
+            .set_statistics_enabled(match compression {
+                // Such files are soon merged, and only other programs read statistics of all columns.
+                Compression::Sealed => EnabledStatistics::None,
+                Compression::Merged => EnabledStatistics::Chunk,
             });
-        for (name, encoding) in self.encodings(effort) {
+        for (name, encoding) in self.encodings(compression) {
             let column = ColumnPath::from(name);
             properties = properties
                 .set_column_dictionary_enabled(column.clone(), false)
                 .set_column_encoding(column, encoding);
         }
-        // Only these are looked at before a page is read.
+        // Only these are used to select pages.
         let properties = [TS, self.task_name()].into_iter().fold(properties, |properties, name| {
             properties
                 .set_column_statistics_enabled(ColumnPath::from(name), EnabledStatistics::Page)
@@ -80,29 +81,28 @@ impl Counting {
         Arc::new(properties.build())
     }
 
-    fn compression(self, effort: Effort) -> Compression {
-        match (effort, self) {
-            (Effort::Sealed, _) => zstd(ZSTD_LEVEL_FRESH),
-            // Of what `encodings` leaves of an hour, zstd would save a third, and take a sixth of the time of
-            // a question. With both a row takes less than before: 1.5 bytes instead of 2.5.
-            (Effort::Merged, Counting::Durations) => Compression::UNCOMPRESSED,
-            (Effort::Merged, _) => zstd(ZSTD_LEVEL),
+    fn codec(self, compression: Compression) -> basic::Compression {
+        match (compression, self) {
+            (Compression::Sealed, _) => zstd(ZSTD_LEVEL_FRESH),
+            // With `encodings`, zstd would save a third of the size, and take a sixth of the time of a query.
+            (Compression::Merged, SumTable::Durations) => basic::Compression::UNCOMPRESSED,
+            (Compression::Merged, _) => zstd(ZSTD_LEVEL),
         }
     }
 
-    /// Columns that have no dictionary, and how they are encoded instead.
-    fn encodings(self, effort: Effort) -> Vec<(&'static str, Encoding)> {
-        match (effort, self) {
-            (Effort::Sealed, _) => {
+    /// Columns without a dictionary, and their encodings.
+    fn encodings(self, compression: Compression) -> Vec<(&'static str, Encoding)> {
+        match (compression, self) {
+            (Compression::Sealed, _) => {
                 let keys = self.columns().iter().map(|column| self.column_name(*column));
                 [TS].into_iter().chain(keys).map(|name| (name, Encoding::PLAIN)).collect()
             }
-            // Of many tasks of one name, the next bucket is one of the next few: an hour of 5 M tasks takes
-            // 0.24 bytes a row so, and 1.66 as places in a dictionary with zstd.
-            (_, Counting::Durations) => vec![(self.node_name(), Encoding::DELTA_BINARY_PACKED)],
+            // With many tasks of one name, the next bucket is close: an hour of 5 M tasks takes 0.24 bytes
+            // a row, against 1.66 as indexes in a dictionary with zstd.
+            (_, SumTable::Durations) => vec![(self.node_name(), Encoding::DELTA_BINARY_PACKED)],
             // PackedWeights places in a dictionary of 2^14 nodes are no whole bytes, among which zstd would
             // find what repeats: plain ones take 0.17 bytes a row less, and no look-up on either side.
-            (_, Counting::Samples | Counting::SamplesAll) => {
+            (_, SumTable::Samples | SumTable::SamplesAll) => {
                 vec![(self.node_name(), Encoding::PLAIN)]
             }
             _ => Vec::new(),
@@ -110,11 +110,11 @@ impl Counting {
     }
 }
 
-fn zstd(level: i32) -> Compression {
-    Compression::ZSTD(ZstdLevel::try_new(level).expect("zstd has that level"))
+fn zstd(level: i32) -> basic::Compression {
+    basic::Compression::ZSTD(ZstdLevel::try_new(level).expect("zstd has that level"))
 }
 
-/// What all tables share.
+/// The properties of all tables.
 pub(super) fn common_properties(table: &str) -> parquet::file::properties::WriterPropertiesBuilder {
     let fact = |key: &str, value: String| parquet::file::metadata::KeyValue {
         key: key.to_owned(),
@@ -128,7 +128,7 @@ pub(super) fn common_properties(table: &str) -> parquet::file::properties::Write
         .set_writer_version(WriterVersion::PARQUET_2_0)
         .set_compression(zstd(ZSTD_LEVEL))
         .set_created_by("emberline".to_owned())
-        // Rows are cut into groups by the writer of each table.
+        // The writers divide rows into row groups.
         .set_max_row_group_row_count(None)
         .set_key_value_metadata(Some(facts))
 }

@@ -1,4 +1,4 @@
-//! What is written is read: whole, in parts, and never wrong.
+//! Files are read back: whole, in parts, and damaged ones never wrong.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,15 +11,17 @@ use super::super::error::StoreError;
 use super::super::manifest::FileEntry;
 use super::super::objects::Objects;
 use super::super::row::{Fields, Key, Row, WorkerNumber, sort_and_sum};
-use super::super::table::{Column, Counting, TableName};
+use super::super::table::{Column, SumTable, TableName};
 use super::super::tier::{Period, Tier};
-use super::{ALL_COLUMNS, Batch, Effort, Scan, Segment, SegmentWriter, Written};
+use super::{
+    ALL_COLUMNS, Batch, Compression, EncodedFile, SameRowTier, Scan, Segment, SegmentWriter,
+};
 
 const ALL_PERIODS: Range<Period> = Period(0)..Period(u32::MAX);
 
 /// Rows of a table, with 0 where it has no column.
-fn row(counting: Counting, tier: Tier, (ts, task, worker, kind, node, value): Numbers) -> Row {
-    let has = |column| counting.columns().contains(&column);
+fn row(sum_table: SumTable, tier: Tier, (ts, task, worker, kind, node, value): Numbers) -> Row {
+    let has = |column| sum_table.columns().contains(&column);
     let fields = Fields {
         ts: Period(ts),
         task: NodeId(if has(Column::Task) { task } else { 0 }),
@@ -32,20 +34,25 @@ fn row(counting: Counting, tier: Tier, (ts, task, worker, kind, node, value): Nu
 
 type Numbers = (u32, u32, u32, u8, u32, u64);
 
-fn write(counting: Counting, tier: Tier, rows: &[Row]) -> Written {
-    write_for(Effort::Sealed, (counting, tier), rows)
+fn write(sum_table: SumTable, tier: Tier, rows: &[Row]) -> EncodedFile {
+    write_for(Compression::Sealed, sum_table, tier, rows)
 }
 
-fn write_for(effort: Effort, table: (Counting, Tier), rows: &[Row]) -> Written {
-    let mut writer = SegmentWriter::new(table, effort);
-    rows.iter().for_each(|row| writer.push(row.key.fields(table.1), row.value));
+fn write_for(
+    compression: Compression,
+    sum_table: SumTable,
+    tier: Tier,
+    rows: &[Row],
+) -> EncodedFile {
+    let mut writer = SegmentWriter::new(sum_table, tier, compression);
+    rows.iter().for_each(|row| writer.push(row.key.fields(tier), row.value));
     writer.finish().unwrap()
 }
 
-fn place(objects: &Objects, counting: Counting, tier: Tier, written: &Written) -> FileEntry {
-    let Written { content, rows, from, to } = written.clone();
+fn place(objects: &Objects, sum_table: SumTable, tier: Tier, written: &EncodedFile) -> FileEntry {
+    let EncodedFile { content, rows, from, to } = written.clone();
     let entry = FileEntry {
-        table: TableName::Counting(counting, tier),
+        table: TableName::Sums(sum_table, tier),
         id: objects.list("tables").unwrap().len() as u64,
         bytes: content.len() as u64,
         rows,
@@ -80,40 +87,40 @@ fn numbers() -> impl Strategy<Value = Numbers> {
 
 proptest! {
     #[test]
-    fn any_rows_are_read_as_they_were_written(
+    fn any_rows_are_read_back(
         numbers in prop::collection::vec(numbers(), 1..300),
-        counting in prop::sample::select(&Counting::ALL[..]),
+        sum_table in prop::sample::select(&SumTable::ALL[..]),
         tier in prop::sample::select(&Tier::ALL[..]),
-        effort in prop::sample::select(&[Effort::Sealed, Effort::Merged][..]),
+        compression in prop::sample::select(&[Compression::Sealed, Compression::Merged][..]),
     ) {
         let mut rows: Vec<Row> =
-            numbers.into_iter().map(|numbers| row(counting, tier, numbers)).collect();
+            numbers.into_iter().map(|numbers| row(sum_table, tier, numbers)).collect();
         sort_and_sum(&mut rows);
         let objects = Objects::memory();
-        let written = write_for(effort, (counting, tier), &rows);
+        let written = write_for(compression, sum_table, tier, &rows);
         let periods = || rows.iter().map(|row| row.key.fields(tier).ts);
         let last = periods().max().unwrap();
         prop_assert_eq!((written.rows, written.from), (rows.len() as u64, periods().min().unwrap()));
         prop_assert_eq!(written.to, Period(last.0 + 1));
-        let entry = place(&objects, counting, tier, &written);
-        let segment = Arc::new(Segment::open(&objects, &entry, (counting, tier)).unwrap());
+        let entry = place(&objects, sum_table, tier, &written);
+        let segment = Arc::new(Segment::open(&objects, &entry, sum_table, tier).unwrap());
         prop_assert_eq!(read(&segment, &everything(), tier).unwrap(), rows);
     }
 
-    /// A changed byte anywhere is told when the file is opened; were a checksum to miss it, decoding
-    /// still ends with rows or an error.
+    /// A changed byte anywhere is detected when the file is opened. If a checksum missed it, decoding
+    /// would still end with rows or an error.
     #[test]
-    fn damage_is_told_and_never_a_panic(
+    fn damage_is_detected_and_never_panics(
         at in any::<prop::sample::Index>(), bits in 1..=255u8, cut in any::<bool>(),
-        (counting, effort) in prop::sample::select(&[
-            (Counting::Samples, Effort::Sealed),
-            // Deltas, without a compression that would find what is damaged.
-            (Counting::Durations, Effort::Merged),
+        (sum_table, compression) in prop::sample::select(&[
+            (SumTable::Samples, Compression::Sealed),
+            // Delta encoding, without a compression that would detect the damage.
+            (SumTable::Durations, Compression::Merged),
         ][..]),
     ) {
         let tier = Tier::Second;
-        let rows = many_rows(counting, 2_000);
-        let mut written = write_for(effort, (counting, tier), &rows);
+        let rows = many_rows(sum_table, 2_000);
+        let mut written = write_for(compression, sum_table, tier, &rows);
         let mut content = written.content.to_vec();
         let at = at.index(content.len());
         content[at] ^= bits;
@@ -121,15 +128,15 @@ proptest! {
             content.truncate(at);
         }
         let objects = Objects::memory();
-        let mut entry = place(&objects, counting, tier, &written);
+        let mut entry = place(&objects, sum_table, tier, &written);
         objects.delete(&entry.path()).unwrap();
         objects.put_new(&entry.path(), content.clone().into()).unwrap();
-        let opened = Segment::open(&objects, &entry, (counting, tier));
+        let opened = Segment::open(&objects, &entry, sum_table, tier);
         prop_assert!(matches!(opened, Err(StoreError::Damaged { .. })), "{:?}", opened.err());
 
         written.content = Bytes::from(content);
-        entry = place(&objects, counting, tier, &written);
-        if let Ok(segment) = Segment::open(&objects, &entry, (counting, tier)) {
+        entry = place(&objects, sum_table, tier, &written);
+        if let Ok(segment) = Segment::open(&objects, &entry, sum_table, tier) {
             match read(&Arc::new(segment), &everything(), tier) {
                 Ok(_) | Err(StoreError::Damaged { .. }) => {}
                 Err(error) => prop_assert!(false, "{error}"),
@@ -139,17 +146,19 @@ proptest! {
 }
 
 #[test]
-fn a_files_twin_differs_in_time_alone_and_is_read_as_well() {
-    let counting = Counting::Samples;
+fn files_of_coarser_tiers_with_the_same_rows_are_read_back() {
+    let sum_table = SumTable::Samples;
     let rows = |tier, ts| {
         let numbers = (0..20_000).map(|n| (ts, n / 100, n % 7, 1, n, u64::from(n)));
-        let mut rows: Vec<Row> = numbers.map(|numbers| row(counting, tier, numbers)).collect();
+        let mut rows: Vec<Row> = numbers.map(|numbers| row(sum_table, tier, numbers)).collect();
         sort_and_sum(&mut rows);
         rows
     };
-    let twins = [(Tier::Hour, Period(5)), (Tier::Day, Period(7))];
-    let writer = SegmentWriter::new((counting, Tier::Minute), Effort::Sealed);
-    let mut writer = writer.with_twins(&twins, Effort::Sealed);
+    let same_row_tiers = [(Tier::Hour, Period(5)), (Tier::Day, Period(7))]
+        .map(|(tier, period)| SameRowTier { tier, period });
+    let minutes = Tier::Minute;
+    let mut writer =
+        SegmentWriter::with_tiers(sum_table, minutes, &same_row_tiers, Compression::Sealed);
     rows(Tier::Minute, 301)
         .iter()
         .for_each(|row| writer.push(row.key.fields(Tier::Minute), row.value));
@@ -159,8 +168,8 @@ fn a_files_twin_differs_in_time_alone_and_is_read_as_well() {
     for ((tier, written), ts) in all.iter().zip([301, 5, 7]) {
         assert_eq!((written.from, written.to, written.rows), (Period(ts), Period(ts + 1), 20_000));
         let objects = Objects::memory();
-        let entry = place(&objects, counting, *tier, written);
-        let segment = Arc::new(Segment::open(&objects, &entry, (counting, *tier)).unwrap());
+        let entry = place(&objects, sum_table, *tier, written);
+        let segment = Arc::new(Segment::open(&objects, &entry, sum_table, *tier).unwrap());
         let expected = rows(*tier, ts);
         assert_eq!(read(&segment, &everything(), *tier).unwrap(), expected);
         // The bounds of pages came along.
@@ -173,23 +182,23 @@ fn a_files_twin_differs_in_time_alone_and_is_read_as_well() {
 }
 
 /// Rows of 200 tasks over 10 minutes, in order.
-fn many_rows(counting: Counting, count: u32) -> Vec<Row> {
+fn many_rows(sum_table: SumTable, count: u32) -> Vec<Row> {
     let numbers = (0..count).map(|n| {
         let mixed = n.wrapping_mul(2_654_435_761);
         (n * 600 / count, mixed % 200, mixed >> 8 & 15, (mixed >> 13 & 3) as u8, n, n.into())
     });
-    let mut rows: Vec<Row> = numbers.map(|numbers| row(counting, Tier::Second, numbers)).collect();
+    let mut rows: Vec<Row> = numbers.map(|numbers| row(sum_table, Tier::Second, numbers)).collect();
     sort_and_sum(&mut rows);
     rows
 }
 
 #[test]
-fn a_scan_gives_all_that_is_wanted_and_leaves_out_most_of_the_rest() {
-    let (counting, tier) = (Counting::Samples, Tier::Second);
-    let rows = many_rows(counting, 600_000);
+fn a_scan_returns_all_matches_and_few_other_rows() {
+    let (sum_table, tier) = (SumTable::Samples, Tier::Second);
+    let rows = many_rows(sum_table, 600_000);
     let objects = Objects::memory();
-    let entry = place(&objects, counting, tier, &write(counting, tier, &rows));
-    let segment = Arc::new(Segment::open(&objects, &entry, (counting, tier)).unwrap());
+    let entry = place(&objects, sum_table, tier, &write(sum_table, tier, &rows));
+    let segment = Arc::new(Segment::open(&objects, &entry, sum_table, tier).unwrap());
     let check = |periods: Range<u32>, tasks: Option<&[u32]>, read_max: usize| {
         let periods = Period(periods.start)..Period(periods.end);
         let tasks: Option<Vec<NodeId>> =
@@ -218,12 +227,12 @@ fn a_scan_gives_all_that_is_wanted_and_leaves_out_most_of_the_rest() {
 }
 
 #[test]
-fn columns_that_are_not_asked_for_are_empty() {
-    let (counting, tier) = (Counting::Samples, Tier::Second);
-    let rows = many_rows(counting, 30_000);
+fn unrequested_columns_are_empty() {
+    let (sum_table, tier) = (SumTable::Samples, Tier::Second);
+    let rows = many_rows(sum_table, 30_000);
     let objects = Objects::memory();
-    let entry = place(&objects, counting, tier, &write(counting, tier, &rows));
-    let segment = Arc::new(Segment::open(&objects, &entry, (counting, tier)).unwrap());
+    let entry = place(&objects, sum_table, tier, &write(sum_table, tier, &rows));
+    let segment = Arc::new(Segment::open(&objects, &entry, sum_table, tier).unwrap());
     let scan = Scan { periods: ALL_PERIODS, tasks: None, columns: &[Column::Node] };
     let (mut cursor, mut batch, mut count) = (segment.cursor(&scan), Batch::default(), 0);
     while cursor.next(&mut batch).unwrap() {
@@ -235,13 +244,13 @@ fn columns_that_are_not_asked_for_are_empty() {
 }
 
 #[test]
-fn a_file_of_another_table_is_damage() {
+fn a_file_of_another_table_counts_as_damaged() {
     let objects = Objects::memory();
-    let written = write(Counting::Samples, Tier::Second, &many_rows(Counting::Samples, 10));
-    let entry = place(&objects, Counting::Samples, Tier::Second, &written);
-    let opened = Segment::open(&objects, &entry, (Counting::Totals, Tier::Second));
+    let written = write(SumTable::Samples, Tier::Second, &many_rows(SumTable::Samples, 10));
+    let entry = place(&objects, SumTable::Samples, Tier::Second, &written);
+    let opened = Segment::open(&objects, &entry, SumTable::Totals, Tier::Second);
     assert!(matches!(opened, Err(StoreError::Damaged { .. })), "{opened:?}");
     let more = FileEntry { rows: entry.rows + 1, ..entry };
-    let opened = Segment::open(&objects, &more, (Counting::Samples, Tier::Second));
+    let opened = Segment::open(&objects, &more, SumTable::Samples, Tier::Second);
     assert!(matches!(opened, Err(StoreError::Damaged { .. })), "{opened:?}");
 }

@@ -1,4 +1,4 @@
-//! Writing a counting table's file from rows in order.
+//! Writes a sum table's file from sorted rows.
 
 use std::iter::repeat_n;
 
@@ -13,19 +13,19 @@ use parquet::schema::types::ColumnDescPtr;
 use profiler_core::NodeId;
 
 use super::super::row::{Fields, Key, WorkerNumber};
-use super::super::table::{Column, Counting};
+use super::super::table::{Column, SumTable};
 use super::super::tier::{Period, Tier};
-use super::schema::Effort;
+use super::schema::Compression;
 
-/// Rows of a row group, which holds whole [`Key::group`]s.
+/// Rows of a row group, which has whole [`Key::group`]s.
 const GROUP_ROWS_TARGET: usize = 1 << 17;
 
-/// Most rows of a row group: a larger group is split.
+/// Most rows of a row group: a larger group of periods is split.
 const GROUP_ROWS_MAX: usize = 1 << 18;
 
-/// A file that is ready to be put in its place.
+/// A file that is ready to be written.
 #[derive(Clone, Debug)]
-pub(crate) struct Written {
+pub(crate) struct EncodedFile {
     pub(crate) content: Bytes,
     pub(crate) rows: u64,
     /// First period, or id.
@@ -34,18 +34,18 @@ pub(crate) struct Written {
     pub(crate) to: Period,
 }
 
-/// Encodes rows, in memory: a file is small, as its writer makes another when it is not.
+/// Encodes rows in memory: files are small, because callers start another file past a size.
 pub(crate) struct SegmentWriter {
-    counting: Counting,
+    sum_table: SumTable,
     tier: Tier,
     file: SerializedFileWriter<Vec<u8>>,
-    twins: Vec<Twin>,
-    /// Rows that are in no row group yet, by column.
+    same_row_files: Vec<SameRowFile>,
+    /// Rows of the unfinished row group, by column.
     rows: Columns,
-    /// Where the last group of periods begins in `rows`.
+    /// Index in `rows` of the first row of the last group of periods.
     group_at: usize,
     written: u64,
-    /// First period and the one after the last, of the row groups that are written.
+    /// First period and the one after the last, of the finished row groups.
     span: Option<(u32, u32)>,
 }
 
@@ -78,38 +78,59 @@ impl Columns {
         self.value.drain(..count);
     }
 
-    /// What the rows are in order of.
+    /// The key of a row.
     fn key(&self, row: usize, tier: Tier) -> Option<Key> {
         let fields = Fields {
             ts: Period(*self.ts.get(row)?),
             task: NodeId(self.task[row].cast_unsigned()),
             worker: WorkerNumber(self.worker[row].cast_unsigned()),
-            kind: u8::try_from(self.kind[row]).expect("it was one"),
+            kind: u8::try_from(self.kind[row]).expect("it was pushed as u8"),
             node: self.node[row].cast_unsigned(),
         };
         Some(Key::new(tier, fields))
     }
 }
 
-/// The file of a coarser tier, all of whose rows are of one period: it differs from the writer's own in
-/// `ts` alone, so the other columns are encoded once for both.
-struct Twin {
-    tier: Tier,
-    period: Period,
+/// A coarser tier of which one period contains all rows of a writer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SameRowTier {
+    pub(crate) tier: Tier,
+    pub(crate) period: Period,
+}
+
+/// The file of such a tier: it differs from the writer's own file in `ts` alone, so the other columns are
+/// encoded once for both.
+struct SameRowFile {
+    of: SameRowTier,
     file: SerializedFileWriter<Vec<u8>>,
 }
 
-/// Memory cannot fail, and the columns are written as the schema says.
-const ENCODES: &str = "rows of a counting table can be encoded";
+/// Writing to memory cannot fail, and the columns match the schema.
+const ENCODES: &str = "rows of a sum table can be encoded";
 
 impl SegmentWriter {
-    pub(crate) fn new((counting, tier): (Counting, Tier), effort: Effort) -> SegmentWriter {
-        let (schema, properties) = (counting.schema(), counting.properties(tier, effort));
+    pub(crate) fn new(sum_table: SumTable, tier: Tier, compression: Compression) -> SegmentWriter {
+        SegmentWriter::with_tiers(sum_table, tier, &[], compression)
+    }
+
+    /// Writes the files of `same_row_tiers` too.
+    pub(crate) fn with_tiers(
+        sum_table: SumTable,
+        tier: Tier,
+        same_row_tiers: &[SameRowTier],
+        compression: Compression,
+    ) -> SegmentWriter {
+        let new_file = |tier| {
+            let properties = sum_table.properties(tier, compression);
+            let file = SerializedFileWriter::new(Vec::new(), sum_table.schema(), properties);
+            file.expect(ENCODES)
+        };
+        let same_row_file = |of: &SameRowTier| SameRowFile { of: *of, file: new_file(of.tier) };
         SegmentWriter {
-            counting,
+            sum_table,
             tier,
-            file: SerializedFileWriter::new(Vec::new(), schema, properties).expect(ENCODES),
-            twins: Vec::new(),
+            file: new_file(tier),
+            same_row_files: same_row_tiers.iter().map(same_row_file).collect(),
             rows: Columns::default(),
             group_at: 0,
             written: 0,
@@ -117,24 +138,13 @@ impl SegmentWriter {
         }
     }
 
-    /// Writes the same rows as those of one period of other tiers too: these must hold all periods of
-    /// the rows.
-    pub(crate) fn with_twins(mut self, periods: &[(Tier, Period)], effort: Effort) -> Self {
-        self.twins.extend(periods.iter().map(|(tier, period)| {
-            let properties = self.counting.properties(*tier, effort);
-            let file = SerializedFileWriter::new(Vec::new(), self.counting.schema(), properties);
-            Twin { tier: *tier, period: *period, file: file.expect(ENCODES) }
-        }));
-        self
-    }
-
-    /// Adds a row, which must come after the one before in the order of [`Key`].
+    /// Adds a row, which must follow the one before in the order of [`Key`].
     pub(crate) fn push(&mut self, fields: Fields, value: u64) {
         self.push_nodes(fields, &[(NodeId(fields.node), value)]);
     }
 
-    /// Adds rows that differ in nothing but their nodes, which rise: `fields` without its own. They must
-    /// come after the row before.
+    /// Adds rows that differ in their nodes alone, in rising order; `fields.node` is ignored. They must
+    /// follow the row before.
     pub(crate) fn push_nodes(&mut self, fields: Fields, sums: &[(NodeId, u64)]) {
         let count = self.rows.ts.len();
         debug_assert!(sums.is_sorted_by(|a, b| a.0 < b.0), "{sums:?}");
@@ -143,7 +153,7 @@ impl SegmentWriter {
                 let key = Key::new(self.tier, Fields { node: node.0, ..fields });
                 count == 0 || self.rows.key(count - 1, self.tier) < Some(key)
             }),
-            "{fields:?} {sums:?} does not come after the row before"
+            "{fields:?} {sums:?} does not follow the row before"
         );
         let group = |ts: u32| ts / self.tier.periods_in_group();
         if self.rows.ts.last().is_some_and(|last| group(*last) != group(fields.ts.0)) {
@@ -158,31 +168,32 @@ impl SegmentWriter {
         }
     }
 
-    /// Bytes of the row groups that are done.
+    /// Bytes of the finished row groups.
     pub(crate) fn bytes(&self) -> usize {
         self.file.bytes_written()
     }
 
-    /// The file; `None` if there was no row.
-    pub(crate) fn finish(self) -> Option<Written> {
+    /// Finishes the file; `None` if it has no rows.
+    pub(crate) fn finish(self) -> Option<EncodedFile> {
         self.finish_all().into_iter().next().map(|(_, written)| written)
     }
 
-    /// The file and its twins; nothing if there was no row.
-    pub(crate) fn finish_all(mut self) -> Vec<(Tier, Written)> {
+    /// Finishes the file and those of the coarser tiers; none if they have no rows.
+    pub(crate) fn finish_all(mut self) -> Vec<(Tier, EncodedFile)> {
         self.flush(self.rows.ts.len());
         let Some((from, to)) = self.span else { return Vec::new() };
         let rows = self.written;
         let written = |mut file: SerializedFileWriter<Vec<u8>>, from, to| {
             file.finish().expect(ENCODES);
             let content = std::mem::take(file.inner_mut()).into();
-            Written { content, rows, from: Period(from), to: Period(to) }
+            EncodedFile { content, rows, from: Period(from), to: Period(to) }
         };
         let own = (self.tier, written(self.file, from, to));
-        let twins = self.twins.into_iter().map(|Twin { tier, period, file }| {
+        let coarser = self.same_row_files.into_iter().map(|SameRowFile { of, file }| {
+            let SameRowTier { tier, period } = of;
             (tier, written(file, period.0, period.0.saturating_add(1)))
         });
-        [own].into_iter().chain(twins).collect()
+        [own].into_iter().chain(coarser).collect()
     }
 
     /// Writes the first `count` rows as a row group.
@@ -195,12 +206,12 @@ impl SegmentWriter {
         let (from, to) = self.span.unwrap_or((u32::MAX, 0));
         self.span = Some((from.min(*first), to.max(last.saturating_add(1))));
 
-        let mut groups = Groups::begin(&mut self.file, &mut self.twins);
+        let mut groups = RowGroups::start(&mut self.file, &mut self.same_row_files);
         let period_ms =
             |tier: Tier, period: u32| i64::from(period) * i64::from(tier.seconds()) * 1_000;
         let own = self.rows.ts[..count].iter().map(|ts| period_ms(self.tier, *ts)).collect();
-        groups.write_ts(own, |tier, period| vec![period_ms(tier, period.0); count]);
-        for column in self.counting.columns() {
+        groups.write_ts(own, |of| vec![period_ms(of.tier, of.period.0); count]);
+        for column in self.sum_table.columns() {
             let values = match column {
                 Column::Task => &self.rows.task,
                 Column::Worker => &self.rows.worker,
@@ -217,40 +228,42 @@ impl SegmentWriter {
     }
 }
 
-/// A row group of a file and of its twins.
-struct Groups<'a> {
+/// The same row group in a file and in those of coarser tiers.
+struct RowGroups<'a> {
     own: SerializedRowGroupWriter<'a, Vec<u8>>,
-    twins: Vec<(Tier, Period, SerializedRowGroupWriter<'a, Vec<u8>>)>,
+    coarser: Vec<(SameRowTier, SerializedRowGroupWriter<'a, Vec<u8>>)>,
     properties: WriterPropertiesPtr,
-    /// The file's columns, from the next one.
+    /// The remaining columns of the file.
     columns: std::vec::IntoIter<ColumnDescPtr>,
 }
 
-impl<'a> Groups<'a> {
-    fn begin(file: &'a mut SerializedFileWriter<Vec<u8>>, twins: &'a mut [Twin]) -> Groups<'a> {
-        let (properties, columns) =
-            (file.properties().clone(), file.schema_descr().columns().to_vec());
-        let twins = twins.iter_mut().map(|Twin { tier, period, file }| {
-            (*tier, *period, file.next_row_group().expect(ENCODES))
-        });
-        let twins = twins.collect();
+impl<'a> RowGroups<'a> {
+    fn start(
+        file: &'a mut SerializedFileWriter<Vec<u8>>,
+        same_row_files: &'a mut [SameRowFile],
+    ) -> RowGroups<'a> {
+        let properties = file.properties().clone();
+        let columns = file.schema_descr().columns().to_vec().into_iter();
+        let coarser = same_row_files.iter_mut();
+        let coarser = coarser.map(|same| (same.of, same.file.next_row_group().expect(ENCODES)));
+        let coarser = coarser.collect();
         let own = file.next_row_group().expect(ENCODES);
-        Groups { own, twins, properties, columns: columns.into_iter() }
+        RowGroups { own, coarser, properties, columns }
     }
 
-    /// Writes the first column, in which they differ.
-    fn write_ts(&mut self, own: Vec<i64>, of_twin: impl Fn(Tier, Period) -> Vec<i64>) {
+    /// Writes `ts`, the first column, in which the files differ.
+    fn write_ts(&mut self, own: Vec<i64>, of_tier: impl Fn(SameRowTier) -> Vec<i64>) {
         self.columns.next();
         write_column::<Int64Type>(&mut self.own, &own);
-        for (tier, period, group) in &mut self.twins {
-            write_column::<Int64Type>(group, &of_twin(*tier, *period));
+        for (of, group) in &mut self.coarser {
+            write_column::<Int64Type>(group, &of_tier(*of));
         }
     }
 
-    /// Writes the next column of all.
+    /// Writes the next column to all files.
     fn write<T: DataType>(&mut self, values: &[T::T]) {
         let column = self.columns.next().expect("the schema has a column for each");
-        if self.twins.is_empty() {
+        if self.coarser.is_empty() {
             return write_column::<T>(&mut self.own, values);
         }
         let mut pages = TrackedWrite::new(Vec::new());
@@ -263,14 +276,14 @@ impl<'a> Groups<'a> {
         };
         let pages = Bytes::from(pages.into_inner().expect(ENCODES));
         self.own.append_column(&pages, closed.clone()).expect(ENCODES);
-        for (_, _, group) in &mut self.twins {
+        for (_, group) in &mut self.coarser {
             group.append_column(&pages, closed.clone()).expect(ENCODES);
         }
     }
 
     fn close(self) {
         self.own.close().expect(ENCODES);
-        for (_, _, group) in self.twins {
+        for (_, group) in self.coarser {
             group.close().expect(ENCODES);
         }
     }

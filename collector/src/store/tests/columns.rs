@@ -12,8 +12,8 @@ use profiler_core::{
 };
 
 use super::super::lists::{FrameRow, NodeRow, SealedTask, WorkerRow};
-use super::super::record_lists::LinkRow;
 use super::super::segment::{Columns, ListRow, Values};
+use super::super::telemetry_lists::LinkRow;
 use crate::rows::{
     AgentInfo, ExpectedRow, LostTask, ResourceRow, RunRow, SessionRecord, TaskRow, TransferRow,
 };

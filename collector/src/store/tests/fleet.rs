@@ -1,36 +1,37 @@
-//! A fleet that is sealed, and a slow, obvious model of what its tables must hold.
+//! A fleet whose data is sealed, and a slow, obvious model of the rows that its tables must have.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 
 use profiler_core::{
-    Direction, Epoch, ExpectedTasks, Frame, NodeId, Outcome, PhaseInterval, Resource,
-    ResourceSample, RunId, RunMarker, State, TaskDetail, TaskId, TaskRecord, TaskTotals, Ticks,
-    TimeRange, Timestamp, TransferEvent, TransferId, WorkerId,
+    CallTrie, Direction, Epoch, ExpectedTasks, Frame, FrameId, NodeId, Outcome, PhaseInterval,
+    Resource, ResourceSample, RunId, RunMarker, State, SymbolTable, TaskDetail, TaskId, TaskRecord,
+    TaskTotals, Ticks, TimeRange, Timestamp, TransferEvent, TransferId, WorkerId,
 };
 use proptest::prelude::*;
 
 use super::super::list_scan::RowScan;
-use super::super::load::Loaded;
-use super::super::seal::Sealing;
+use super::super::lists::{FrameRow, NodeRow};
+use super::super::load::StoredState;
+use super::super::seal::{SealBatch, TreeSize, UnsealedTree};
 use super::super::segment::{self, ListRow, Scan};
-use super::super::table::{Column, Counting, Measure, TableName};
+use super::super::table::{Column, Measure, SumTable, TableName};
 use super::super::tables::{Tables, TaskScan};
+use super::super::task_sums::{TaskTree, task_nodes};
 use super::super::tier::{Period, Tier};
 use crate::packed::PackedWeights;
 use crate::rows::{
     AgentInfo, ExpectedRow, LostTask, ResourceRow, RunRow, SessionRecord, StoredWindow, TaskRow,
     TelemetryBatch, TransferRow,
 };
-use crate::tree::Tree;
 
 pub(crate) const START_S: u32 = 1_700_000_000;
 
 /// Node, state and nanoseconds.
 type Counted = (u32, u8, u64);
 
-/// What one sealing is about: windows as (second, worker, entries), tasks as (stop, worker, id,
+/// The data of one sealing: windows as (second, worker, entries), tasks as (stop, worker, id,
 /// name, milliseconds).
 #[derive(Clone, Debug)]
 pub(crate) struct Batch {
@@ -52,10 +53,57 @@ pub(crate) fn batch() -> impl Strategy<Value = Batch> {
 type SealedParts<'a> = (&'a [Arc<StoredWindow>], &'a [Arc<TaskRow>], &'a [Arc<TaskTotals>]);
 
 /// Key of a row: table, tier, period, task, worker, kind, node.
-type Numbers = (Counting, Tier, u32, u32, u32, u8, u32);
+type Numbers = (SumTable, Tier, u32, u32, u32, u8, u32);
+
+/// A tree as the collector has one.
+pub(crate) struct TestTree {
+    symbols: SymbolTable,
+    trie: CallTrie,
+}
+
+impl TestTree {
+    pub(crate) fn new() -> TestTree {
+        let mut symbols = SymbolTable::new();
+        symbols.intern(&Frame::overflow());
+        TestTree { symbols, trie: CallTrie::new(10_000) }
+    }
+
+    fn task_of(&self, mut node: NodeId) -> NodeId {
+        while let Some((above, _)) = self.trie.node(node).filter(|(up, _)| *up != NodeId::ROOT) {
+            node = above;
+        }
+        node
+    }
+
+    pub(crate) fn unsealed(&self, sealed: TreeSize) -> UnsealedTree {
+        let frame = |id| {
+            let frame = self.symbols.frame(id).map(Arc::<str>::from);
+            FrameRow { id, frame }
+        };
+        let node = |id| {
+            let (parent, frame) = self.trie.node(id).unwrap();
+            NodeRow { id, parent, frame }
+        };
+        let frames = (sealed.frames..self.symbols.frame_count()).map(FrameId);
+        let nodes = (sealed.nodes..self.trie.node_count()).map(NodeId);
+        UnsealedTree { frames: frames.map(frame).collect(), nodes: nodes.map(node).collect() }
+    }
+}
+
+impl TaskTree for TestTree {
+    fn task_node(&mut self, name: &str) -> NodeId {
+        let frame = self.symbols.intern(&Frame::task(name));
+        self.trie.insert_past_limit(NodeId::ROOT, frame)
+    }
+
+    fn phase_node(&mut self, task: NodeId, name: &str) -> NodeId {
+        let frame = self.symbols.intern(&Frame::phase(name));
+        self.trie.insert_past_limit(task, frame)
+    }
+}
 
 pub(crate) struct Fleet {
-    pub(crate) tree: RwLock<Tree>,
+    pub(crate) tree: TestTree,
     nodes: Vec<NodeId>,
     /// A thread of each node's task.
     threads: Vec<NodeId>,
@@ -70,7 +118,7 @@ pub(crate) struct Fleet {
 
 impl Fleet {
     pub(crate) fn new() -> Fleet {
-        let mut tree = Tree::new(10_000, 1 << 20);
+        let mut tree = TestTree::new();
         let (mut nodes, mut threads) = (Vec::new(), Vec::new());
         for index in 0..40 {
             let task = tree.symbols.intern(&Frame::task(&format!("task-{}", index % 4)));
@@ -84,10 +132,8 @@ impl Fleet {
             }
             nodes.push(node);
         }
-        tree.note_new(tree.symbols.string_count(), tree.symbols.frame_count(), 1);
         let (windows, tasks, totals) = Default::default();
         let (sealings, marks) = (0, vec![(0, 0, 0)]);
-        let tree = RwLock::new(tree);
         Fleet { tree, nodes, threads, windows, tasks, totals, sealings, marks }
     }
 
@@ -98,8 +144,7 @@ impl Fleet {
                 let entries = entries.iter().map(|(node, state, value)| {
                     (nodes[*node as usize], State::ALL[usize::from(*state)], *value)
                 });
-                let tree = self.tree.read().unwrap();
-                PackedWeights::of(entries, 1, |node| tree.task_of(node))
+                PackedWeights::of(entries, 1, |node| self.tree.task_of(node))
             };
             Arc::new(StoredWindow {
                 worker: WorkerId(format!("worker-{worker}").into()),
@@ -190,13 +235,13 @@ impl Fleet {
         Arc::new(row)
     }
 
-    fn settled(&self) -> LostTask {
+    fn lost_task(&self) -> LostTask {
         let (worker, stop) = (WorkerId("worker-1".into()), Timestamp::from_unix_ns(5_000_000_000));
         LostTask { worker, epoch: Epoch(9), id: TaskId(self.sealings), stop }
     }
 
     /// What was told beside: with each window a transfer and a sample; and one of what is replaced.
-    fn records(&self, windows: &[Arc<StoredWindow>]) -> TelemetryBatch {
+    fn telemetry(&self, windows: &[Arc<StoredWindow>]) -> TelemetryBatch {
         TelemetryBatch {
             transfers: windows.iter().map(transfer_of).collect(),
             samples: windows.iter().map(sample_of).collect(),
@@ -226,17 +271,20 @@ impl Fleet {
         let (windows, tasks) = (self.windows(batch), Fleet::tasks(batch));
         let totals = Fleet::totals(batch);
         self.sealings += 1;
-        let sealed = tables.seal(Sealing {
+        let task_nodes = task_nodes(&mut self.tree, &tasks, &totals);
+        let batch = SealBatch {
             windows: &windows,
             tasks: &tasks,
             totals: &totals,
+            task_nodes: &task_nodes,
             running: &[self.running()],
-            settled: &[self.settled()],
+            lost_tasks: &[self.lost_task()],
             sessions: &[self.session()],
-            records: &self.records(&windows),
-            tree: &self.tree,
+            telemetry: &self.telemetry(&windows),
+            tree: &self.tree.unsealed(tables.sealed_tree()),
             wal_from: self.sealings,
-        });
+        };
+        let sealed = tables.seal(batch, &mut |_| {});
         if let Err(error) = sealed {
             self.sealings -= 1;
             return Err(error);
@@ -264,19 +312,7 @@ impl Fleet {
     pub(crate) fn pretend(&mut self, batch: &Batch) {
         let (windows, tasks) = (self.windows(batch), Fleet::tasks(batch));
         let totals = Fleet::totals(batch);
-        let mut tree = self.tree.write().unwrap();
-        tree.symbols.intern(&Frame::overflow());
-        for task in &tasks {
-            let node = tree.task_node(&task.record.name);
-            for phase in phases_of(task) {
-                tree.phase_node(node, &phase.name);
-            }
-        }
-        for sum in &totals {
-            let node = tree.task_node(&sum.name);
-            tree.phase_node(node, "serialize");
-        }
-        drop(tree);
+        task_nodes(&mut self.tree, &tasks, &totals);
         self.sealings += 1;
         self.note(windows, tasks, totals);
     }
@@ -296,14 +332,8 @@ impl Fleet {
         let (windows, tasks, totals) = self.sealed(tables);
         let mut sums = BTreeMap::new();
         let mut add = |key: Numbers, value: u64| *sums.entry(key).or_default() += value;
-        let tree = self.tree.read().unwrap();
-        let task_of = |mut node: NodeId| {
-            while let Some((above, _)) = tree.trie.node(node).filter(|(up, _)| *up != NodeId::ROOT)
-            {
-                node = above;
-            }
-            node.0
-        };
+        let tree = &self.tree;
+        let task_of = |node: NodeId| tree.task_of(node).0;
         for tier in Tier::ALL {
             for stored in windows {
                 let second = u32::try_from(stored.range.start().second()).unwrap();
@@ -311,15 +341,15 @@ impl Fleet {
                 let worker = tables.worker_number(&stored.worker).unwrap().0;
                 for (node, state, value) in stored.samples.entries() {
                     let (task, kind) = (task_of(node), state as u8);
-                    add((Counting::Samples, tier, ts, task, worker, kind, node.0), value);
-                    add((Counting::Totals, tier, ts, task, worker, kind, 0), value);
+                    add((SumTable::Samples, tier, ts, task, worker, kind, node.0), value);
+                    add((SumTable::Totals, tier, ts, task, worker, kind, 0), value);
                     if tier > Tier::Second {
-                        add((Counting::SamplesAll, tier, ts, task, 0, kind, node.0), value);
+                        add((SumTable::SamplesAll, tier, ts, task, 0, kind, node.0), value);
                     }
                 }
                 for (node, state, value) in stored.threads.entries() {
                     let (task, kind) = (task_of(node), state as u8);
-                    add((Counting::Threads, tier, ts, task, worker, kind, node.0), value);
+                    add((SumTable::Threads, tier, ts, task, worker, kind, node.0), value);
                 }
                 let facts = [
                     (Measure::Windows, 1),
@@ -329,7 +359,7 @@ impl Fleet {
                     (Measure::TicksThrottled, 4),
                 ];
                 for (measure, value) in facts {
-                    add((Counting::Cycles, tier, ts, 0, worker, measure as u8, 0), value);
+                    add((SumTable::Cycles, tier, ts, 0, worker, measure as u8, 0), value);
                 }
             }
             for transfer in windows.iter().map(transfer_of) {
@@ -347,49 +377,49 @@ impl Fleet {
                     (2, record.bytes),
                     (3, record.compressed_bytes.unwrap_or(record.bytes)),
                     (4, duration),
-                    (65_536 + crate::ledger::bucket(duration), 1),
-                    (131_072 + crate::ledger::bucket(rate), 1),
+                    (65_536 + profiler_core::bucket::bucket(duration), 1),
+                    (131_072 + profiler_core::bucket::bucket(rate), 1),
                 ];
                 for (measure, value) in facts {
                     let link = u32::try_from(link + 1).unwrap();
-                    add((Counting::TransferSums, tier, ts, link, worker, kind, measure), value);
+                    add((SumTable::TransferSums, tier, ts, link, worker, kind, measure), value);
                 }
             }
             let node_of = |parent: NodeId, frame: &Frame<&str>| {
                 let frame = tree.symbols.find(frame).unwrap();
                 let is_it = |node: &u32| tree.trie.node(NodeId(*node)) == Some((parent, frame));
-                (1..tree.node_count()).find(is_it).unwrap()
+                (1..tree.trie.node_count()).find(is_it).unwrap()
             };
             for sum in totals {
                 let ts = u32::try_from(sum.second.second()).unwrap() / tier.seconds();
                 let node = node_of(NodeId::ROOT, &Frame::task(&sum.name));
                 let phase = node_of(NodeId(node), &Frame::phase("serialize"));
-                let key = |counting, at| (counting, tier, ts, node, 0, Outcome::Ok as u8, at);
-                add(key(Counting::Durations, 7), 1);
-                add(key(Counting::Durations, 9_000), 2);
-                add(key(Counting::DurationSums, 0), sum.duration_ns);
-                add(key(Counting::Phases, node), 3);
-                add(key(Counting::Phases, phase), 2);
-                add(key(Counting::PhaseSums, phase), sum.duration_ns / 3);
-                add(key(Counting::PhaseSums, node), sum.duration_ns / 3);
+                let key = |sum_table, at| (sum_table, tier, ts, node, 0, Outcome::Ok as u8, at);
+                add(key(SumTable::Durations, 7), 1);
+                add(key(SumTable::Durations, 9_000), 2);
+                add(key(SumTable::DurationSums, 0), sum.duration_ns);
+                add(key(SumTable::Phases, node), 3);
+                add(key(SumTable::Phases, phase), 2);
+                add(key(SumTable::PhaseSums, phase), sum.duration_ns / 3);
+                add(key(SumTable::PhaseSums, node), sum.duration_ns / 3);
             }
             for task in tasks {
                 let record = &task.record;
                 let second = u32::try_from(record.stop.unwrap().second()).unwrap();
                 let node = node_of(NodeId::ROOT, &Frame::task(&record.name));
                 let duration = task.duration_ns().unwrap();
-                let key = |counting, bucket| {
+                let key = |sum_table, bucket| {
                     let ts = second / tier.seconds();
-                    (counting, tier, ts, node, 0, record.outcome as u8, bucket)
+                    (sum_table, tier, ts, node, 0, record.outcome as u8, bucket)
                 };
-                add(key(Counting::Durations, crate::ledger::bucket(duration)), 1);
-                add(key(Counting::DurationSums, 0), duration);
+                add(key(SumTable::Durations, profiler_core::bucket::bucket(duration)), 1);
+                add(key(SumTable::DurationSums, 0), duration);
                 for phase in phases_of(task).iter().filter(|phase| &*phase.name != "execute") {
                     let at = node_of(NodeId(node), &Frame::phase(&phase.name));
-                    add(key(Counting::Phases, at), phase.count.into());
-                    add(key(Counting::PhaseSums, at), phase.duration_ns);
+                    add(key(SumTable::Phases, at), phase.count.into());
+                    add(key(SumTable::PhaseSums, at), phase.duration_ns);
                     let inside = if phase.start_ns < 0 { 0 } else { phase.duration_ns };
-                    add(key(Counting::PhaseSums, node), inside);
+                    add(key(SumTable::PhaseSums, node), inside);
                 }
             }
         }
@@ -418,13 +448,13 @@ impl Fleet {
     }
 
     /// Checks what a store says when it is opened.
-    pub(crate) fn check_loaded(&self, loaded: &Loaded) {
-        let tree = self.tree.read().unwrap();
+    pub(crate) fn check_loaded(&self, loaded: &StoredState) {
+        let tree = &self.tree;
         let frames = (0..tree.symbols.frame_count()).map(profiler_core::FrameId);
         let frames: Vec<_> =
             frames.map(|id| tree.symbols.frame(id).map(Arc::<str>::from)).collect();
         assert_eq!(loaded.frames, frames);
-        let nodes = (1..tree.node_count()).map(|id| tree.trie.node(NodeId(id)).unwrap());
+        let nodes = (1..tree.trie.node_count()).map(|id| tree.trie.node(NodeId(id)).unwrap());
         assert_eq!(loaded.nodes, nodes.collect::<Vec<_>>());
         let workers: BTreeSet<_> = self.windows.iter().map(|stored| &stored.worker).collect();
         assert_eq!(loaded.workers.iter().collect::<BTreeSet<_>>(), workers);
@@ -432,7 +462,7 @@ impl Fleet {
         let before = |sealings| Fleet { sealings, ..Fleet::new() };
         assert_eq!(loaded.sessions, [before(self.sealings).session()]);
         assert_eq!(loaded.running, [before(self.sealings).running()]);
-        assert_eq!(loaded.settled, [before(self.sealings).settled()]);
+        assert_eq!(loaded.lost_tasks, [before(self.sealings).lost_task()]);
         assert_eq!(loaded.runs, [before(self.sealings).run()]);
         assert_eq!(loaded.expected, [before(self.sealings).expected()]);
         assert_eq!(loaded.manifest.wal_from, self.sealings);
@@ -526,11 +556,11 @@ fn task_key(task: &TaskRow) -> TaskKey {
     (task.worker.clone(), task.epoch, task.record.id)
 }
 
-/// Sums of all rows of all counting tables.
+/// Sums of all rows of all sum tables.
 pub(crate) fn rows(tables: &Tables) -> BTreeMap<Numbers, u64> {
     let mut sums = BTreeMap::new();
     for file in &tables.manifest().files {
-        let TableName::Counting(counting, tier) = file.table else { continue };
+        let TableName::Sums(sum_table, tier) = file.table else { continue };
         let columns = [Column::Task, Column::Worker, Column::Kind, Column::Node];
         let scan = Scan { periods: file.from..file.to, tasks: None, columns: &columns };
         let mut visit = |batch: &segment::Batch| {
@@ -540,7 +570,7 @@ pub(crate) fn rows(tables: &Tables) -> BTreeMap<Numbers, u64> {
                 assert!((file.from..file.to).contains(&fields.ts));
                 let Period(ts) = fields.ts;
                 let key =
-                    (counting, tier, ts, fields.task.0, fields.worker.0, fields.kind, fields.node);
+                    (sum_table, tier, ts, fields.task.0, fields.worker.0, fields.kind, fields.node);
                 *sums.entry(key).or_default() += row.value;
             }
             ControlFlow::Continue(())

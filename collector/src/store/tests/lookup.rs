@@ -11,13 +11,12 @@ use proptest::prelude::*;
 
 use super::super::lists::SealedTask;
 use super::super::manifest::FileEntry;
-use super::super::newest::NewestScan;
+use super::super::newest_tasks::NewestTaskScan;
 use super::super::objects::Objects;
 use super::super::segment::ListWriter;
 use super::super::table::TableName;
 use super::super::tables::{Tables, TaskScan};
-use crate::ledger::{NewestTasks, Selection, TaskFilter, overlaps};
-use crate::rows::TaskRow;
+use crate::rows::{NewestTasks, Selection, TaskFilter, TaskRow, overlaps};
 
 /// Three row groups.
 const TASKS: u64 = 40_000;
@@ -132,7 +131,7 @@ impl Varied {
 
     fn newest(&self, range: TimeRange, filter: &TaskFilter, limit: usize) -> Selection {
         let mut selecting = NewestTasks::new(limit);
-        let scan = NewestScan::new(range, filter);
+        let scan = NewestTaskScan::new(range, filter);
         for file in &self.files {
             let mut go_on = || ControlFlow::Continue(());
             self.tables.newest_tasks(file, &scan, &mut selecting, &mut go_on).unwrap();

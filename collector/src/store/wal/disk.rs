@@ -1,33 +1,33 @@
-//! The file operations of the log, and nothing else of it: what a test replaces to make any of them
-//! fail, and to build the files that a crash leaves behind.
+//! The file operations of the log. Tests replace them to make any operation fail, and to build the files
+//! that a crash leaves behind.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-/// A folder of log files, each named without a path. Only what was synced outlives a crash: content
-/// by `sync`, the presence and absence of names by `sync_dir`.
+/// A folder of log files, which are named without a path. Only synced data survives a crash: `sync` for
+/// content, `sync_dir` for the creation and removal of names.
 pub(crate) trait LogDisk: Send + fmt::Debug {
-    /// Makes an empty file, which must not be there.
+    /// Creates an empty file, which must not exist.
     fn create(&mut self, name: &str) -> io::Result<()>;
-    /// Writes at the end of a file that this disk created.
+    /// Appends to a file that this disk created.
     fn append(&mut self, name: &str, bytes: &[u8]) -> io::Result<()>;
-    /// Makes a file's content outlive a crash.
+    /// Syncs the content of a file.
     fn sync(&mut self, name: &str) -> io::Result<()>;
-    /// Cuts a file.
+    /// Truncates a file.
     fn truncate(&mut self, name: &str, length: u64) -> io::Result<()>;
-    /// At most `bytes_max` bytes from the start of a file.
+    /// Reads at most `bytes_max` bytes from the start of a file.
     fn read(&mut self, name: &str, bytes_max: u64) -> io::Result<Vec<u8>>;
     /// Names and lengths of all files.
     fn list(&mut self) -> io::Result<Vec<(String, u64)>>;
     /// Removes a file.
     fn remove(&mut self, name: &str) -> io::Result<()>;
-    /// Makes the folder's list of names outlive a crash.
+    /// Syncs the names of the folder.
     fn sync_dir(&mut self) -> io::Result<()>;
-    /// Keeps a copy of a damaged file apart, for people to look at; says where.
+    /// Copies a damaged file to quarantine. Returns the path of the copy.
     fn quarantine(&mut self, name: &str) -> io::Result<String>;
-    /// Bytes that may still be written.
+    /// Free bytes of the disk.
     fn free_bytes(&self) -> io::Result<u64>;
 }
 
@@ -36,12 +36,12 @@ pub(crate) trait LogDisk: Send + fmt::Debug {
 pub(crate) struct LocalDisk {
     folder: PathBuf,
     quarantine: PathBuf,
-    /// The file that was last appended to, which mostly is the next one too.
+    /// The file of the last append, which is mostly the file of the next one.
     open: Option<(String, File)>,
 }
 
 impl LocalDisk {
-    /// The log's files in `folder`, which is made if it is not there; damaged ones are copied to
+    /// The log files in `folder`, which is created if it does not exist; copies of damaged ones go to
     /// `quarantine`.
     pub(crate) fn new(folder: PathBuf, quarantine: PathBuf) -> io::Result<LocalDisk> {
         fs::create_dir_all(&folder)?;
@@ -51,8 +51,8 @@ impl LocalDisk {
         Ok(LocalDisk { folder, quarantine, open: None })
     }
 
-    /// The same, to be read only: nothing is made.
-    pub(crate) fn look(folder: PathBuf) -> LocalDisk {
+    /// The log files in `folder`, for reading only: nothing is created.
+    pub(crate) fn read_only(folder: PathBuf) -> LocalDisk {
         LocalDisk { quarantine: PathBuf::new(), folder, open: None }
     }
 
@@ -65,8 +65,8 @@ impl LocalDisk {
     }
 }
 
-/// `None` of what is not there, such as a file that a collector removed meanwhile.
-pub(super) fn there<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+/// `None` for a missing file, such as one that a collector removed meanwhile.
+pub(super) fn if_exists<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         result => result.map(Some),
@@ -86,7 +86,7 @@ impl LogDisk for LocalDisk {
     }
 
     fn sync(&mut self, name: &str) -> io::Result<()> {
-        // The length of the file is synced with the data, for the data could not be read without.
+        // `fdatasync` includes the length of the file, because the data cannot be read without it.
         self.file(name)?.sync_data()
     }
 
@@ -102,12 +102,12 @@ impl LogDisk for LocalDisk {
 
     fn list(&mut self) -> io::Result<Vec<(String, u64)>> {
         let mut files = Vec::new();
-        let Some(entries) = there(fs::read_dir(&self.folder))? else { return Ok(files) };
+        let Some(entries) = if_exists(fs::read_dir(&self.folder))? else { return Ok(files) };
         for entry in entries {
             let entry = entry?;
-            // What is no text is no name of ours.
+            // Our names are UTF-8.
             let Ok(name) = entry.file_name().into_string() else { continue };
-            if let Some(metadata) = there(entry.metadata())? {
+            if let Some(metadata) = if_exists(entry.metadata())? {
                 files.push((name, metadata.len()));
             }
         }
@@ -125,11 +125,12 @@ impl LogDisk for LocalDisk {
 
     fn quarantine(&mut self, name: &str) -> io::Result<String> {
         fs::create_dir_all(&self.quarantine)?;
-        let (from, to) = (self.folder.join(name), self.quarantine.join(name));
-        // The file stays where it is until tables hold what is good of it, so it may be met again.
-        let held = fs::metadata(&to)
-            .is_ok_and(|held| fs::metadata(&from).is_ok_and(|damaged| damaged.len() == held.len()));
-        if !held {
+        let from = self.folder.join(name);
+        let to = self.quarantine.join(name);
+        // The file stays in the log until its good records are in tables, so it may be found again.
+        let length = |path: &Path| fs::metadata(path).ok().map(|file| file.len());
+        let is_copied = length(&to).is_some_and(|copied| length(&from) == Some(copied));
+        if !is_copied {
             fs::copy(&from, &to)?;
         }
         Ok(to.display().to_string())

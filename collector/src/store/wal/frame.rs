@@ -40,7 +40,7 @@ pub(super) struct Header {
 
 /// Why a header cannot be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum NoHeader {
+pub(super) enum HeaderError {
     /// A good header of another format.
     Version(u32),
     /// Anything else.
@@ -59,15 +59,15 @@ impl Header {
         bytes
     }
 
-    pub(super) fn decode(file: &[u8]) -> Result<Header, NoHeader> {
-        let bytes = file.get(..HEADER_BYTES).ok_or(NoHeader::Damaged)?;
+    pub(super) fn decode(file: &[u8]) -> Result<Header, HeaderError> {
+        let bytes = file.get(..HEADER_BYTES).ok_or(HeaderError::Damaged)?;
         let (body, crc) = bytes.split_at(HEADER_BYTES - 4);
         if !body.starts_with(&FILE_MAGIC) || crc32fast::hash(body).to_le_bytes() != *crc {
-            return Err(NoHeader::Damaged);
+            return Err(HeaderError::Damaged);
         }
         let version = u32_at(body, 8);
         if version != FORMAT_VERSION {
-            return Err(NoHeader::Version(version));
+            return Err(HeaderError::Version(version));
         }
         let [number, previous, valid_length] = [12, 20, 28].map(|at| u64_at(body, at));
         Ok(Header { number, previous: (previous != 0).then_some((previous, valid_length)) })
@@ -237,8 +237,8 @@ mod tests {
             for at in 0..bytes.len() {
                 let mut damaged = bytes.clone();
                 damaged[at] ^= 0x10;
-                assert_eq!(Header::decode(&damaged), Err(NoHeader::Damaged), "byte {at}");
-                assert_eq!(Header::decode(&bytes[..at]), Err(NoHeader::Damaged), "{at} bytes");
+                assert_eq!(Header::decode(&damaged), Err(HeaderError::Damaged), "byte {at}");
+                assert_eq!(Header::decode(&bytes[..at]), Err(HeaderError::Damaged), "{at} bytes");
             }
         }
     }
@@ -249,7 +249,7 @@ mod tests {
         bytes[8] = 2;
         let crc = crc32fast::hash(&bytes[..36]).to_le_bytes();
         bytes[36..].copy_from_slice(&crc);
-        assert_eq!(Header::decode(&bytes), Err(NoHeader::Version(2)));
+        assert_eq!(Header::decode(&bytes), Err(HeaderError::Version(2)));
     }
 
     #[test]

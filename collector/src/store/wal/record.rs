@@ -1,5 +1,5 @@
-//! What the frames of the log mean: records in the collector's own terms (its nodes, its clock).
-//! They are protobuf messages; a tag once used keeps its meaning.
+//! Records of the log, in the collector's terms (its nodes, its clock). They are protobuf messages; the
+//! meaning of a tag never changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use profiler_core::{Epoch, NodeId, Outcome, TaskId, TaskRecord, Telemetry, Times
 use prost::Message as _;
 use rustc_hash::FxHashMap;
 
-use super::told::{MarkedRun, Told};
+use super::telemetry::{LoggedRun, LoggedTelemetry};
 use super::window::LoggedWindow;
 use crate::rows::{AgentInfo, CheckedFlush};
 
-/// Why the bytes of a good frame are no record.
+/// An invalid record in a valid frame.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum RecordError {
@@ -23,44 +23,44 @@ pub(crate) enum RecordError {
     Kind(u8),
     #[error("the record cannot be decoded: {0}")]
     Decode(#[from] prost::DecodeError),
-    #[error("the record is wrong: {0}")]
+    #[error("the record is invalid: {0}")]
     Wire(#[from] WireError),
     #[error("the record's {what} {value} is unknown")]
     Unknown { what: &'static str, value: u64 },
 }
 
-/// Anything that the log holds.
+/// Any record of the log.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Record {
-    Growth(Growth),
+    TreeDelta(TreeDelta),
     Flush(Box<Flush>),
     Hello(Hello),
-    Run(MarkedRun),
+    Run(LoggedRun),
 }
 
 impl Record {
     pub(crate) fn decode(kind: u8, payload: &[u8]) -> Result<Record, RecordError> {
         Ok(match kind {
-            Growth::KIND => Record::Growth(Growth::decode(payload)?),
+            TreeDelta::KIND => Record::TreeDelta(TreeDelta::decode(payload)?),
             Flush::KIND => Record::Flush(Box::new(Flush::decode(payload)?)),
             Hello::KIND => Record::Hello(Hello::decode(payload)?),
-            MarkedRun::KIND => Record::Run(MarkedRun::decode(payload)?),
+            LoggedRun::KIND => Record::Run(LoggedRun::decode(payload)?),
             other => return Err(RecordError::Kind(other)),
         })
     }
 }
 
-/// Frames and nodes that the collector's tree got since the last growth in the log. What comes after
-/// in the log refers to them.
+/// Frames and nodes added to the collector's tree since the last delta in the log. Later records refer
+/// to them.
 #[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct Growth {
-    /// Texts of the frames, by their place here plus 1; 0 is the empty text.
+pub(crate) struct TreeDelta {
+    /// Strings of the frames, which refer to them by index plus 1; 0 is the empty string.
     #[prost(string, repeated, tag = "1")]
     pub(crate) strings: Vec<String>,
     #[prost(uint32, tag = "2")]
     pub(crate) frame_base: u32,
     #[prost(message, repeated, tag = "3")]
-    pub(crate) frames: Vec<GrownFrame>,
+    pub(crate) frames: Vec<LoggedFrame>,
     #[prost(uint32, tag = "4")]
     pub(crate) node_base: u32,
     /// For node n: n - parent, so always at least 1.
@@ -71,13 +71,13 @@ pub(crate) struct Growth {
     pub(crate) node_frames: Vec<u32>,
 }
 
-impl Growth {
+impl TreeDelta {
     pub(crate) const KIND: u8 = 1;
 }
 
-/// A frame, its texts by their place in the record.
+/// A frame, with its strings by index plus 1.
 #[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct GrownFrame {
+pub(crate) struct LoggedFrame {
     /// 0 task, 1 no task, 2 agent, 3 truncated, 4 overflow, 5 function, 6 unresolved, 7 phase,
     /// 8 thread.
     #[prost(uint32, tag = "1")]
@@ -98,7 +98,7 @@ pub(crate) struct GrownFrame {
     pub(crate) inlined: bool,
 }
 
-/// A flush that was checked. Times are the collector's, but for the raw start.
+/// A validated flush. Times are the collector's, except the raw start.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Flush {
     #[prost(string, tag = "1")]
@@ -115,26 +115,25 @@ pub(crate) struct Flush {
     pub(crate) account: Option<v1::LossAccount>,
     #[prost(message, optional, tag = "7")]
     pub(crate) window: Option<LoggedWindow>,
-    /// Names of the tasks; and of what is said of them, there by their place plus 1, for 0 is the
-    /// empty text.
+    /// Strings of the record. Names of tasks refer to them by index; details by index plus 1, where 0 is
+    /// the empty string.
     #[prost(string, repeated, tag = "9")]
     pub(crate) names: Vec<String>,
     #[prost(message, repeated, tag = "10")]
     pub(crate) tasks: Vec<LoggedTask>,
-    /// Sums of tasks without rows; their texts by place plus 1.
+    /// Sums of tasks without rows; their strings by index plus 1.
     #[prost(message, repeated, tag = "11")]
     pub(crate) totals: Vec<v1::TaskTotals>,
-    /// What was told beside.
     #[prost(message, optional, tag = "20")]
-    pub(crate) told: Option<Told>,
+    pub(crate) telemetry: Option<LoggedTelemetry>,
 }
 
-/// A row of the ledger.
+/// A task.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct LoggedTask {
     #[prost(uint64, tag = "1")]
     pub(crate) id: u64,
-    /// Place among the record's names.
+    /// Index in the flush's names.
     #[prost(uint32, tag = "2")]
     pub(crate) name: u32,
     #[prost(string, tag = "3")]
@@ -147,48 +146,48 @@ pub(crate) struct LoggedTask {
     pub(crate) parent_id: Option<u64>,
     #[prost(sint64, tag = "7")]
     pub(crate) start_ns: i64,
-    /// Nothing while it runs.
+    /// `None` while the task runs.
     #[prost(sint64, optional, tag = "8")]
     pub(crate) stop_ns: Option<i64>,
-    /// Place in [`Outcome::ALL`].
+    /// Index in [`Outcome::ALL`].
     #[prost(uint32, tag = "9")]
     pub(crate) outcome: u32,
     #[prost(string, tag = "10")]
     pub(crate) cause: String,
-    /// What else was said of it: the later fields of a task on the wire, texts by place plus 1.
+    /// The details, in the later fields of a task on the wire; strings by index plus 1.
     #[prost(message, optional, tag = "11")]
     pub(crate) detail: Option<v1::Task>,
 }
 
-/// The names of a record while it is made.
+/// The strings of a record that is being built.
 #[derive(Default)]
-struct Names {
-    names: Vec<String>,
-    places: FxHashMap<String, u32>,
+pub(super) struct Strings {
+    pub(super) strings: Vec<String>,
+    indexes: FxHashMap<String, u32>,
 }
 
-impl Names {
-    /// The place of a name, which is added if it is new.
-    fn place(&mut self, name: &str) -> u32 {
-        if let Some(place) = self.places.get(name) {
-            return *place;
+impl Strings {
+    /// The index of a string, which is added if it is new.
+    pub(super) fn intern(&mut self, text: &str) -> u32 {
+        if let Some(index) = self.indexes.get(text) {
+            return *index;
         }
-        let place = u32::try_from(self.names.len()).expect("the texts of a flush are limited");
-        self.names.push(name.to_owned());
-        self.places.insert(name.to_owned(), place);
-        place
+        let index = u32::try_from(self.strings.len()).expect("the strings of a flush are limited");
+        self.strings.push(text.to_owned());
+        self.indexes.insert(text.to_owned(), index);
+        index
     }
 
-    /// The place plus 1; 0 for the empty text.
-    fn index(&mut self, text: &str) -> u32 {
-        if text.is_empty() { 0 } else { self.place(text) + 1 }
+    /// The index plus 1; 0 for the empty string.
+    fn intern_optional(&mut self, text: &str) -> u32 {
+        if text.is_empty() { 0 } else { self.intern(text) + 1 }
     }
 }
 
-/// What [`Names::index`] gave that number for.
-fn text_at(names: &[Arc<str>], index: u32) -> Option<Arc<str>> {
-    match index.checked_sub(1) {
-        Some(place) => names.get(place as usize).cloned(),
+/// The string for a number of [`Strings::intern_optional`].
+fn optional_string(strings: &[Arc<str>], number: u32) -> Option<Arc<str>> {
+    match number.checked_sub(1) {
+        Some(index) => strings.get(index as usize).cloned(),
         None => Some(Arc::default()),
     }
 }
@@ -196,18 +195,18 @@ fn text_at(names: &[Arc<str>], index: u32) -> Option<Arc<str>> {
 impl Flush {
     pub(crate) const KIND: u8 = 2;
 
-    /// What is logged of a flush of that worker's life.
+    /// The record of a flush of a worker's life.
     pub(crate) fn of(
         worker: &WorkerId,
         epoch: Epoch,
         received_at: Timestamp,
         checked: &CheckedFlush,
     ) -> Flush {
-        let mut names = Names::default();
+        let mut names = Strings::default();
         let tasks = checked.tasks.iter().map(|task| LoggedTask::of(task, &mut names)).collect();
-        let records = Telemetry { totals: checked.totals.clone(), ..Telemetry::default() };
-        let mut told = v1::Flush::default();
-        encode_telemetry(&records, &mut told, &mut |text| names.index(text));
+        let totals = Telemetry { totals: checked.totals.clone(), ..Telemetry::default() };
+        let mut encoded = v1::Flush::default();
+        encode_telemetry(&totals, &mut encoded, &mut |text| names.intern_optional(text));
         Flush {
             worker: worker.to_string(),
             epoch: epoch.0,
@@ -216,22 +215,22 @@ impl Flush {
             clock: Some(checked.clock),
             account: Some(checked.account),
             window: checked.window.as_ref().map(LoggedWindow::of),
-            names: names.names,
+            names: names.strings,
             tasks,
-            totals: told.totals,
-            told: Told::of(&checked.telemetry),
+            totals: encoded.totals,
+            telemetry: LoggedTelemetry::of(&checked.telemetry),
         }
     }
 
-    /// The last node that it tells of.
+    /// The greatest node id in the record.
     pub(crate) fn last_node(&self) -> Result<NodeId, RecordError> {
         let entries = self.window.as_ref().map(LoggedWindow::entries).transpose()?;
         let nodes = entries.iter().flatten().flatten().map(|(node, _, _)| *node);
         Ok(nodes.max().unwrap_or(NodeId::ROOT))
     }
 
-    /// The flush as it was checked. `task_of` gives the first-level node above a node, up to
-    /// [`Flush::last_node`].
+    /// The validated flush. `task_of` returns the first-level node above a node; it is called for nodes up
+    /// to [`Flush::last_node`].
     pub(crate) fn checked(
         self,
         worker: &WorkerId,
@@ -240,25 +239,27 @@ impl Flush {
         let clock = self.clock.ok_or(WireError::Missing { what: "the flush's clock" })?;
         let account = self.account.ok_or(WireError::Missing { what: "the flush's account" })?;
         let stored = |window: LoggedWindow| {
-            window.stored(worker, (Epoch(self.epoch), clock.error_ns), &task_of)
+            window.stored(worker, Epoch(self.epoch), clock.error_ns, &task_of)
         };
         let window = self.window.map(stored).transpose()?;
         let names: Vec<Arc<str>> = self.names.into_iter().map(Into::into).collect();
         let tasks = self.tasks.into_iter().map(|task| task.record(&names));
         let tasks = tasks.collect::<Result<_, _>>()?;
-        let told = v1::Flush { totals: self.totals, ..v1::Flush::default() };
-        let totals = decode_telemetry(&told, &|index| text_at(&names, index))?.totals;
-        let telemetry = self.told.map_or(Ok(Telemetry::default()), Told::records)?;
+        let totals = v1::Flush { totals: self.totals, ..v1::Flush::default() };
+        let totals = decode_telemetry(&totals, &|index| optional_string(&names, index))?.totals;
+        let telemetry = self.telemetry;
+        let telemetry =
+            telemetry.map_or(Ok(Telemetry::default()), LoggedTelemetry::into_telemetry)?;
         Ok(CheckedFlush { seq: self.seq, window, tasks, telemetry, totals, account, clock })
     }
 }
 
 impl LoggedTask {
-    fn of(task: &TaskRecord, names: &mut Names) -> LoggedTask {
+    fn of(task: &TaskRecord, names: &mut Strings) -> LoggedTask {
         let detail = task.detail.as_deref();
         LoggedTask {
             id: task.id.0,
-            name: names.place(&task.name),
+            name: names.intern(&task.name),
             key: task.key.to_string(),
             thread_id: task.thread_id,
             thread_name: task.thread_name.to_string(),
@@ -267,7 +268,8 @@ impl LoggedTask {
             stop_ns: task.stop.map(Timestamp::unix_ns),
             outcome: task.outcome as u32,
             cause: task.cause.to_string(),
-            detail: detail.map(|detail| encode_detail(detail, &mut |text| names.index(text))),
+            detail: detail
+                .map(|detail| encode_detail(detail, &mut |text| names.intern_optional(text))),
         }
     }
 
@@ -276,7 +278,8 @@ impl LoggedTask {
         let name = names.get(self.name as usize);
         let outcome = Outcome::ALL.get(self.outcome as usize);
         let detail = self.detail.as_ref();
-        let detail = detail.map(|detail| decode_detail(detail, &|index| text_at(names, index)));
+        let detail =
+            detail.map(|detail| decode_detail(detail, &|index| optional_string(names, index)));
         Ok(TaskRecord {
             id: TaskId(self.id),
             name: name.ok_or(unknown("name of a task", self.name))?.clone(),
@@ -293,7 +296,7 @@ impl LoggedTask {
     }
 }
 
-/// What an agent said of itself when its stream began.
+/// An agent's description of itself at the start of its stream.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Hello {
     #[prost(string, tag = "1")]
@@ -512,7 +515,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_flush_is_read_back_as_it_was_checked(
+        fn a_flush_is_read_back(
             window in prop::option::of(window()), tasks in prop::collection::vec(task(), 0..9),
             totals in prop::collection::vec(totals(), 0..3),
             seq in any::<u64>(), offset_ns in any::<i64>(), accepted_ns in any::<u64>(),
@@ -541,7 +544,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_a_record_or_refused(
+        fn any_bytes_are_a_record_or_rejected(
             kind in 0..5u8, bytes in prop::collection::vec(any::<u8>(), 0..200),
         ) {
             if let Ok(Record::Flush(flush)) = Record::decode(kind, &bytes) {
@@ -552,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_kind_is_refused() {
+    fn an_unknown_kind_is_rejected() {
         assert_eq!(Record::decode(9, &[]), Err(RecordError::Kind(9)));
     }
 }

@@ -1,4 +1,4 @@
-//! A window in the log.
+//! Windows in the log.
 
 use profiler_core::wire::WireError;
 use profiler_core::{Epoch, NodeId, Ticks, TimeRange, Timestamp, WorkerId};
@@ -6,14 +6,14 @@ use profiler_core::{Epoch, NodeId, Ticks, TimeRange, Timestamp, WorkerId};
 use crate::packed::{Entry, PackedWeights};
 use crate::rows::StoredWindow;
 
-/// A window, its weights as it keeps them itself.
+/// A window, with its packed weights.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct LoggedWindow {
     #[prost(sint64, tag = "1")]
     pub(crate) start_ns: i64,
     #[prost(sint64, tag = "2")]
     pub(crate) stop_ns: i64,
-    /// Its start by the agent's clock.
+    /// The start by the agent's clock.
     #[prost(sint64, tag = "3")]
     pub(crate) raw_start_ns: i64,
     #[prost(uint64, tag = "4")]
@@ -46,18 +46,19 @@ impl LoggedWindow {
         }
     }
 
-    /// The entries of samples and of threads.
+    /// The entries of samples and threads.
     pub(super) fn entries(&self) -> Result<[Vec<Entry>; 2], WireError> {
         let decoded = |bytes: &[u8]| PackedWeights::decode(self.quantum_ns, bytes);
         Ok([decoded(&self.samples)?, decoded(&self.threads)?])
     }
 
-    /// The window of that worker's life. Nodes that a damaged log no longer tells of may stand below
-    /// another task by now, so it is packed anew.
+    /// The window of a worker's life. Packs the weights again, because nodes that a damaged log lost may
+    /// now belong to another task.
     pub(super) fn stored(
         self,
         worker: &WorkerId,
-        (epoch, clock_error_ns): (Epoch, u64),
+        epoch: Epoch,
+        clock_error_ns: u64,
         task_of: impl Fn(NodeId) -> NodeId,
     ) -> Result<StoredWindow, WireError> {
         let [start, stop] = [self.start_ns, self.stop_ns].map(Timestamp::from_unix_ns);

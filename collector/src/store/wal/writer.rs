@@ -1,28 +1,28 @@
-//! Adds to the log: frames into the present file, and new files.
+//! Appends to the log: frames to the current file, and new files.
 
 use std::io;
 
 use super::disk::LogDisk;
 use super::frame::{self, HEADER_BYTES, Header};
-use super::reader::{self, Found};
+use super::reader::{self, LogContents};
 use super::{Record, WalError, file_name, file_number};
 use crate::limits::WAL_FILE_BYTES_MAX;
 
-/// Frames are collected up to about this many bytes before they are handed to the system.
+/// Frames are buffered up to about this many bytes before they are written.
 const WRITE_BYTES: usize = 1 << 20;
 
 /// The log, open for writing.
 ///
-/// After an error nothing that was appended since the last successful [`Wal::sync`] is in the log,
-/// and the next call begins a new file.
+/// After an error nothing that was appended since the last successful [`Wal::sync`] is in the log, and
+/// the next call starts a new file.
 #[derive(Debug)]
 pub(crate) struct Wal {
     disk: Box<dyn LogDisk>,
-    /// `None` after an error, until a new file could be begun.
+    /// `None` after an error, until a new file is started.
     current: Option<Current>,
-    /// The last file before the present one, and how far it is valid.
+    /// Number and valid length of the file before the current one.
     previous: Option<(u64, u64)>,
-    /// No file ever had this number or a higher one.
+    /// The number of the next file; no file ever had it or a higher one.
     next_number: u64,
     file_bytes_max: u64,
 }
@@ -31,11 +31,11 @@ pub(crate) struct Wal {
 struct Current {
     number: u64,
     name: String,
-    /// Bytes that outlive a crash.
+    /// Synced bytes.
     synced: u64,
-    /// Bytes that were handed to the system.
+    /// Written bytes.
     written: u64,
-    /// What comes after them.
+    /// Bytes that are not written yet.
     buffer: Vec<u8>,
 }
 
@@ -46,36 +46,37 @@ impl Current {
 }
 
 impl Wal {
-    /// Removes the files before `from`, whose records are all in tables, reads the others, each good record in its order by `visit`, and begins a new file after it.
+    /// Removes the files before `from`, whose records are all in tables, calls `visit` with each valid
+    /// record of the others in order, and starts a new file.
     ///
     /// # Errors
-    /// If the files are of another format (nothing was changed then), or cannot be read or written.
+    /// If the files have another format (nothing was changed then), or cannot be read or written.
     pub(crate) fn open(
         mut disk: Box<dyn LogDisk>,
         from: u64,
         visit: &mut dyn FnMut(Record) -> Result<(), String>,
-    ) -> Result<(Wal, Found), WalError> {
+    ) -> Result<(Wal, LogContents), WalError> {
         remove_before(&mut *disk, from).map_err(|source| WalError::Io {
             what: "remove old files of the log".to_owned(),
             source,
         })?;
-        let found = reader::read(&mut *disk, from, visit)?;
-        let next_number = (found.last_number + 1).max(from);
-        let previous = found.end;
+        let contents = reader::read(&mut *disk, from, visit)?;
+        let next_number = (contents.last_number + 1).max(from);
+        let previous = contents.end;
         let file_bytes_max = WAL_FILE_BYTES_MAX;
         let mut wal = Wal { disk, current: None, previous, next_number, file_bytes_max };
-        let source = match wal.begin() {
-            Ok(()) => return Ok((wal, found)),
+        let source = match wal.start_file() {
+            Ok(()) => return Ok((wal, contents)),
             Err(source) => source,
         };
-        // A full disk must not hold up questions: the file is begun when there is room.
+        // A full disk must not block queries: the file is started once there is space.
         if is_full(&source) {
-            return Ok((wal, found));
+            return Ok((wal, contents));
         }
-        Err(WalError::Io { what: "begin a file of the log".to_owned(), source })
+        Err(WalError::Io { what: "create a file of the log".to_owned(), source })
     }
 
-    /// Adds a record. It is safe after the next [`Wal::sync`].
+    /// Appends a record. It is durable after the next [`Wal::sync`].
     pub(crate) fn append(&mut self, kind: u8, payload: &[u8]) -> io::Result<()> {
         let length = (frame::FRAME_BYTES + payload.len()) as u64;
         let full = |current: &Current| {
@@ -90,7 +91,7 @@ impl Wal {
         if current.buffer.len() >= WRITE_BYTES { self.write() } else { Ok(()) }
     }
 
-    /// Hands everything that was appended to the system.
+    /// Writes the buffered records.
     pub(crate) fn write(&mut self) -> io::Result<()> {
         let Some(current) = &mut self.current else { return Ok(()) };
         if current.buffer.is_empty() {
@@ -99,7 +100,7 @@ impl Wal {
         match self.disk.append(&current.name, &current.buffer) {
             Ok(()) => {
                 current.written += current.buffer.len() as u64;
-                // Its room serves the next group.
+                // The next group reuses the memory.
                 current.buffer.clear();
                 current.buffer.shrink_to(2 * WRITE_BYTES);
                 Ok(())
@@ -108,7 +109,7 @@ impl Wal {
         }
     }
 
-    /// Makes everything that was appended safe.
+    /// Makes all appended records durable.
     pub(crate) fn sync(&mut self) -> io::Result<()> {
         self.write()?;
         let Some(current) = &mut self.current else { return Ok(()) };
@@ -121,7 +122,7 @@ impl Wal {
         Ok(())
     }
 
-    /// Begins a new file; gives its number. What was appended before is in older files, and safe.
+    /// Starts a new file and returns its number. Earlier records are in older files, and durable.
     pub(crate) fn rotate(&mut self) -> io::Result<u64> {
         self.sync()?;
         if let Some(current) = self.current.take() {
@@ -130,13 +131,13 @@ impl Wal {
         Ok(self.current()?.number)
     }
 
-    /// Removes the files below `number`, whose records are all in tables. The present one stays.
+    /// Removes the files below `number`, whose records are all in tables, except the current one.
     pub(crate) fn remove_before(&mut self, number: u64) -> io::Result<()> {
-        let present = self.current.as_ref().map_or(self.next_number, |current| current.number);
-        remove_before(&mut *self.disk, number.min(present))
+        let current = self.current.as_ref().map_or(self.next_number, |current| current.number);
+        remove_before(&mut *self.disk, number.min(current))
     }
 
-    /// Whether there is a file to write to; begins one if there is none.
+    /// Starts a file if there is no current one.
     pub(crate) fn ready(&mut self) -> io::Result<()> {
         self.current().map(|_| ())
     }
@@ -152,15 +153,15 @@ impl Wal {
 
     fn current(&mut self) -> io::Result<&mut Current> {
         if self.current.is_none() {
-            self.begin()?;
+            self.start_file()?;
         }
-        Ok(self.current.as_mut().expect("one was just begun"))
+        Ok(self.current.as_mut().expect("it was just started"))
     }
 
-    fn begin(&mut self) -> io::Result<()> {
+    fn start_file(&mut self) -> io::Result<()> {
         let number = self.next_number;
         let name = file_name(number);
-        // Never used again, not even if this fails: the file may come back with a crash.
+        // Never reused, even if this fails: the file may reappear after a crash.
         self.next_number += 1;
         let header = Header { number, previous: self.previous }.encode();
         let begun = self.disk.create(&name).and_then(|()| {
@@ -169,7 +170,7 @@ impl Wal {
             self.disk.sync_dir()
         });
         if let Err(error) = begun {
-            // It holds nothing; if it stays, the next start reads it as empty.
+            // It is empty. If it stays, the next start reads it as empty.
             let _ = self.disk.remove(&name);
             return Err(error);
         }
@@ -178,16 +179,16 @@ impl Wal {
         Ok(())
     }
 
-    /// Gives up the present file behind what is known to be safe: the system may have dropped what
-    /// it could not write, and would call the next sync a success.
+    /// Abandons the current file after its last synced byte: the system may have dropped data that it
+    /// could not write, and report the next sync as a success.
     fn poison(&mut self, error: io::Error) -> io::Error {
         if let Some(current) = self.current.take() {
             self.previous = Some((current.number, current.synced));
-            // The next file's header says the same, so it does no harm if this fails as well.
+            // The next file's header has the same length, so a failure of this does no harm.
             let cut = self.disk.truncate(&current.name, current.synced);
             let cut = cut.and_then(|()| self.disk.sync(&current.name));
             let (file, kept) = (&current.name, current.synced);
-            tracing::error!(file, kept, cut = cut.is_ok(), %error, "a file of the log failed");
+            tracing::error!(file, kept, cut = cut.is_ok(), %error, "writing to a log file failed");
         }
         error
     }
@@ -204,7 +205,7 @@ fn remove_before(disk: &mut dyn LogDisk, number: u64) -> io::Result<()> {
     if removed { disk.sync_dir() } else { Ok(()) }
 }
 
-/// Whether an error says that there is no room.
+/// Whether an error means that there is no space.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)

@@ -50,7 +50,7 @@ fn files_that_only_a_damaged_version_names_stay_for_a_month_or_until_somebody_se
     let damaged = Manifest::path_of(newest.version);
     let content = flip(&objects, &damaged);
     let copy = format!("quarantine/{}", damaged.replace('/', "-"));
-    let (tables, loaded) = Tables::look(objects.clone()).unwrap();
+    let (tables, loaded) = Tables::open_read_only(objects.clone()).unwrap();
     assert!(loaded.reports[0].contains(&damaged), "{:?}", loaded.reports);
     assert!(objects.get(&copy).is_err(), "looking changes nothing");
     let all = names(&objects, "tables");
@@ -140,7 +140,7 @@ fn a_version_that_goes_while_versions_are_read_is_no_damage() {
     let (_, newest) = sealed(&objects, 4);
     for gone in 1..=newest.version {
         refuse(&refusals, &Manifest::path_of(gone), Refusal::Gone);
-        let (tables, loaded) = Tables::look(objects.clone()).unwrap();
+        let (tables, loaded) = Tables::open_read_only(objects.clone()).unwrap();
         assert_eq!(loaded.reports, [""; 0], "{gone}");
         assert_eq!(tables.manifest(), newest, "{gone}");
         assert!(refusals.lock().unwrap().is_empty());

@@ -1,107 +1,105 @@
-//! How the collector's tree is kept in the log: each growth holds what the tree got since the one
-//! before. Ids on disk are the tree's own, so that reading back must give each frame and node its id
-//! again, whatever is missing.
+//! The tree in the log: each delta has the frames and nodes added since the one before. The ids in the
+//! log are the tree's own, so replaying must restore the id of each frame and node, whatever is missing.
 
 use std::collections::HashMap;
 
 use profiler_core::{Frame, FrameId, FrameKind, NodeId, StringId};
 
-use super::record::{GrownFrame, Growth};
-use crate::tree::Tree;
+use super::Tree;
+use crate::store::TreeSize;
+use crate::store::wal::{LoggedFrame, TreeDelta};
 
-/// Most frames and nodes that are filled in for what a damaged log no longer tells: more than any
-/// tree has. A record that refers to one further away is wrong itself.
+/// Most placeholders for frames or nodes that a damaged log lost: more than any tree has. A record that
+/// refers to a larger id is invalid itself.
 const GAP_MAX: u32 = 16 << 20;
 
-/// Rough size of a frame and of a node in a record beside texts, in bytes.
+/// Approximate size of a frame and of a node in a record without strings, in bytes.
 const FRAME_BYTES: usize = 20;
 const NODE_BYTES: usize = 6;
 
-/// How much of the tree is in the log, or in tables.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Logged {
-    pub(crate) frames: u32,
-    pub(crate) nodes: u32,
-}
-
-impl Logged {
-    /// All of it.
-    pub(crate) fn of(tree: &Tree) -> Logged {
-        Logged { frames: tree.symbols.frame_count(), nodes: tree.trie.node_count() }
+impl TreeSize {
+    /// The size of a tree.
+    pub(crate) fn of(tree: &Tree) -> TreeSize {
+        TreeSize { frames: tree.symbols.frame_count(), nodes: tree.trie.node_count() }
     }
 }
 
-/// What a record about the tree asks for and cannot be.
+/// An invalid delta.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub(crate) enum GrowthError {
-    #[error("it refers to {what} {id} of a tree with {held}")]
+pub(crate) enum TreeDeltaError {
+    #[error("the record refers to {what} {id} of a tree with {held}")]
     TooFar { what: &'static str, id: u32, held: u32 },
-    #[error("a node's distance {gap} to its parent leaves the tree, or its lists differ in length")]
+    #[error(
+        "the record has an invalid distance {gap} from a node to its parent, or lists of different lengths"
+    )]
     Nodes { gap: u32 },
 }
 
-/// Frames and nodes that were filled in.
+/// Number of frames and nodes that were added in place of lost ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Filled {
+pub(crate) struct Placeholders {
     pub(crate) frames: u32,
     pub(crate) nodes: u32,
 }
 
 impl Tree {
-    /// What comes after `logged`, about `bytes_max` bytes of it, and advances `logged` over it; `None`
-    /// if there is nothing.
-    pub(crate) fn growth_since(&self, logged: &mut Logged, bytes_max: usize) -> Option<Growth> {
-        let end = Logged::of(self);
+    /// Returns the next delta past `logged`, of about `bytes_max` bytes, and advances `logged`; `None` if
+    /// there is nothing new.
+    pub(crate) fn delta_since(&self, logged: &mut TreeSize, bytes_max: usize) -> Option<TreeDelta> {
+        let end = TreeSize::of(self);
         if *logged == end {
             return None;
         }
-        let mut growth =
-            Growth { frame_base: logged.frames, node_base: logged.nodes, ..Growth::default() };
+        let mut delta = TreeDelta {
+            frame_base: logged.frames,
+            node_base: logged.nodes,
+            ..TreeDelta::default()
+        };
         let mut texts = Texts::default();
         let mut bytes = 0;
-        // Nodes come after all frames, for they may refer to any of them.
+        // Nodes come after all frames, because they may refer to any of them.
         while logged.frames < end.frames && bytes < bytes_max {
-            growth.frames.push(texts.frame(self, self.symbols.frame_ids(FrameId(logged.frames))));
+            delta.frames.push(texts.frame(self, self.symbols.frame_ids(FrameId(logged.frames))));
             logged.frames += 1;
-            bytes = texts.bytes + growth.frames.len() * FRAME_BYTES;
+            bytes = texts.bytes + delta.frames.len() * FRAME_BYTES;
         }
         while logged.frames == end.frames && logged.nodes < end.nodes && bytes < bytes_max {
             let id = NodeId(logged.nodes);
             let (parent, frame) = self.trie.node(id).expect("only node 0 is the root");
-            growth.node_parent_gaps.push(id.0 - parent.0);
-            growth.node_frames.push(frame.0);
+            delta.node_parent_gaps.push(id.0 - parent.0);
+            delta.node_frames.push(frame.0);
             logged.nodes += 1;
             bytes += NODE_BYTES;
         }
-        growth.strings = texts.strings;
-        Some(growth)
+        delta.strings = texts.strings;
+        Some(delta)
     }
 
-    /// Takes in a growth that was read back. What the tree holds already is passed over; what lies
-    /// between is filled in, so that each id is what it was.
-    pub(crate) fn restore(&mut self, growth: &Growth) -> Result<Filled, GrowthError> {
+    /// Replays a delta. Skips what the tree already has, and adds placeholders for a gap, so that each
+    /// id is restored.
+    pub(crate) fn restore(&mut self, delta: &TreeDelta) -> Result<Placeholders, TreeDeltaError> {
         let (frames, nodes) = (self.symbols.frame_count(), self.trie.node_count());
-        check_gap("frame", growth.frame_base, frames)?;
-        check_gap("node", growth.node_base, nodes)?;
-        if growth.node_frames.len() != growth.node_parent_gaps.len() {
-            return Err(GrowthError::Nodes { gap: 0 });
+        check_gap("frame", delta.frame_base, frames)?;
+        check_gap("node", delta.node_base, nodes)?;
+        if delta.node_frames.len() != delta.node_parent_gaps.len() {
+            return Err(TreeDeltaError::Nodes { gap: 0 });
         }
-        let ids = growth.node_base..;
+        let ids = delta.node_base..;
         let wrong = |(id, gap): &(u32, &u32)| **gap == 0 || **gap > *id;
-        if let Some((_, gap)) = ids.zip(&growth.node_parent_gaps).find(wrong) {
-            return Err(GrowthError::Nodes { gap: *gap });
+        if let Some((_, gap)) = ids.zip(&delta.node_parent_gaps).find(wrong) {
+            return Err(TreeDeltaError::Nodes { gap: *gap });
         }
         let strings = self.symbols.string_count();
-        let mut filled = self.fill(growth.frame_base, growth.node_base);
-        self.restore_frames(growth);
-        // A frame that no record tells of is filled in too, before a node refers to it.
-        if let Some(last) = growth.node_frames.iter().max() {
+        let mut filled = self.fill(delta.frame_base, delta.node_base);
+        self.restore_frames(delta);
+        // A frame that no record contains gets a placeholder before a node refers to it.
+        if let Some(last) = delta.node_frames.iter().max() {
             check_gap("frame", *last, self.symbols.frame_count())?;
             filled.frames += self.fill(last + 1, 0).frames;
         }
-        let held = self.trie.node_count() - growth.node_base;
-        let new = growth.node_parent_gaps.iter().zip(&growth.node_frames).skip(held as usize);
+        let held = self.trie.node_count() - delta.node_base;
+        let new = delta.node_parent_gaps.iter().zip(&delta.node_frames).skip(held as usize);
         for (gap, frame) in new {
             let parent = NodeId(self.trie.node_count() - gap);
             self.trie.restore(parent, FrameId(*frame));
@@ -110,8 +108,8 @@ impl Tree {
         Ok(filled)
     }
 
-    /// Makes sure that there is a node of that id, for a record that refers to it.
-    pub(crate) fn restore_node(&mut self, node: NodeId) -> Result<Filled, GrowthError> {
+    /// Adds placeholders up to a node that a record refers to.
+    pub(crate) fn restore_node(&mut self, node: NodeId) -> Result<Placeholders, TreeDeltaError> {
         let nodes = self.trie.node_count();
         check_gap("node", node.0, nodes)?;
         let filled = self.fill(0, node.0.saturating_add(1));
@@ -120,10 +118,10 @@ impl Tree {
         Ok(filled)
     }
 
-    /// Adds `[overflow]` frames and nodes until there are so many. The weight of such a node counts, by
-    /// worker and time if no longer by task.
-    fn fill(&mut self, frames: u32, nodes: u32) -> Filled {
-        let mut filled = Filled::default();
+    /// Adds `[overflow]` frames and nodes up to these counts. The weight of such a node still counts by
+    /// worker and time, though not by task.
+    fn fill(&mut self, frames: u32, nodes: u32) -> Placeholders {
+        let mut filled = Placeholders::default();
         let overflow = self.symbols.frame_ids(FrameId(0)).clone();
         while self.symbols.frame_count() < frames {
             self.symbols.restore(overflow.clone());
@@ -136,17 +134,17 @@ impl Tree {
         filled
     }
 
-    fn restore_frames(&mut self, growth: &Growth) {
-        let held = self.symbols.frame_count() - growth.frame_base;
-        let mut ids: Vec<Option<StringId>> = vec![None; growth.strings.len()];
-        for frame in growth.frames.iter().skip(held as usize) {
+    fn restore_frames(&mut self, delta: &TreeDelta) {
+        let held = self.symbols.frame_count() - delta.frame_base;
+        let mut ids: Vec<Option<StringId>> = vec![None; delta.strings.len()];
+        for frame in delta.frames.iter().skip(held as usize) {
             let mut text = |place: u32| {
                 let Some(place) = place.checked_sub(1).map(|place| place as usize) else {
                     return StringId(0);
                 };
-                // A place outside of the record's texts is no text.
+                // An index outside of the record's strings stands for the empty string.
                 let Some(id) = ids.get_mut(place) else { return StringId(0) };
-                *id.get_or_insert_with(|| self.symbols.intern_string(&growth.strings[place]))
+                *id.get_or_insert_with(|| self.symbols.intern_string(&delta.strings[place]))
             };
             let frame = Frame {
                 kind: decode_kind(frame.kind),
@@ -163,15 +161,15 @@ impl Tree {
     }
 }
 
-/// Refuses to fill in more than could ever be missing.
-fn check_gap(what: &'static str, id: u32, held: u32) -> Result<(), GrowthError> {
+/// Rejects an id that is further away than any gap.
+fn check_gap(what: &'static str, id: u32, held: u32) -> Result<(), TreeDeltaError> {
     if id.saturating_sub(held) > GAP_MAX || id == u32::MAX {
-        return Err(GrowthError::TooFar { what, id, held });
+        return Err(TreeDeltaError::TooFar { what, id, held });
     }
     Ok(())
 }
 
-/// The texts of one record.
+/// The strings of one record.
 #[derive(Default)]
 struct Texts {
     strings: Vec<String>,
@@ -180,7 +178,7 @@ struct Texts {
 }
 
 impl Texts {
-    fn frame(&mut self, tree: &Tree, frame: &Frame<StringId>) -> GrownFrame {
+    fn frame(&mut self, tree: &Tree, frame: &Frame<StringId>) -> LoggedFrame {
         let mut place = |id: StringId| {
             if id == StringId(0) {
                 return 0;
@@ -192,7 +190,7 @@ impl Texts {
                 u32::try_from(self.strings.len()).expect("a record is small")
             })
         };
-        GrownFrame {
+        LoggedFrame {
             kind: encode_kind(frame.kind),
             function: place(frame.function),
             file: place(frame.file),
@@ -211,7 +209,7 @@ fn encode_kind(kind: FrameKind) -> u32 {
         FrameKind::NoTask => 1,
         FrameKind::Agent => 2,
         FrameKind::Truncated => 3,
-        // Groups are made for answers and are in no tree.
+        // Groups exist in answers only.
         FrameKind::Overflow | FrameKind::Group => 4,
         FrameKind::Function => 5,
         FrameKind::Unresolved => 6,
@@ -230,7 +228,7 @@ fn decode_kind(kind: u32) -> FrameKind {
         6 => FrameKind::Unresolved,
         7 => FrameKind::Phase,
         8 => FrameKind::Thread,
-        // 4, and what no version wrote: its weight counts, and its name says that it is not known.
+        // 4, and unknown numbers: the weight counts, and the name tells that the frame is unknown.
         _ => FrameKind::Overflow,
     }
 }
@@ -243,7 +241,7 @@ mod tests {
     use crate::testing::tree_of;
 
     fn check_same(left: &Tree, right: &Tree) {
-        assert_eq!(Logged::of(left), Logged::of(right));
+        assert_eq!(TreeSize::of(left), TreeSize::of(right));
         for id in 0..left.symbols.frame_count() {
             assert_eq!(left.symbols.frame(FrameId(id)), right.symbols.frame(FrameId(id)));
         }
@@ -253,10 +251,10 @@ mod tests {
         assert_eq!(left.task_names(), right.task_names());
     }
 
-    /// All growths of a tree, in pieces of about `bytes_max`.
-    fn growths(tree: &Tree, bytes_max: usize) -> Vec<Growth> {
-        let mut logged = Logged { frames: 0, nodes: 1 };
-        std::iter::from_fn(|| tree.growth_since(&mut logged, bytes_max)).collect()
+    /// All deltas of a tree, of about `bytes_max` bytes each.
+    fn deltas(tree: &Tree, bytes_max: usize) -> Vec<TreeDelta> {
+        let mut logged = TreeSize { frames: 0, nodes: 1 };
+        std::iter::from_fn(|| tree.delta_since(&mut logged, bytes_max)).collect()
     }
 
     fn stacks() -> impl Strategy<Value = Vec<String>> {
@@ -267,37 +265,37 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_tree_is_read_back_with_its_ids(
+        fn deltas_restore_a_tree_with_its_ids(
             stacks in stacks(), bytes_max in 1..200usize, again in any::<prop::sample::Index>(),
         ) {
             let tree = tree_of(&stacks);
             let mut back = tree_of(&[]);
-            let growths = growths(&tree, bytes_max);
-            for (index, growth) in growths.iter().enumerate() {
-                prop_assert_eq!(back.restore(growth), Ok(Filled::default()));
-                // What is held already changes nothing.
-                let known = &growths[again.index(index + 1)];
-                prop_assert_eq!(back.restore(known), Ok(Filled::default()));
+            let deltas = deltas(&tree, bytes_max);
+            for (index, delta) in deltas.iter().enumerate() {
+                prop_assert_eq!(back.restore(delta), Ok(Placeholders::default()));
+                // A delta that the tree already has changes nothing.
+                let known = &deltas[again.index(index + 1)];
+                prop_assert_eq!(back.restore(known), Ok(Placeholders::default()));
             }
             check_same(&back, &tree);
         }
 
-        /// Some growths are lost: every other frame and node has its id, those are `[overflow]`.
+        /// Lost deltas: every other frame and node has its id, the lost ones are `[overflow]`.
         #[test]
-        fn what_is_missing_is_filled_in(
+        fn placeholders_keep_the_ids_after_lost_deltas(
             stacks in stacks(), bytes_max in 1..100usize, lost in any::<u64>(),
         ) {
             let tree = tree_of(&stacks);
             let mut back = tree_of(&[]);
-            let mut told = vec![false; tree.trie.node_count() as usize];
-            for (index, growth) in growths(&tree, bytes_max).iter().enumerate() {
+            let mut restored = vec![false; tree.trie.node_count() as usize];
+            for (index, delta) in deltas(&tree, bytes_max).iter().enumerate() {
                 if lost >> (index % 64) & 1 == 1 {
                     continue;
                 }
-                back.restore(growth).unwrap();
-                let nodes = growth.node_base as usize..;
-                for (id, _) in nodes.zip(&growth.node_frames) {
-                    told[id] = true;
+                back.restore(delta).unwrap();
+                let nodes = delta.node_base as usize..;
+                for (id, _) in nodes.zip(&delta.node_frames) {
+                    restored[id] = true;
                 }
             }
             let last = NodeId(tree.trie.node_count() - 1);
@@ -305,7 +303,7 @@ mod tests {
             prop_assert_eq!(back.trie.node_count(), tree.trie.node_count());
             for id in 1..tree.trie.node_count() {
                 let node = back.trie.node(NodeId(id)).unwrap();
-                if told[id as usize] {
+                if restored[id as usize] {
                     prop_assert_eq!(Some(node), tree.trie.node(NodeId(id)));
                     let frame = back.symbols.frame(node.1);
                     prop_assert!(frame == tree.symbols.frame(node.1) || frame == Frame::overflow());
@@ -323,13 +321,13 @@ mod tests {
             node_frames in prop::collection::vec(edges(), 0..4),
         ) {
             let frames = frames.into_iter()
-                .map(|(kind, function)| GrownFrame { kind, function, ..Default::default() });
-            let growth = Growth {
+                .map(|(kind, function)| LoggedFrame { kind, function, ..Default::default() });
+            let delta = TreeDelta {
                 strings: vec!["x".to_owned()], frame_base, frames: frames.collect(), node_base,
                 node_parent_gaps: gaps, node_frames,
             };
             let mut tree = tree_of(&["a;b".to_owned()]);
-            let _ = tree.restore(&growth);
+            let _ = tree.restore(&delta);
             for id in 1..tree.trie.node_count() {
                 let (parent, frame) = tree.trie.node(NodeId(id)).unwrap();
                 prop_assert!(parent.0 < id && frame.0 < tree.symbols.frame_count());

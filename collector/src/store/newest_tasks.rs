@@ -11,20 +11,20 @@ use super::lists::SealedTask;
 use super::manifest::FileEntry;
 use super::segment::ListSegment;
 use super::tables::Tables;
-use crate::ledger::{NewestTasks, TaskFilter, overlaps};
+use crate::rows::{NewestTasks, TaskFilter, overlaps};
 
 /// Which tasks count.
 #[derive(Clone, Debug)]
-pub(crate) struct NewestScan<'a> {
+pub(crate) struct NewestTaskScan<'a> {
     range: TimeRange,
     filter: &'a TaskFilter,
     /// Columns, and the texts of which each must have one.
     texts: Vec<(&'static str, Vec<&'a str>)>,
 }
 
-impl<'a> NewestScan<'a> {
+impl<'a> NewestTaskScan<'a> {
     /// Tasks of which any part lies in `range` and that `filter` keeps.
-    pub(crate) fn new(range: TimeRange, filter: &'a TaskFilter) -> NewestScan<'a> {
+    pub(crate) fn new(range: TimeRange, filter: &'a TaskFilter) -> NewestTaskScan<'a> {
         fn all(texts: &[String]) -> Vec<&str> {
             texts.iter().map(String::as_str).collect()
         }
@@ -38,7 +38,7 @@ impl<'a> NewestScan<'a> {
             ("type_name", all(types)),
         ];
         texts.retain(|(_, texts)| !texts.is_empty());
-        NewestScan { range, filter, texts }
+        NewestTaskScan { range, filter, texts }
     }
 
     /// Counts the tasks of a row group, and selects the newest of them.
@@ -125,7 +125,7 @@ impl Tables {
     pub(crate) fn newest_tasks(
         &self,
         file: &FileEntry,
-        scan: &NewestScan<'_>,
+        scan: &NewestTaskScan<'_>,
         selecting: &mut NewestTasks,
         go_on: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
@@ -137,7 +137,7 @@ impl Tables {
             if go_on().is_break() {
                 break;
             }
-            self.noting_damage(file, scan.select(&segment, group, selecting))?;
+            self.note_damage(file, scan.select(&segment, group, selecting))?;
         }
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! What is said of a task, as JSON in columns of text: any reader of Parquet has functions for it, and
-//! zstd leaves about 7 bytes of each phase.
+//! Labels and phases of a task as JSON in text columns: every Parquet reader has functions for it, and
+//! zstd reduces a phase to about 7 bytes.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
@@ -9,10 +9,10 @@ use rustc_hash::FxHashSet;
 use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Most distinct texts of one row group that are held once.
+/// Most distinct strings of one row group that rows share.
 const SHARED_TEXTS_MAX: usize = 4_096;
 
-/// `{"key": "value", …}`, in the order in which they were said.
+/// `{"key": "value", …}`, in the order of the labels.
 pub(super) fn labels_json(detail: Option<&TaskDetail>) -> Arc<str> {
     static NONE: LazyLock<Arc<str>> = LazyLock::new(|| "{}".into());
     match detail.map_or(&[][..], |detail| &detail.labels) {
@@ -21,8 +21,8 @@ pub(super) fn labels_json(detail: Option<&TaskDetail>) -> Arc<str> {
     }
 }
 
-/// `[["transfer", start, duration], …]`: nanoseconds, the start from the task's; a fourth number says
-/// of how many intervals it is the sum, if of several.
+/// `[["transfer", start, duration], …]` in nanoseconds, the start relative to the task's. A fourth number
+/// is the number of intervals if it is a sum of several.
 pub(super) fn phases_json(detail: Option<&TaskDetail>) -> Arc<str> {
     static NONE: LazyLock<Arc<str>> = LazyLock::new(|| "[]".into());
     match detail.map_or(&[][..], |detail| &detail.phases) {
@@ -66,31 +66,31 @@ impl Serialize for Phase<'_> {
 /// A key and its value.
 pub(super) type Label = (Arc<str>, Arc<str>);
 
-/// Reads the columns back; texts that come often are held once.
+/// Decodes the columns. Rows share frequent strings.
 #[derive(Default)]
-pub(super) struct Texts(FxHashSet<Arc<str>>);
+pub(super) struct SharedTexts(FxHashSet<Arc<str>>);
 
-impl Texts {
-    /// What [`labels_json`] wrote.
+impl SharedTexts {
+    /// Decodes the output of [`labels_json`].
     pub(super) fn labels(&mut self, json: &str) -> Result<Vec<Label>, String> {
         if json == "{}" {
             return Ok(Vec::new());
         }
         let LabelList(labels) = serde_json::from_str(json)
-            .map_err(|error| format!("a task's labels are not understood: {error}"))?;
+            .map_err(|error| format!("invalid labels of a task: {error}"))?;
         Ok(labels
             .into_iter()
             .map(|(key, value)| (self.shared(&key), self.shared(&value)))
             .collect())
     }
 
-    /// What [`phases_json`] wrote.
+    /// Decodes the output of [`phases_json`].
     pub(super) fn phases(&mut self, json: &str) -> Result<Vec<PhaseInterval>, String> {
         if json == "[]" {
             return Ok(Vec::new());
         }
         let phases: Vec<PhaseRow> = serde_json::from_str(json)
-            .map_err(|error| format!("a task's phases are not understood: {error}"))?;
+            .map_err(|error| format!("invalid phases of a task: {error}"))?;
         let phase = |PhaseRow(name, start_ns, duration_ns, count): PhaseRow| PhaseInterval {
             name: self.shared(&name),
             start_ns,
@@ -119,7 +119,7 @@ fn once() -> u32 {
     1
 }
 
-/// The entries of an object in its order, with those of equal keys.
+/// The entries of an object in order, including duplicate keys.
 struct LabelList(Vec<(String, String)>);
 
 impl<'de> Deserialize<'de> for LabelList {
@@ -152,7 +152,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_said_is_read_back(
+        fn labels_and_phases_are_read_back(
             labels in prop::collection::vec((".{0,4}", ".{0,4}"), 0..4),
             phases in prop::collection::vec((".{0,4}", any::<i64>(), any::<u64>(), any::<u32>()), 0..4),
         ) {
@@ -162,20 +162,20 @@ mod tests {
             });
             let (labels, phases) = (labels.collect::<Vec<_>>(), phases.collect::<Vec<_>>());
             let detail = TaskDetail { labels, phases, ..TaskDetail::default() };
-            let mut texts = Texts::default();
+            let mut texts = SharedTexts::default();
             prop_assert_eq!(texts.labels(&labels_json(Some(&detail))), Ok(detail.labels.clone()));
             prop_assert_eq!(texts.phases(&phases_json(Some(&detail))), Ok(detail.phases.clone()));
         }
 
         #[test]
-        fn any_text_is_read_or_refused(text in ".{0,30}") {
-            let mut texts = Texts::default();
+        fn any_text_is_decoded_or_rejected(text in ".{0,30}") {
+            let mut texts = SharedTexts::default();
             let _ = (texts.labels(&text), texts.phases(&text));
         }
     }
 
     #[test]
-    fn it_is_plain_json() {
+    fn labels_and_phases_are_plain_json() {
         let phase = |name: &str, start_ns, duration_ns, count| PhaseInterval {
             name: name.into(),
             start_ns,
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(&*labels_json(Some(&detail)), r#"{"k":"\"v\"","k":""}"#);
         assert_eq!(&*phases_json(Some(&detail)), r#"[["queue",-5,5],["disk-read",0,7,3]]"#);
         assert_eq!((&*labels_json(None), &*phases_json(None)), ("{}", "[]"));
-        let mut texts = Texts::default();
+        let mut texts = SharedTexts::default();
         assert!(texts.phases(r#"[["queue",-5]]"#).is_err());
         assert!(texts.labels(r#"{"k":1}"#).is_err());
     }

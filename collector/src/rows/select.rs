@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use profiler_core::{Epoch, Outcome, TaskId, TaskTotals, TimeRange, Timestamp, WorkerId};
 
-use crate::rows::TaskRow;
-use crate::store::Second;
+use super::{Second, TaskRow};
 
 /// Which tasks to keep. The default keeps all.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
