@@ -1,13 +1,15 @@
-//! From a checked flush to an acknowledged one: logged, synced, applied, in this order.
+//! The commit of flushes: logged, synced, applied, in this order.
 //!
-//! One thread writes the log. It collects the flushes of some milliseconds, writes them, syncs once,
-//! and only then applies them and lets their streams answer. A queued flush carries all that it
-//! takes to apply it, and its session's commit_lock: a stream that is cut off meanwhile loses nothing, and
-//! the next one of the same session waits until it is known what became of it.
+//! One thread writes the log. It collects flushes for some milliseconds, writes them, syncs once, and
+//! only then applies them and lets their streams acknowledge. A queued flush carries everything that is
+//! needed to apply it, and its session's commit lock. So a stream that is cut off meanwhile loses
+//! nothing, and the next stream of the session waits until the flush is applied or has failed.
 //!
-//! Locks: ingest → log → registry → session → the rest. The queue's lock is taken alone.
+//! The log is locked before the locks of what its entries are applied to. The queue's lock is taken
+//! alone.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::io;
 use std::mem;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, Weak};
@@ -15,14 +17,13 @@ use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use prost::Message as _;
-use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use crate::collector::Collector;
 use crate::limits::{
     DISK_CHECK_EVERY, WAL_GROUP_BYTES_MAX, WAL_GROUP_WAIT, WAL_GROWTH_BYTES, WAL_QUEUE_BYTES_MAX,
 };
 use crate::rows::{CheckedFlush, RunRow};
-use crate::session::SessionCell;
+use crate::session::{CommitLock, SessionCell};
 use crate::store::wal::{Flush, Hello, LogContents, LoggedRun, NotLogged, TreeDelta, Wal, is_full};
 use crate::store::{DirectoryLock, TreeSize};
 use crate::sync::{lock, read};
@@ -31,43 +32,53 @@ use crate::tree::Tree;
 /// Name of the thread that writes the log.
 const THREAD_NAME: &str = "emberline-log";
 
-/// What an entry takes in the queue beside its bytes.
+/// Memory of a queue entry without its record, in bytes.
 const ENTRY_BYTES: usize = 512;
 
 const _: () = assert!(WAL_QUEUE_BYTES_MAX <= u32::MAX as usize);
 
-/// Flushes of one session that were checked, and what it takes to apply them.
+/// What the entries of the log are applied to once they are durable.
+pub(crate) trait Apply: fmt::Debug + Send + Sync {
+    /// The tree that the entries refer to. Its growth is logged before them.
+    fn tree(&self) -> &RwLock<Tree>;
+
+    fn apply(&self, accepted: AcceptedFlushes);
+
+    fn put_run(&self, run: RunRow);
+}
+
+/// Checked flushes of one session.
 #[derive(Debug)]
 pub(crate) struct AcceptedFlushes {
     pub(crate) cell: Arc<SessionCell>,
-    /// Their sequence numbers rise.
-    pub(crate) checked: Vec<CheckedFlush>,
-    /// Let go when they are applied, or known to be not: nothing else happens in the session before.
-    pub(crate) commit_lock: OwnedMutexGuard<()>,
+    /// By sequence number, ascending.
+    pub(crate) flushes: Vec<CheckedFlush>,
+    /// Released when the flushes are applied or have failed.
+    pub(crate) commit_lock: CommitLock,
 }
 
 #[derive(Debug)]
 enum Entry {
-    /// All of them are in one group, so that none is safe when one before it is not.
+    /// All of them are written in one group, so none is durable unless those before it are.
     Flushes {
         accepted: AcceptedFlushes,
         records: Vec<Vec<u8>>,
         done: oneshot::Sender<Result<(), NotLogged>>,
         room: OwnedSemaphorePermit,
     },
-    /// Marked through the API, which waits for it.
+    /// A run marked through the API, which waits for the result.
     Run {
         run: Box<RunRow>,
         record: Vec<u8>,
         done: oneshot::Sender<Result<(), NotLogged>>,
         _room: OwnedSemaphorePermit,
     },
-    /// Safe with whatever is synced next.
+    /// Becomes durable with the next sync.
     Hello { record: Vec<u8>, _room: OwnedSemaphorePermit },
 }
 
 impl Entry {
-    /// Whether somebody waits until it is safe.
+    /// Whether a stream or request waits until the entry is durable.
     fn is_awaited(&self) -> bool {
         !matches!(self, Entry::Hello { .. })
     }
@@ -83,57 +94,62 @@ impl Entry {
 /// The log of a collector that keeps what it acknowledges.
 #[derive(Debug)]
 pub(crate) struct Log {
-    writing: Mutex<Writing>,
+    writer: Mutex<Writer>,
+    apply: Arc<dyn Apply>,
     queue: Arc<Queue>,
-    /// Bytes that the queue may still take.
+    /// Bytes that the queue still accepts.
     room: Arc<Semaphore>,
     health: Mutex<LogHealth>,
     disk_reserve_bytes: u64,
-    /// What was there when the collector started.
+    /// What was read at the start.
     #[cfg_attr(
         not(test),
-        expect(dead_code, reason = "what it lacks is in the manifest; tests ask more")
+        expect(dead_code, reason = "lost parts are in the manifest; tests read more")
     )]
     pub(crate) found: LogContents,
-    /// Keeps other collectors away from the same folder.
+    /// Keeps other collectors out of the directory.
     _lock: Option<DirectoryLock>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What keeps the log from taking anything in.
+/// Why the log does not accept entries.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LogHealth {
-    /// The disk has no room, and nobody need try.
+    /// The disk is full; entries are refused without a try.
     pub(crate) full: Option<Full>,
-    /// What was written last is not safe, and why. It is tried again with what comes next.
+    /// The last write failed, and why. The next entry is tried again.
     pub(crate) failed: Option<Arc<str>>,
 }
 
 /// A disk without room.
 #[derive(Clone, Debug)]
 pub(crate) struct Full {
-    /// What the system said, if it was found by trying.
+    /// The system's error, if a write found the disk full.
     pub(crate) error: Option<Arc<str>>,
     pub(crate) free_bytes: Option<u64>,
 }
 
 #[derive(Debug)]
-struct Writing {
+struct Writer {
     wal: Wal,
     logged: TreeSize,
-    /// When the disk's room was last looked at.
-    looked: Option<Instant>,
+    /// When the free space was last checked.
+    checked_at: Option<Instant>,
 }
 
 impl Log {
+    /// A log whose files were read. What they hold is applied already.
     pub(crate) fn new(
-        (wal, found): (Wal, LogContents),
-        logged: TreeSize,
+        wal: Wal,
+        found: LogContents,
+        apply: Arc<dyn Apply>,
         guard: Option<DirectoryLock>,
         disk_reserve_bytes: u64,
     ) -> Log {
+        let logged = TreeSize::of(&read(apply.tree()));
         let log = Log {
-            writing: Mutex::new(Writing { wal, logged, looked: None }),
+            writer: Mutex::new(Writer { wal, logged, checked_at: None }),
+            apply,
             queue: Arc::default(),
             room: Arc::new(Semaphore::new(WAL_QUEUE_BYTES_MAX)),
             health: Mutex::default(),
@@ -142,12 +158,12 @@ impl Log {
             _lock: guard,
             thread: Mutex::new(None),
         };
-        // A disk that is full already takes nothing in from the first moment on.
-        lock(&log.writing).look_at_room(&log);
+        // A disk that is full at the start blocks ingest from the first flush on.
+        lock(&log.writer).check_disk(&log);
         log
     }
 
-    /// Whether anything is taken in at present.
+    /// Whether the disk has room for entries.
     pub(crate) fn check_room(&self) -> Result<(), NotLogged> {
         match &lock(&self.health).full {
             Some(full) => Err(NotLogged::Full { reason: self.reason(full) }),
@@ -159,8 +175,8 @@ impl Log {
         lock(&self.health).clone()
     }
 
-    /// Logs flushes, each by its record, and applies them; returns when both are done, or why they are
-    /// not. Once they are queued that happens even if this is no longer awaited.
+    /// Logs the flushes durably, each by its record, then applies them. Cancel-safe: once queued they are
+    /// committed even if this future is dropped.
     pub(crate) async fn commit(
         &self,
         accepted: AcceptedFlushes,
@@ -173,15 +189,15 @@ impl Log {
         answer.await.unwrap_or(Err(NotLogged::Closed))
     }
 
-    /// Logs what an agent said of itself. It is not waited for: the agent says it again.
+    /// Logs a Hello. Does not wait until it is durable: the agent sends it again after a reconnect.
     pub(crate) async fn log_hello(&self, hello: Hello) -> Result<(), NotLogged> {
         let record = hello.encode_to_vec();
         let room = self.room_for([record.len() + ENTRY_BYTES]).await?;
         self.queue.push(Entry::Hello { record, _room: room })
     }
 
-    /// Logs a run that was marked, and applies it; returns when both are done, or why they are not.
-    pub(crate) async fn mark(&self, run: RunRow) -> Result<(), NotLogged> {
+    /// Logs a run durably, then applies it.
+    pub(crate) async fn mark_run(&self, run: RunRow) -> Result<(), NotLogged> {
         self.check_room()?;
         let record = LoggedRun::of(&run).encode_to_vec();
         let room = self.room_for([record.len() + ENTRY_BYTES]).await?;
@@ -200,33 +216,32 @@ impl Log {
         room.map_err(|_| NotLogged::Closed)
     }
 
-    /// Begins a new file of the log, and calls `take` at the moment between: what was applied until
-    /// then is in files before the one whose number this gives, and nothing else is.
+    /// Starts a new file and calls `take` before anything is written to it. Everything that is applied
+    /// then, and nothing else, is in the files before the one whose number this returns.
     ///
     /// # Errors
-    /// If the new file cannot be begun; `take` was not called then.
+    /// If the new file cannot be created; `take` is not called then.
     pub(crate) fn cut<T>(&self, take: impl FnOnce() -> T) -> io::Result<(u64, T)> {
-        let mut writing = lock(&self.writing);
-        let number = writing.wal.rotate()?;
+        let mut writer = lock(&self.writer);
+        let number = writer.wal.rotate()?;
         Ok((number, take()))
     }
 
-    /// Removes the files before the one of that number, for what they hold is in tables.
+    /// Removes the files before the one of that number, because what they hold is in tables.
     pub(crate) fn remove_before(&self, number: u64) -> io::Result<()> {
-        lock(&self.writing).wal.remove_before(number)
+        lock(&self.writer).wal.remove_before(number)
     }
 
-    /// Starts the thread that writes; it ends with the collector.
-    pub(crate) fn start(collector: &Arc<Collector>) -> io::Result<()> {
-        let Some(log) = &collector.log else { return Ok(()) };
-        let (queue, weak) = (log.queue.clone(), Arc::downgrade(collector));
+    /// Starts the thread that writes. It ends when the log is dropped.
+    pub(crate) fn start(self: &Arc<Log>) -> io::Result<()> {
+        let queue = self.queue.clone();
+        let log = Arc::downgrade(self);
         let thread = thread::Builder::new().name(THREAD_NAME.to_owned());
-        let thread = thread.spawn(move || write_groups(&queue, &weak))?;
-        *lock(&log.thread) = Some(thread);
+        *lock(&self.thread) = Some(thread.spawn(move || write_groups(&queue, &log))?);
         Ok(())
     }
 
-    /// Takes nothing in any more, and returns when what was taken in is safe and applied.
+    /// Accepts no more entries. Returns when those that were accepted are durable and applied.
     pub(crate) fn close(&self) {
         self.queue.close();
         let thread = lock(&self.thread).take();
@@ -238,14 +253,14 @@ impl Log {
 
 impl Drop for Log {
     fn drop(&mut self) {
-        // Not joined: it may be this very thread that lets go of the collector last.
+        // Not joined: the log's own thread may be the one that drops it.
         self.queue.close();
     }
 }
 
-/// The thread's work: group after group, until the queue is closed and empty.
-fn write_groups(queue: &Queue, collector: &Weak<Collector>) {
-    /// Whoever waits is let go, even if the thread ends by a panic.
+/// Commits group after group, until the queue is closed and empty.
+fn write_groups(queue: &Queue, log: &Weak<Log>) {
+    /// Ends the wait of queued entries, even if the thread panics.
     struct CloseAtEnd<'a>(&'a Queue);
     impl Drop for CloseAtEnd<'_> {
         fn drop(&mut self) {
@@ -255,61 +270,60 @@ fn write_groups(queue: &Queue, collector: &Weak<Collector>) {
     }
     let _close = CloseAtEnd(queue);
     while let Some(group) = queue.next_group() {
-        let Some(collector) = collector.upgrade() else { return };
-        collector.commit_group(group);
+        let Some(log) = log.upgrade() else { return };
+        log.commit_group(group);
     }
 }
 
-impl Collector {
-    /// Writes, syncs and applies what is queued.
+impl Log {
+    /// Writes, syncs and applies a group.
     fn commit_group(&self, group: Vec<Entry>) {
-        let Some(log) = &self.log else { return };
-        let mut writing = lock(&log.writing);
-        writing.look_at_room(log);
+        let mut writer = lock(&self.writer);
+        writer.check_disk(self);
         if group.is_empty() {
             return;
         }
-        let logged = writing.logged;
-        let written = writing.write(&group, &self.tree);
+        let logged = writer.logged;
+        let written = writer.write(&group, self.apply.tree());
         let failure = written.err().map(|error| {
-            // The delta went with the rest.
-            writing.logged = logged;
-            log.failed(&error, writing.wal.free_bytes().ok())
+            // The tree's delta was cut off with the rest.
+            writer.logged = logged;
+            self.note_failure(&error, writer.wal.free_bytes().ok())
         });
         if failure.is_none() && group.iter().any(Entry::is_awaited) {
-            lock(&log.health).failed = None;
+            lock(&self.health).failed = None;
         }
-        // Applied before the log is let go, so that a cut finds in memory what is in the files
-        // before it, and nothing else.
+        let result = || failure.clone().map_or(Ok(()), Err);
+        // Applied before the log is unlocked, so that a cut finds in memory exactly what is in the files
+        // before it.
         for entry in group {
-            if let Entry::Run { run, done, .. } = entry {
-                if failure.is_none() {
-                    self.put_run(*run);
+            match entry {
+                Entry::Flushes { accepted, done, room, .. } => {
+                    if failure.is_none() {
+                        self.apply.apply(accepted);
+                    }
+                    drop(room);
+                    // The stream may be gone; its agent learns the result from the next Welcome.
+                    let _ = done.send(result());
                 }
-                let _ = done.send(failure.clone().map_or(Ok(()), Err));
-                continue;
+                Entry::Run { run, done, .. } => {
+                    if failure.is_none() {
+                        self.apply.put_run(*run);
+                    }
+                    let _ = done.send(result());
+                }
+                Entry::Hello { .. } => {}
             }
-            let Entry::Flushes { accepted, done, room, .. } = entry else { continue };
-            let result = match &failure {
-                None => {
-                    self.apply(accepted);
-                    Ok(())
-                }
-                Some(failure) => Err(failure.clone()),
-            };
-            drop(room);
-            // The stream may be gone: its agent learns it from the next Welcome.
-            let _ = done.send(result);
         }
     }
 }
 
-impl Writing {
-    /// Writes a group; what its flushes refer to first. Synced if anybody waits for any of it.
+impl Writer {
+    /// Writes a group, after the growth of the tree that it refers to. Syncs if any entry is awaited.
     fn write(&mut self, group: &[Entry], tree: &RwLock<Tree>) -> io::Result<()> {
         let is_awaited = group.iter().any(Entry::is_awaited);
         if is_awaited {
-            // In pieces, so that dictionaries wait only for one of them.
+            // In pieces, so that a dictionary waits for one piece at most.
             while let Some(delta) = {
                 let tree = read(tree);
                 tree.delta_since(&mut self.logged, WAL_GROWTH_BYTES)
@@ -331,21 +345,21 @@ impl Writing {
         if is_awaited { self.wal.sync() } else { self.wal.write() }
     }
 
-    /// Finds out now and then whether the disk has room, and takes up work again when it has.
-    fn look_at_room(&mut self, log: &Log) {
-        if self.looked.is_some_and(|looked| looked.elapsed() < DISK_CHECK_EVERY) {
+    /// Checks the free space every [`DISK_CHECK_EVERY`], and resumes work when the disk has room again.
+    fn check_disk(&mut self, log: &Log) {
+        if self.checked_at.is_some_and(|checked_at| checked_at.elapsed() < DISK_CHECK_EVERY) {
             return;
         }
-        self.looked = Some(Instant::now());
+        self.checked_at = Some(Instant::now());
         let free_bytes = self.wal.free_bytes().ok();
         let full = match free_bytes {
             Some(free) if free < log.disk_reserve_bytes => Some(Full { error: None, free_bytes }),
-            // A disk that was full may say otherwise and still take nothing.
+            // A disk that was full may report free space and still refuse writes.
             Some(_) => {
                 let error = self.wal.ready().err().filter(is_full);
                 error.map(|error| Full { error: Some(error.to_string().into()), free_bytes })
             }
-            // The next write will tell.
+            // Unknown; the next write shows it.
             None => None,
         };
         lock(&log.health).full = full;
@@ -353,8 +367,8 @@ impl Writing {
 }
 
 impl Log {
-    /// What an error means for those who wait. It is looked at later whether there is room again.
-    fn failed(&self, error: &io::Error, free_bytes: Option<u64>) -> NotLogged {
+    /// Records a failed write. Returns the error for the entries that wait.
+    fn note_failure(&self, error: &io::Error, free_bytes: Option<u64>) -> NotLogged {
         let reason: Arc<str> = error.to_string().into();
         let mut health = lock(&self.health);
         if is_full(error) {
@@ -365,17 +379,17 @@ impl Log {
         NotLogged::Failed { reason }
     }
 
-    /// Why the disk counts as full, in the words that agents are told.
+    /// Why the disk counts as full, as agents read it.
     fn reason(&self, full: &Full) -> Arc<str> {
         full.error.clone().unwrap_or_else(|| {
-            let (free, reserve) =
-                (full.free_bytes.unwrap_or(0) >> 20, self.disk_reserve_bytes >> 20);
-            format!("{free} MiB are free, and below {reserve} MiB nothing is taken in").into()
+            let free = full.free_bytes.unwrap_or(0) >> 20;
+            let reserve = self.disk_reserve_bytes >> 20;
+            format!("{free} MiB free, {reserve} MiB needed").into()
         })
     }
 }
 
-/// What waits to be written.
+/// Entries that wait to be written.
 #[derive(Debug, Default)]
 struct Queue {
     state: Mutex<QueueState>,
@@ -397,7 +411,7 @@ impl Queue {
         }
         state.bytes += entry.bytes();
         state.entries.push_back(entry);
-        // The thread sleeps until there is something, and then until there is much.
+        // The thread sleeps until the first entry, then until there is a full group.
         if state.entries.len() == 1 || state.bytes >= WAL_GROUP_BYTES_MAX {
             self.arrived.notify_one();
         }
@@ -409,15 +423,16 @@ impl Queue {
         self.arrived.notify_one();
     }
 
-    /// Everything that waits.
+    /// All entries.
     fn take(&self) -> Vec<Entry> {
         let mut state = lock(&self.state);
         state.bytes = 0;
         mem::take(&mut state.entries).into()
     }
 
-    /// What arrives within a short time after the first entry, about [`WAL_GROUP_BYTES_MAX`] of it;
-    /// nothing if none comes for [`DISK_CHECK_EVERY`]. `None` when the queue is closed and empty.
+    /// The entries that arrive within [`WAL_GROUP_WAIT`] after the first, about
+    /// [`WAL_GROUP_BYTES_MAX`] at most; none if none arrives for [`DISK_CHECK_EVERY`]. `None` when the
+    /// queue is closed and empty.
     fn next_group(&self) -> Option<Vec<Entry>> {
         let state = lock(&self.state);
         let idle = |state: &mut QueueState| state.entries.is_empty() && !state.closed;
@@ -443,19 +458,15 @@ impl Queue {
 }
 
 #[cfg(test)]
-impl Collector {
-    /// The thread's work in a test that has no thread: one group, after a look at the disk.
+impl Log {
+    /// The thread's work in a test without a thread: one group, after a check of the disk.
     pub(crate) fn commit_waiting(&self) {
-        if let Some(log) = &self.log {
-            lock(&log.writing).looked = None;
-            self.commit_group(log.queue.take());
-        }
+        lock(&self.writer).checked_at = None;
+        self.commit_group(self.queue.take());
     }
 
-    /// Makes the log begin new files more often.
-    pub(crate) fn limit_log_files(&self, bytes_max: u64) {
-        if let Some(log) = &self.log {
-            lock(&log.writing).wal.limit_files(bytes_max);
-        }
+    /// Makes the log start new files more often.
+    pub(crate) fn limit_files(&self, bytes_max: u64) {
+        lock(&self.writer).wal.limit_files(bytes_max);
     }
 }

@@ -149,7 +149,7 @@ impl Events {
     }
 
     /// Whether anybody listens.
-    pub(crate) fn is_heard(&self) -> bool {
+    pub(crate) fn has_subscribers(&self) -> bool {
         self.subscribers.load(Ordering::Relaxed) > 0 && !self.is_paused.load(Ordering::Relaxed)
     }
 
@@ -239,8 +239,8 @@ impl Events {
 
     fn tell(&self, kind: EventKind, subject: Subject, at: Timestamp) {
         let is_kept = !matches!(subject, Subject::Task(_));
-        let is_heard = self.is_heard();
-        if self.is_paused.load(Ordering::Relaxed) || (!is_kept && !is_heard) {
+        let has_subscribers = self.has_subscribers();
+        if self.is_paused.load(Ordering::Relaxed) || (!is_kept && !has_subscribers) {
             return;
         }
         let mut state = lock(&self.state);
@@ -252,7 +252,7 @@ impl Events {
             }
             state.recent.push_back(event.clone());
         }
-        if let Some(sender) = state.sender.as_ref().filter(|_| is_heard) {
+        if let Some(sender) = state.sender.as_ref().filter(|_| has_subscribers) {
             // Fails only if the last listener has just left.
             let _: Result<usize, broadcast::error::SendError<_>> = sender.send(event);
         }

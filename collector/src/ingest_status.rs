@@ -1,27 +1,24 @@
-//! Whether anything is taken in at present, and why not.
+//! Whether ingest is blocked, and why.
 //!
-//! Agents that are turned away keep what they have and try again, so they say nothing. It is told here:
-//! in the log and as an event when it begins and when it ends, and to whoever asks meanwhile.
+//! Agents that are refused keep their samples and retry, so they report nothing. The collector reports
+//! it instead: in its log and as an event when ingest stops and when it resumes, and in answers meanwhile.
 
 use std::path::PathBuf;
 
 use nix::sys::statvfs::statvfs;
 use profiler_core::Timestamp;
 
-use crate::collector::Collector;
-use crate::commit::{Log, LogHealth};
-use crate::events::EventKind;
-use crate::limits::UNSEALED_BYTES_FULL;
-use crate::sync::lock;
+use crate::commit::LogHealth;
+use crate::limits::{Limits, UNSEALED_BYTES_FULL};
 
-/// Why nothing is taken in.
+/// Why ingest is blocked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Cause {
-    /// The disk with the data has no room.
+    /// The data's disk is full.
     DiskFull,
-    /// Too much waits in memory to become tables.
+    /// Sealing is behind: too much is in memory.
     Behind,
-    /// What was written last could not be made safe.
+    /// The last write of the log failed.
     LogFailed,
 }
 
@@ -35,106 +32,120 @@ impl Cause {
     }
 }
 
-/// Nothing is taken in.
+/// A period in which no flushes are accepted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct IngestBlocked {
     pub(crate) cause: Cause,
-    /// When that was seen first.
+    /// When it was first observed.
     pub(crate) since: Timestamp,
-    /// In words, for people.
+    /// For people.
     pub(crate) reason: String,
-    /// Of a disk that is full.
+    /// With [`Cause::DiskFull`].
     pub(crate) disk: Option<DiskRoom>,
 }
 
-/// How much room there is for data.
+/// The free space for data.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct DiskRoom {
     pub(crate) folder: Option<String>,
     pub(crate) free_bytes: Option<u64>,
     pub(crate) disk_bytes: Option<u64>,
-    /// Below so many free bytes nothing is taken in.
+    /// Ingest is blocked below this number of free bytes.
     pub(crate) needed_bytes: u64,
 }
 
-/// What was told last.
+/// The status that was reported last.
 #[derive(Debug, Default)]
 pub(crate) struct IngestStatus {
-    /// Where data is kept.
+    /// The directory of the data.
     pub(crate) folder: Option<PathBuf>,
-    told: Option<IngestBlocked>,
+    reported: Option<IngestBlocked>,
 }
 
-impl Collector {
-    /// Why nothing is taken in, if so. What changed since this was last asked is told.
-    pub(crate) fn blocked(&self) -> Option<IngestBlocked> {
-        let mut ingest = lock(&self.ingest);
-        let now = self.clock.now();
-        let mut found = self.find_blockage(&ingest, now);
-        match (&ingest.told, &mut found) {
-            (Some(told), Some(found)) if told.cause == found.cause => found.since = told.since,
-            (_, Some(found)) => {
-                let (cause, reason) = (found.cause.name(), &found.reason);
+/// A change of the status.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum StatusChange {
+    Stopped(IngestBlocked),
+    /// With the period that ended.
+    Resumed(IngestBlocked),
+}
+
+impl IngestStatus {
+    pub(crate) fn blocked(&self) -> Option<&IngestBlocked> {
+        self.reported.as_ref()
+    }
+
+    /// Determines the status anew and logs a change. Returns the change.
+    pub(crate) fn update(
+        &mut self,
+        health: &LogHealth,
+        unsealed_bytes: usize,
+        limits: &Limits,
+        now: Timestamp,
+    ) -> Option<StatusChange> {
+        let mut blocked = self.find_blockage(health, unsealed_bytes, limits, now);
+        let change = match (&self.reported, &mut blocked) {
+            (Some(reported), Some(blocked)) if reported.cause == blocked.cause => {
+                blocked.since = reported.since;
+                None
+            }
+            (_, Some(blocked)) => {
+                let cause = blocked.cause.name();
+                let reason = &blocked.reason;
                 tracing::error!(
                     cause,
                     reason,
-                    "nothing is taken in: agents keep their samples and try again"
+                    "ingest is blocked: agents keep their samples and retry"
                 );
-                self.events.ingest(EventKind::IngestStopped, found.clone(), now);
+                Some(StatusChange::Stopped(blocked.clone()))
             }
-            (Some(told), None) => {
-                tracing::info!(cause = told.cause.name(), "flushes are taken in again");
-                self.events.ingest(EventKind::IngestResumed, told.clone(), now);
+            (Some(reported), None) => {
+                tracing::info!(cause = reported.cause.name(), "ingest resumed");
+                Some(StatusChange::Resumed(reported.clone()))
             }
-            (None, None) => {}
-        }
-        ingest.told = found.clone();
-        found
+            (None, None) => None,
+        };
+        self.reported = blocked;
+        change
     }
 
-    /// Why nothing is taken in, in words, as [`Collector::blocked`] found it last.
-    pub(crate) fn ingest_blocked_reason(&self) -> Option<String> {
-        lock(&self.ingest).told.as_ref().map(|told| told.reason.clone())
-    }
-
-    fn find_blockage(&self, ingest: &IngestStatus, since: Timestamp) -> Option<IngestBlocked> {
-        let health = self.log.as_ref().map(Log::health).unwrap_or_default();
+    fn find_blockage(
+        &self,
+        health: &LogHealth,
+        unsealed_bytes: usize,
+        limits: &Limits,
+        since: Timestamp,
+    ) -> Option<IngestBlocked> {
         if health.full.is_some() {
-            return Some(self.full_disk(ingest, &health, since));
+            return Some(self.full_disk(health, limits, since));
         }
-        let unsealed_bytes = self.unsealed_bytes();
         if unsealed_bytes > UNSEALED_BYTES_FULL {
             let reason = format!(
-                "{} wait in memory to become tables, where {} may: writing them fails or is too \
-                 slow, and the collector's log says why",
+                "{} wait in memory to be sealed, more than the limit of {}: sealing fails or is too \
+                 slow; see the collector's log",
                 size(unsealed_bytes as u64),
                 size(UNSEALED_BYTES_FULL as u64)
             );
             return Some(IngestBlocked { cause: Cause::Behind, since, reason, disk: None });
         }
-        health.failed.map(|error| {
+        health.failed.as_ref().map(|error| {
             let reason = format!("the log could not be written ({error})");
             IngestBlocked { cause: Cause::LogFailed, since, reason, disk: None }
         })
     }
 
-    fn full_disk(
-        &self,
-        ingest: &IngestStatus,
-        health: &LogHealth,
-        since: Timestamp,
-    ) -> IngestBlocked {
-        let disk = ingest.folder.as_ref().and_then(|folder| statvfs(folder).ok());
+    fn full_disk(&self, health: &LogHealth, limits: &Limits, since: Timestamp) -> IngestBlocked {
+        let disk = self.folder.as_ref().and_then(|folder| statvfs(folder).ok());
         let disk_bytes = disk.map(|disk| disk.blocks().saturating_mul(disk.fragment_size()));
         let full = health.full.as_ref();
         let room = DiskRoom {
-            folder: ingest.folder.as_ref().map(|folder| folder.display().to_string()),
+            folder: self.folder.as_ref().map(|folder| folder.display().to_string()),
             free_bytes: full.and_then(|full| full.free_bytes),
             disk_bytes,
-            needed_bytes: self.limits.disk_reserve_bytes,
+            needed_bytes: limits.disk_reserve_bytes,
         };
         let mut reason = "the disk is full".to_owned();
-        // A quota, for example: the disk itself may have room.
+        // The error shows a quota, for example: the disk itself may have room.
         if let Some(error) = full.and_then(|full| full.error.as_ref()) {
             reason += &format!(" ({error})");
         }
@@ -152,12 +163,11 @@ impl Collector {
     }
 }
 
-/// Bytes in the unit that disks and limits are set in, rounded down.
+/// Bytes in binary units, rounded down.
 fn size(bytes: u64) -> String {
     let units = ["KiB", "MiB", "GiB", "TiB"];
-    let steps = units.into_iter().enumerate().rev();
-    let scaled = steps.map(|(power, unit)| (bytes >> (10 * (power + 1)), unit));
-    match scaled.into_iter().find(|(count, _)| *count >= 10) {
+    let scaled = [1, 2, 3, 4].map(|power| bytes >> (10 * power));
+    match scaled.into_iter().zip(units).rev().find(|(count, _)| *count >= 10) {
         Some((count, unit)) => format!("{count} {unit}"),
         None => format!("{bytes} B"),
     }
@@ -168,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_told_in_whole_units() {
+    fn sizes_have_whole_units() {
         for (bytes, expected) in [
             (0, "0 B"),
             (10_239, "10239 B"),

@@ -1,8 +1,9 @@
-//! From memory to tables, again and again: what was taken in becomes rows, the log is cut behind it,
-//! and the tables are kept in order. One thread does this for each collector.
+//! Sealing: rows in memory become tables, and the log is cut behind them. One thread does this, and
+//! maintains the tables.
 //!
-//! The log is cut at a moment at which nothing is applied. What is in memory then, the marks of the
-//! sessions with it, is exactly what the files before the cut hold: these go once the tables have it.
+//! The log is cut at a moment at which nothing is being applied. What is in memory then, with the
+//! acknowledged sequence numbers of the sessions, is exactly what the files before the cut hold. These
+//! files are removed once the tables hold it.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
@@ -11,12 +12,12 @@ use std::time::{Duration, Instant};
 
 use profiler_core::Timestamp;
 
-use crate::collector::Collector;
+use crate::ingest::Ingest;
 use crate::late_hours::LateHours;
 use crate::ledger::LedgerBatch;
 use crate::limits::{MAINTAIN_EVERY, SEAL_RETRY_AFTER, SWEEP_EVERY};
 use crate::rows::{SessionRecord, StoredWindow, TelemetryBatch};
-use crate::session::SessionCell;
+use crate::state::CollectorState;
 use crate::store::{Manifest, Retention, SealBatch, StoreError, task_nodes};
 use crate::sync::{lock, read, write};
 use crate::tree;
@@ -24,202 +25,215 @@ use crate::tree;
 /// Name of the thread that seals.
 const THREAD_NAME: &str = "emberline-store";
 
-/// How far that thread steps back behind those that take in, for which agents wait: it gets a third of
-/// what they do where there is not enough for both, and all that they leave. Not less, as they wait for
-/// its locks now and then.
+/// The thread's niceness. Agents wait for ingest, so ingest goes first: where there is not enough CPU
+/// for both, sealing gets a third as much. Not nicer, because ingest waits for locks of this thread.
 const NICENESS: i32 = 5;
 
-/// Why nothing was sealed; it stays in memory and in the log.
+/// A sealing that failed. Its rows stay in memory and in the log.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SealError {
-    #[error("the log could not be cut")]
+    #[error("cannot cut the log")]
     Log(#[from] io::Error),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// What a sealing is made of, taken at one moment.
-struct Taken {
+/// The rows of one sealing, taken at one moment.
+struct Unsealed {
     windows: Vec<Arc<StoredWindow>>,
     ledger: LedgerBatch,
     sessions: Vec<SessionRecord>,
-    records: TelemetryBatch,
+    telemetry: TelemetryBatch,
 }
 
-impl Collector {
-    /// Makes tables of all that is in memory. Gives whether there was anything.
+/// Seals and maintains.
+#[derive(Debug)]
+pub(crate) struct Sealer {
+    state: Arc<CollectorState>,
+    ingest: Arc<Ingest>,
+    retention: Retention,
+    /// Held during a sealing.
+    sealing: Mutex<()>,
+}
+
+impl Sealer {
+    pub(crate) fn new(
+        state: Arc<CollectorState>,
+        ingest: Arc<Ingest>,
+        retention: Retention,
+    ) -> Sealer {
+        Sealer { state, ingest, retention, sealing: Mutex::default() }
+    }
+
+    /// Seals all rows in memory. Returns whether there were any.
     ///
     /// # Errors
-    /// If log or tables cannot be written; the next call tries the same again.
+    /// If the log or the tables cannot be written; the next call retries with the same rows.
     pub(crate) fn seal(&self) -> Result<bool, SealError> {
         let _one_at_a_time = lock(&self.sealing);
-        let is_ledger_sealed = read(&self.ledger).ended_bytes() == 0;
-        let are_records_sealed = !read(&self.records).has_unsealed();
-        if read(&self.hot).count() == 0 && is_ledger_sealed && are_records_sealed {
-            // Of hours that were admitted and could not be logged.
-            *lock(&self.late) = LateHours::default();
+        let state = &*self.state;
+        let is_ledger_sealed = read(&state.ledger).ended_bytes() == 0;
+        let is_telemetry_sealed = !read(&state.telemetry).has_unsealed();
+        if read(&state.windows).count() == 0 && is_ledger_sealed && is_telemetry_sealed {
+            // Hours may be left of flushes that were admitted and could not be logged.
+            *lock(&self.ingest.late) = LateHours::default();
             return Ok(false);
         }
         let take = || self.take_for_sealing();
-        let (wal_from, taken) = match &self.log {
+        let (wal_from, unsealed) = match &self.ingest.log {
             Some(log) => log.cut(take)?,
             None => (0, take()),
         };
-        let LedgerBatch { ended, totals, .. } = &taken.ledger;
+        let LedgerBatch { ended, totals, .. } = &unsealed.ledger;
         // These may add nodes, which are then among the unsealed ones.
-        let task_nodes = task_nodes(&mut *write(&self.tree), ended, totals);
+        let task_nodes = task_nodes(&mut *write(&state.tree), ended, totals);
         let batch = SealBatch {
-            windows: &taken.windows,
+            windows: &unsealed.windows,
             tasks: ended,
             totals,
             task_nodes: &task_nodes,
-            running: &taken.ledger.open,
-            lost_tasks: &taken.ledger.settled,
-            sessions: &taken.sessions,
-            telemetry: &taken.records,
-            tree: &tree::unsealed(&self.tree, self.tables.sealed_tree()),
+            running: &unsealed.ledger.open,
+            lost_tasks: &unsealed.ledger.lost_tasks,
+            sessions: &unsealed.sessions,
+            telemetry: &unsealed.telemetry,
+            tree: &tree::unsealed(&state.tree, state.tables.sealed_tree()),
             wal_from,
         };
-        self.tables.seal(batch, &mut |manifest| {
-            let windows = write(&self.hot).sealed(manifest.clone());
-            let rows = write(&self.ledger).sealed(manifest.clone());
-            let records = write(&self.records).sealed(manifest.clone());
-            drop((windows, rows, records));
+        state.tables.seal(batch, &mut |manifest| {
+            let windows = write(&state.windows).sealed(manifest.clone());
+            let rows = write(&state.ledger).sealed(manifest.clone());
+            let telemetry = write(&state.telemetry).sealed(manifest.clone());
+            drop((windows, rows, telemetry));
         })?;
-        lock(&self.late).sealed();
-        self.freed.notify_waiters();
-        if let Some(log) = &self.log {
+        lock(&self.ingest.late).sealed();
+        self.ingest.sealed.notify_waiters();
+        if let Some(log) = &self.ingest.log {
             log.remove_before(wal_from)?;
         }
         Ok(true)
     }
 
-    fn take_for_sealing(&self) -> Taken {
-        let sessions = lock(&self.registry).all();
-        let record = |cell: &Arc<SessionCell>| cell.record();
-        lock(&self.late).take_for_sealing();
-        Taken {
-            sessions: sessions.iter().map(record).collect(),
-            windows: write(&self.hot).take_for_sealing(),
-            ledger: write(&self.ledger).take_for_sealing(self.clock.now()),
-            records: write(&self.records).take_for_sealing(),
+    fn take_for_sealing(&self) -> Unsealed {
+        let state = &*self.state;
+        let sessions = lock(&state.registry).all();
+        lock(&self.ingest.late).take_for_sealing();
+        Unsealed {
+            sessions: sessions.iter().map(|cell| cell.record()).collect(),
+            windows: write(&state.windows).take_for_sealing(),
+            ledger: write(&state.ledger).take_for_sealing(state.clock.now()),
+            telemetry: write(&state.telemetry).take_for_sealing(),
         }
     }
 
-    /// From here on readers see this version, whose tables hold the same as those of the one before.
-    pub(crate) fn show_manifest(&self, manifest: &Arc<Manifest>) {
-        write(&self.hot).set_manifest(manifest.clone());
-        write(&self.ledger).set_manifest(manifest.clone());
-        write(&self.records).set_manifest(manifest.clone());
-    }
-
-    /// Merges small files, drops old ones, deletes garbage.
+    /// Merges small files, drops expired ones, deletes garbage.
     pub(crate) fn maintain(&self, now: Timestamp, retention: &Retention) -> Result<(), StoreError> {
-        let done = self.tables.maintain(now, retention, &mut |manifest: &Arc<Manifest>| {
-            self.show_manifest(manifest);
-            self.events.damage(manifest, self.clock.now());
+        let state = &*self.state;
+        let done = state.tables.maintain(now, retention, &mut |manifest: &Arc<Manifest>| {
+            state.show_manifest(manifest);
+            state.events.damage(manifest, state.clock.now());
         })?;
-        tracing::debug!(?done, "the tables were looked after");
+        tracing::debug!(?done, "tables maintained");
         Ok(())
     }
 
-    /// Ends what writes: nothing is taken in any more, and what is in memory goes into tables, if
-    /// these outlive the process.
-    pub(crate) fn end(&self, sealer: Sealer) {
-        sealer.stop();
-        let Some(log) = &self.log else { return };
+    /// Stops the thread and the log. Seals what is in memory, if the tables outlive the process.
+    pub(crate) fn end(&self, thread: SealerThread) {
+        thread.stop();
+        let Some(log) = &self.ingest.log else { return };
         log.close();
         if let Err(error) = self.seal() {
-            report("the last sealing failed; the log has what it lacks", &error);
+            report("the last sealing failed; the log holds its rows", &error);
         }
     }
 
-    /// Bytes in memory that a sealing would free.
-    pub(crate) fn unsealed_bytes(&self) -> usize {
-        let rows = read(&self.ledger).ended_bytes() + read(&self.records).bytes();
-        read(&self.hot).bytes() + rows
+    #[cfg(test)]
+    pub(crate) fn retention(&self) -> Retention {
+        self.retention
     }
 }
 
-/// The thread that seals and maintains, until it is told to stop.
+/// The thread that seals and maintains until it is stopped.
 #[derive(Debug)]
-pub(crate) struct Sealer {
-    stopping: Arc<Stopping>,
+pub(crate) struct SealerThread {
+    stop: Arc<StopSignal>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
-struct Stopping {
-    is_stopping: Mutex<bool>,
+struct StopSignal {
+    is_set: Mutex<bool>,
     changed: Condvar,
 }
 
-impl Stopping {
-    /// Waits for a moment; gives whether to stop.
+impl StopSignal {
+    /// Waits for at most that long. Returns whether the signal is set.
     fn wait(&self, at_most: Duration) -> bool {
-        let going_on = |is_stopping: &mut bool| !*is_stopping;
-        let waited = self.changed.wait_timeout_while(lock(&self.is_stopping), at_most, going_on);
+        let is_waiting = |is_set: &mut bool| !*is_set;
+        let waited = self.changed.wait_timeout_while(lock(&self.is_set), at_most, is_waiting);
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 }
 
-impl Sealer {
-    pub(crate) fn start(collector: &Arc<Collector>) -> io::Result<Sealer> {
-        let stopping = Arc::new(Stopping::default());
-        let (stop, weak) = (stopping.clone(), Arc::downgrade(collector));
+impl SealerThread {
+    pub(crate) fn start(sealer: &Arc<Sealer>) -> io::Result<SealerThread> {
+        let stop = Arc::new(StopSignal::default());
+        let signal = stop.clone();
+        let sealer = Arc::downgrade(sealer);
         let thread = thread::Builder::new().name(THREAD_NAME.to_owned());
-        let thread = thread.spawn(move || work(&stop, &weak))?;
-        Ok(Sealer { stopping, thread: Some(thread) })
+        let thread = thread.spawn(move || seal_until_stopped(&signal, &sealer))?;
+        Ok(SealerThread { stop, thread: Some(thread) })
     }
 
-    /// Ends the thread once it is done with what it is at.
-    pub(crate) fn stop(mut self) {
-        *lock(&self.stopping.is_stopping) = true;
-        self.stopping.changed.notify_one();
+    /// Stops the thread after its current step.
+    fn stop(mut self) {
+        *lock(&self.stop.is_set) = true;
+        self.stop.changed.notify_one();
         let ended = self.thread.take().map(JoinHandle::join);
         if ended.is_some_and(|ended| ended.is_err()) {
-            tracing::error!("the store's thread ended by a panic: a bug of Emberline");
+            tracing::error!("the store's thread panicked: a bug of Emberline");
         }
     }
 }
 
-fn work(stopping: &Stopping, collector: &Weak<Collector>) {
-    // Linux counts a thread as a process here; `None` is the calling one.
+fn seal_until_stopped(stop: &StopSignal, sealer: &Weak<Sealer>) {
+    // On Linux a thread has a niceness of its own; `None` is the calling thread.
     if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
-        tracing::debug!(%error, "sealing does not step back behind taking in");
+        tracing::debug!(%error, "sealing runs at the priority of ingest");
     }
-    let (mut seal_at, mut maintain_at) = (None, None);
+    let mut seal_at = None;
+    let mut maintain_at = None;
     let mut pause = SWEEP_EVERY;
-    while !stopping.wait(pause) {
-        let Some(collector) = collector.upgrade() else { return };
-        let limits = &collector.limits;
+    while !stop.wait(pause) {
+        let Some(sealer) = sealer.upgrade() else { return };
+        let state = &sealer.state;
+        let limits = &state.limits;
         pause = SWEEP_EVERY.min(limits.seal_every);
         let now = Instant::now();
         let due = *seal_at.get_or_insert(now + limits.seal_every);
-        let is_much = collector.unsealed_bytes() > limits.unsealed_bytes_max;
-        if due <= now || is_much || lock(&collector.late).is_full() {
-            let sealed = collector.seal();
+        let is_much = state.unsealed_bytes() > limits.unsealed_bytes_max;
+        if due <= now || is_much || lock(&sealer.ingest.late).is_full() {
+            let sealed = sealer.seal();
             let next = if sealed.is_ok() { limits.seal_every } else { SEAL_RETRY_AFTER };
-            // Streams may wait for the next one already.
-            if sealed.is_ok() && collector.unsealed_bytes() > limits.unsealed_bytes_max {
+            // Streams may already wait for the next sealing.
+            if sealed.is_ok() && state.unsealed_bytes() > limits.unsealed_bytes_max {
                 pause = Duration::ZERO;
             }
             seal_at = Some(now + next);
             if let Err(error) = sealed {
-                report("sealing into tables failed; it is tried again", &error);
+                report("sealing failed; it will be retried", &error);
             }
         }
         if *maintain_at.get_or_insert(now) <= now {
             maintain_at = Some(now + MAINTAIN_EVERY.min(limits.seal_every));
-            if let Err(error) = collector.maintain(collector.clock.now(), &collector.retention) {
-                report("looking after the tables failed; it is tried again", &error);
+            if let Err(error) = sealer.maintain(state.clock.now(), &sealer.retention) {
+                report("maintenance of the tables failed; it will be retried", &error);
             }
         }
     }
 }
 
 /// Logs an error with its causes.
-pub(crate) fn report(what: &'static str, error: &dyn std::error::Error) {
+fn report(what: &'static str, error: &dyn std::error::Error) {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

@@ -20,10 +20,10 @@ const WORTH_ONE_IN: usize = 8;
 
 /// The shapes that are kept.
 #[derive(Debug, Default)]
-pub(crate) struct Shapes(Mutex<Kept>);
+pub(crate) struct ShapeCache(Mutex<CachedShapes>);
 
 #[derive(Debug, Default)]
-struct Kept {
+struct CachedShapes {
     /// The last used first.
     shapes: VecDeque<Arc<TreeShape>>,
     /// Nodes of the tree when a question found no shape.
@@ -40,7 +40,7 @@ struct TreeShape {
     top_of: Vec<NodeId>,
 }
 
-impl Shapes {
+impl ShapeCache {
     /// The profile of `own` time of the `touched` nodes below the `tops`; `None` where no shape tells
     /// it, for there is none or time of the runtime itself, which has no place in a shape.
     pub(crate) fn profile(
@@ -144,7 +144,7 @@ mod tests {
             growths in prop::collection::vec((rows(), 1..4u64, any::<bool>(), any::<bool>()), 1..4),
         ) {
             let tree = RwLock::new(Tree::new(1_000, 1 << 20));
-            let shapes = Shapes::default();
+            let shapes = ShapeCache::default();
             for (rows, every, has_phases, by_function) in growths {
                 grow(&mut tree.write().unwrap(), &rows);
                 let form = ProfileForm { has_phases, by_function };

@@ -2,13 +2,23 @@
 
 use proptest::prelude::*;
 
+use std::collections::VecDeque;
+
+use profiler_core::Timestamp;
+use profiler_core::wire::v1::{self, collector_message::Kind};
+
 use super::*;
+use crate::ingest::{
+    Attachment, DisconnectReason, OpenStream, ReceivedFlush, StaleStream, StreamError,
+};
 use crate::ledger::TaskFilter;
 use crate::query::{By, Cancel, Format, ProfileAnswer, ProfileQuery, TimelineQuery};
 use crate::query::{QueryError, TaskQuery};
 use crate::store;
+use crate::sync::{lock, read, write};
 use crate::testing::{SECOND_NS, TestWorker, at, at_once, range};
 use crate::tree::PhaseFilter;
+use crate::tree::Tree;
 use profiler_core::{
     Filter, Outcome, Profile, State, StateSet, ThreadKind, Ticks, TimeRange, Weight,
 };
@@ -20,7 +30,7 @@ fn collector(now_s: i64) -> Collector {
 }
 
 fn attach(collector: &Collector, worker: &TestWorker, now_s: i64) -> OpenStream {
-    at_once(collector.attach(worker.hello(), at(now_s))).unwrap()
+    at_once(collector.ingest.attach(worker.hello(), at(now_s))).unwrap()
 }
 
 /// Sends what the collector lacks of the dictionary, then the flush; gives the answer in words.
@@ -41,9 +51,12 @@ fn send_at(
     flush: &v1::Flush,
 ) -> String {
     while let Some(dictionary) = worker.dictionary() {
-        assert_eq!(collector.dictionary(attachment, &dictionary, at(0)).unwrap(), None);
+        assert_eq!(
+            collector.ingest.receive_dictionary(attachment, &dictionary, at(0)).unwrap(),
+            None
+        );
     }
-    let answer = at_once(collector.flush(attachment, flush, at(now_s)));
+    let answer = at_once(collector.ingest.receive_flush(attachment, flush, at(now_s)));
     words(answer.map_err(|error| error.to_string()))
 }
 
@@ -58,7 +71,7 @@ fn words(answer: Result<Kind, String>) -> String {
 
 fn ask(collector: &Collector, range: TimeRange, filter: Filter) -> ProfileAnswer {
     let (by, format) = (By::Line, Format::Json);
-    collector.profile(&whole(range, filter, by, format), &Cancel::default()).unwrap()
+    collector.state.profile(&whole(range, filter, by, format), &Cancel::default()).unwrap()
 }
 
 /// A question for all phases, which are not shown.
@@ -73,7 +86,7 @@ fn total_ns(collector: &Collector) -> u64 {
 
 /// Every row, as `worker/epoch/id outcome stop`; the stop in seconds after the tests' start.
 fn rows(collector: &Collector) -> Vec<String> {
-    let snapshot = read(&collector.ledger).snapshot(TimeRange::ALL);
+    let snapshot = read(&collector.state.ledger).snapshot(TimeRange::ALL);
     let mut rows: Vec<String> = snapshot
         .rows()
         .map(|row| {
@@ -103,24 +116,24 @@ const LOST: [&str; 2] = ["w/1/1 lost 50", "w/1/2 lost 50"];
 #[test]
 fn a_worker_that_is_away_for_longer_than_the_grace_loses_its_running_tasks() {
     let (collector, worker, attachment) = with_running_tasks();
-    collector.detach(&attachment, DisconnectReason::CutOff, at(60));
-    collector.sweep(at(69));
+    collector.ingest.detach(&attachment, DisconnectReason::CutOff, at(60));
+    collector.ingest.sweep(at(69));
     assert_eq!(rows(&collector), RUNNING);
-    collector.sweep(at(70));
+    collector.ingest.sweep(at(70));
     assert_eq!(rows(&collector), LOST);
     // It was only cut off: it comes back, and its tasks run.
     let again = attach(&collector, &worker, 80);
     assert_eq!(rows(&collector), RUNNING);
     let welcome = again.welcome;
     assert_eq!((welcome.acked_seq, welcome.strings), (1, 2));
-    collector.sweep(at(200));
+    collector.ingest.sweep(at(200));
     assert_eq!(rows(&collector), RUNNING);
 }
 
 #[test]
 fn a_goodbye_ends_what_was_never_ended() {
     let (collector, _, attachment) = with_running_tasks();
-    collector.detach(&attachment, DisconnectReason::Goodbye, at(60));
+    collector.ingest.detach(&attachment, DisconnectReason::Goodbye, at(60));
     assert_eq!(rows(&collector), LOST);
 }
 
@@ -131,7 +144,7 @@ fn a_new_life_of_a_worker_ends_the_one_that_is_away() {
     attach(&collector, &TestWorker::new("w", 2), 55);
     attach(&collector, &TestWorker::new("other", 2), 55);
     assert_eq!(rows(&collector), RUNNING);
-    collector.detach(&attachment, DisconnectReason::CutOff, at(60));
+    collector.ingest.detach(&attachment, DisconnectReason::CutOff, at(60));
     attach(&collector, &TestWorker::new("other", 3), 61);
     assert_eq!(rows(&collector), RUNNING);
     attach(&collector, &TestWorker::new("w", 3), 61);
@@ -146,10 +159,10 @@ fn a_later_stream_of_a_life_takes_it_over() {
     worker.count("load;main", State::Cpu, 5);
     let flush = worker.flush(13, vec![]);
     assert!(worker.clone().dictionary().is_some());
-    let late = at_once(collector.flush(&first, &flush, at(61)));
-    assert_eq!(late, Err(StreamError::StaleStream(StaleStream)));
+    let late = at_once(collector.ingest.receive_flush(&first, &flush, at(61)));
+    assert_eq!(late, Err(StreamError::Stale(StaleStream)));
     // The end of the older stream says nothing of the life.
-    collector.detach(&first, DisconnectReason::Goodbye, at(62));
+    collector.ingest.detach(&first, DisconnectReason::Goodbye, at(62));
     assert_eq!(rows(&collector), RUNNING);
     assert_eq!(send(&collector, &second.attachment, &mut worker, &flush), "ack 2");
     assert_eq!(total_ns(&collector), 5);
@@ -168,14 +181,14 @@ fn flushes_that_wait_together_are_answered_as_one_by_one() {
         })
         .collect();
     let dictionary = worker.dictionary().unwrap();
-    assert_eq!(collector.dictionary(&attachment, &dictionary, at(0)).unwrap(), None);
+    assert_eq!(collector.ingest.receive_dictionary(&attachment, &dictionary, at(0)).unwrap(), None);
     let no_clock = v1::Flush { clock: None, ..flushes[2].clone() };
     let waiting = [&flushes[0], &flushes[1], &flushes[1], &no_clock, &flushes[2], &flushes[3]];
     let received = |flush: &&v1::Flush| ReceivedFlush { flush: (*flush).clone(), at: at(50) };
     let mut waiting: VecDeque<ReceivedFlush> = waiting.iter().map(received).collect();
     let mut answers = Vec::new();
     while !waiting.is_empty() {
-        answers.push(at_once(collector.flushes(&attachment, &mut waiting)).unwrap());
+        answers.push(at_once(collector.ingest.receive_flushes(&attachment, &mut waiting)).unwrap());
     }
     let in_words = |answers: Vec<Kind>| {
         answers.into_iter().map(|answer| words(Ok(answer))).collect::<Vec<_>>()
@@ -264,7 +277,7 @@ fn a_wrong_dictionary_is_refused_and_says_what_is_held() {
     worker.count("load;main", State::Cpu, 3);
     let right = worker.dictionary().unwrap();
     let wrong = v1::Dictionary { node_base: 7, ..right.clone() };
-    let answer = collector.dictionary(&attachment, &wrong, at(1)).unwrap();
+    let answer = collector.ingest.receive_dictionary(&attachment, &wrong, at(1)).unwrap();
     let Some(Kind::Refusal(refusal)) = answer else { panic!("{answer:?}") };
     let reason = "the dictionary's nodes start at 7, but the receiver holds only 1";
     assert_eq!((refusal.seq, refusal.reason.as_str()), (0, reason));
@@ -284,9 +297,9 @@ fn past_the_limit_on_symbols_new_names_overflow_and_totals_stay_true() {
         stacks.iter().for_each(|stack| worker.count(stack, State::Cpu, 1));
         let flush = worker.flush(10, vec![]);
         let dictionary = worker.dictionary().unwrap();
-        match collector.dictionary(&attachment, &dictionary, at(1)).unwrap() {
+        match collector.ingest.receive_dictionary(&attachment, &dictionary, at(1)).unwrap() {
             None => {
-                let answer = at_once(collector.flush(&attachment, &flush, at(1)));
+                let answer = at_once(collector.ingest.receive_flush(&attachment, &flush, at(1)));
                 words(answer.map_err(|error| error.to_string()))
             }
             Some(refusal) => words(Ok(refusal)),
@@ -319,7 +332,7 @@ fn a_hello_is_checked() {
     fn check(change: impl FnOnce(&mut v1::Hello), expected: &str) {
         let mut hello = TestWorker::new("w", 1).hello();
         change(&mut hello);
-        let error = at_once(collector(0).attach(hello, at(0))).unwrap_err();
+        let error = at_once(collector(0).ingest.attach(hello, at(0))).unwrap_err();
         assert_eq!(error.to_string(), expected);
     }
     check(|h| h.protocol = 2, "the agent speaks protocol 2; this collector speaks protocol 1 only");
@@ -345,23 +358,23 @@ fn the_session_that_is_gone_for_longest_makes_room() {
     let worker = |id| TestWorker::new(id, 1);
     let a = attach(&collector, &worker("a"), 0).attachment;
     let b = attach(&collector, &worker("b"), 0).attachment;
-    let refused = at_once(collector.attach(worker("c").hello(), at(1))).unwrap_err();
+    let refused = at_once(collector.ingest.attach(worker("c").hello(), at(1))).unwrap_err();
     assert_eq!(
         refused.to_string(),
         "2 agents are connected, which is as many as this collector takes"
     );
-    collector.detach(&b, DisconnectReason::Goodbye, at(2));
-    collector.detach(&a, DisconnectReason::Goodbye, at(3));
+    collector.ingest.detach(&b, DisconnectReason::Goodbye, at(2));
+    collector.ingest.detach(&a, DisconnectReason::Goodbye, at(3));
     attach(&collector, &worker("c"), 4);
-    let workers: Vec<String> = collector.workers().iter().map(ToString::to_string).collect();
+    let workers: Vec<String> = collector.state.workers().iter().map(ToString::to_string).collect();
     assert_eq!(workers, ["a", "c"]);
 }
 
 #[test]
 fn a_session_long_gone_gives_back_its_dictionary_and_knows_its_mark() {
     let (collector, worker, attachment) = with_running_tasks();
-    collector.detach(&attachment, DisconnectReason::Goodbye, at(60));
-    collector.sweep(at(60 + 15 * 60));
+    collector.ingest.detach(&attachment, DisconnectReason::Goodbye, at(60));
+    collector.ingest.sweep(at(60 + 15 * 60));
     let again = attach(&collector, &worker, 1_000);
     let welcome = again.welcome;
     assert_eq!((welcome.acked_seq, welcome.strings, welcome.nodes), (1, 1, 1));
@@ -384,7 +397,7 @@ type Second = (usize, i64, Vec<(usize, usize, u64)>);
 
 /// Writes to tables what is in none yet.
 fn seal(collector: &Collector) {
-    collector.seal().unwrap();
+    collector.sealer.seal().unwrap();
 }
 
 mod budget;

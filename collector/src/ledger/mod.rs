@@ -114,7 +114,7 @@ pub(crate) struct LedgerBatch {
     /// All rows that are not settled: running ones, and lost ones that may turn out otherwise.
     pub(crate) open: Vec<Arc<TaskRow>>,
     /// Tasks that are in tables as lost, or will be with this sealing.
-    pub(crate) settled: Vec<LostTask>,
+    pub(crate) lost_tasks: Vec<LostTask>,
     /// Tasks that ended and have no rows.
     pub(crate) totals: Vec<Arc<TaskTotals>>,
 }
@@ -242,7 +242,7 @@ impl Ledger {
     }
 
     /// Takes back [`Ledger::end_as_lost`]: the worker is there again, so its tasks still run.
-    pub(crate) fn run_again(&mut self, worker: &WorkerId, epoch: Epoch) {
+    pub(crate) fn resume_lost(&mut self, worker: &WorkerId, epoch: Epoch) {
         let keys = keys_of(worker, epoch);
         let keys: Vec<TaskKey> = self.lost.range(keys).map(|(key, _)| key.clone()).collect();
         for key in keys {
@@ -296,7 +296,7 @@ impl Ledger {
         LedgerBatch {
             ended: chunks.flat_map(|chunk| chunk.rows.values().cloned()).collect(),
             open: self.running.values().chain(self.lost.values()).cloned().collect(),
-            settled: self.settled(),
+            lost_tasks: self.lost_tasks(),
             totals: self.sums.take_for_sealing(),
         }
     }
@@ -373,7 +373,7 @@ impl Ledger {
         self.settled.extend(settled.take(room));
     }
 
-    fn settled(&self) -> Vec<LostTask> {
+    fn lost_tasks(&self) -> Vec<LostTask> {
         let settled = self.settled.iter().map(|(key, stop)| {
             let TaskKey { worker, epoch, id } = key.clone();
             LostTask { worker, epoch, id, stop: *stop }

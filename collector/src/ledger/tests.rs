@@ -141,7 +141,7 @@ impl Sealed {
             Step::EndAsLost(w, e, at) => {
                 ledger.end_as_lost(&worker(w), Epoch(e), time(at));
             }
-            Step::RunAgain(w, e) => ledger.run_again(&worker(w), Epoch(e)),
+            Step::RunAgain(w, e) => ledger.resume_lost(&worker(w), Epoch(e)),
             Step::Take(lost_too) => {
                 let now = if lost_too { 100 + LOST_KEPT.as_secs() } else { 0 };
                 self.taken = Some(ledger.take_for_sealing(time(now.cast_signed())).ended);
@@ -356,7 +356,7 @@ fn a_lost_task_is_corrected_by_its_true_end() {
     };
     // Its worker was last seen before it started, by a clock that was estimated anew since.
     assert_eq!(lost(&ledger), (Outcome::Lost, Some(time(5))));
-    ledger.run_again(&worker(0), Epoch(7));
+    ledger.resume_lost(&worker(0), Epoch(7));
     assert_eq!(lost(&ledger), (Outcome::Running, None));
     assert_eq!(ledger.end_as_lost(&worker(0), Epoch(7), time(9)), 1);
     ledger.upsert(row(who, "load", (5, Some(6)), Outcome::Failed));
@@ -377,7 +377,7 @@ fn open_rows_outlast_a_restart() {
     restarted.restore(taken.open.iter().map(|row| (**row).clone()), []);
     let again = restarted.take_for_sealing(time(7));
     assert_eq!((again.ended, again.open), (Vec::new(), taken.open));
-    restarted.run_again(&worker(0), Epoch(7));
+    restarted.resume_lost(&worker(0), Epoch(7));
     assert_eq!(restarted.running_count(&worker(0), Epoch(7)), 1);
 }
 
@@ -420,7 +420,7 @@ fn no_worker_takes_the_room_of_the_others() {
     assert_eq!(start(&mut ledger, (0, 7, 4)), (2, 2));
     assert_eq!(ledger.end_as_lost(&worker(0), Epoch(7), time(9)), 2);
     assert_eq!(start(&mut ledger, (0, 8, 1)), (1, 2));
-    ledger.run_again(&worker(0), Epoch(7));
+    ledger.resume_lost(&worker(0), Epoch(7));
     assert_eq!(ledger.running_count(&worker(0), Epoch(7)), 2);
 }
 
@@ -440,10 +440,10 @@ fn what_was_sealed_as_lost_counts_once_whatever_is_told_of_it_later() {
     ledger.upsert(ended.clone());
     assert_eq!(ledger.take_for_sealing(time(8 + day)).ended, settled);
     drop(ledger.sealed(Arc::new(Manifest::default())));
-    ledger.run_again(&worker(0), Epoch(7));
+    ledger.resume_lost(&worker(0), Epoch(7));
     let again = ledger.take_for_sealing(time(8 + day));
     let mut restarted = Ledger::new(Arc::new(Manifest::default()), 10);
-    restarted.restore([], again.settled.clone());
+    restarted.restore([], again.lost_tasks.clone());
     for mut ledger in [ledger, restarted] {
         for told in [running.clone(), ended.clone()] {
             ledger.upsert(told);

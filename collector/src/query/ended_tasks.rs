@@ -9,13 +9,13 @@ use rustc_hash::FxHashMap;
 
 use super::QueryError;
 use super::table_reader::{ScanFilter, TableReader};
-use crate::collector::Collector;
 use crate::ledger::{NameTotal, PhaseTotal, TaskFilter};
+use crate::state::CollectorState;
 use crate::store::SumTable;
 use crate::sync::read;
 use crate::tree::TopNode;
 
-impl Collector {
+impl CollectorState {
     /// Adds what the tables have counted, by name.
     pub(super) fn add_stored(
         &self,

@@ -8,8 +8,8 @@ use super::QueryError;
 use super::labels::LabelFilter;
 use super::params::{Params, choose};
 use super::tasks::limit;
-use crate::collector::Collector;
 use crate::events::{Event, EventKind, Subject};
+use crate::state::CollectorState;
 use crate::sync::lock;
 
 /// Which events to keep; what is empty keeps all. One that has no such property is not kept by a
@@ -47,7 +47,7 @@ impl EventFilter {
     }
 
     /// Whether an event is kept; the collector knows the labels of the worker that it is of.
-    pub(crate) fn keeps(&self, event: &Event, collector: &Collector) -> bool {
+    pub(crate) fn keeps(&self, event: &Event, state: &CollectorState) -> bool {
         let (task, worker, outcome) = match &event.subject {
             Subject::Task(row) => {
                 (Some(&*row.record.name), Some(&*row.worker.0), Some(row.record.outcome))
@@ -64,12 +64,12 @@ impl EventFilter {
             && among(&self.workers, worker)
             && (self.outcomes.is_empty()
                 || outcome.is_some_and(|outcome| self.outcomes.contains(&outcome)))
-            && (self.labels.is_empty() || self.keeps_labels(&event.subject, collector))
+            && (self.labels.is_empty() || self.keeps_labels(&event.subject, state))
     }
 
-    fn keeps_labels(&self, subject: &Subject, collector: &Collector) -> bool {
+    fn keeps_labels(&self, subject: &Subject, state: &CollectorState) -> bool {
         let keeps = |worker: &WorkerId, epoch: Epoch| {
-            let lives = lock(&collector.registry).of_worker(worker);
+            let lives = lock(&state.registry).of_worker(worker);
             let life = lives.iter().find(|cell| cell.epoch == epoch);
             life.is_some_and(|cell| self.labels.keeps(&lock(&cell.state).agent.labels))
         };
@@ -85,13 +85,13 @@ impl EventFilter {
 /// The last events of those that are remembered and that the parameters ask for, the newest first.
 pub(crate) fn recent_events(
     pairs: &[(String, String)],
-    collector: &Collector,
+    state: &CollectorState,
 ) -> Result<Vec<Arc<Event>>, QueryError> {
     let params = Params::new(pairs, &["limit", "kind", "worker", "label"])?;
     let limit = limit(params.one("limit")?)?;
     let filter = EventFilter::of(&params)?;
-    let mut events = collector.events.recent(usize::MAX);
-    events.retain(|event| filter.keeps(event, collector));
+    let mut events = state.events.recent(usize::MAX);
+    events.retain(|event| filter.keeps(event, state));
     events.truncate(limit);
     Ok(events)
 }

@@ -12,10 +12,10 @@ use super::labels::{WorkerAttributes, known_key};
 use super::params::Params;
 use super::profile::{ProfileQuery, sample_columns};
 use super::table_reader::{Cancel, ScanFilter, TableReader};
-use crate::collector::Collector;
 use crate::id_set::IdSet;
 use crate::ledger::EXECUTE;
 use crate::limits::{GROUPED_SUMS_MAX, GROUPS_MAX};
+use crate::state::CollectorState;
 use crate::store::SumTable;
 use crate::sync::read;
 use crate::tree::{Excerpt, PhaseFilter, SampleScope, TopNode};
@@ -44,7 +44,7 @@ impl GroupBy {
     /// What the parameters group by.
     pub(crate) fn parse(
         params: &Params<'_>,
-        collector: &Collector,
+        state: &CollectorState,
     ) -> Result<Option<GroupBy>, QueryError> {
         const ALLOWED: [&str; 4] = ["worker", "host", "label:KEY", "phase"];
         let Some(text) = params.one("group")? else { return Ok(None) };
@@ -56,7 +56,7 @@ impl GroupBy {
                 let allowed = ALLOWED.to_vec();
                 let form = QueryError::Form { name: "group", value: echo(text), allowed };
                 let key = text.strip_prefix("label:").ok_or(form)?;
-                known_key(collector, key)?;
+                known_key(state, key)?;
                 GroupBy::Label(key.to_owned())
             }
         }))
@@ -130,7 +130,7 @@ impl GroupedSums {
     }
 }
 
-impl Collector {
+impl CollectorState {
     /// The profile of each group of workers, below its name.
     pub(super) fn profile_by_worker(
         &self,

@@ -8,7 +8,7 @@ use super::QueryError;
 use super::error::echo;
 use super::params::Params;
 use super::suggest::nearest;
-use crate::collector::Collector;
+use crate::state::CollectorState;
 use crate::sync::lock;
 
 /// What a `label` may be, for error texts.
@@ -25,7 +25,7 @@ pub(crate) struct WorkerAttributes {
     pub(crate) labels: BTreeMap<String, String>,
 }
 
-impl Collector {
+impl CollectorState {
     /// What is known of all workers with a session.
     pub(crate) fn worker_facts(&self) -> BTreeMap<WorkerId, WorkerAttributes> {
         let mut facts: BTreeMap<WorkerId, (Timestamp, WorkerAttributes)> = BTreeMap::new();
@@ -86,7 +86,7 @@ impl LabelFilter {
 /// Of `workers` (none: of all) those that have every label that the parameters ask for.
 pub(crate) fn labelled(
     params: &Params<'_>,
-    collector: &Collector,
+    state: &CollectorState,
     workers: Vec<String>,
 ) -> Result<Vec<String>, QueryError> {
     let filter = LabelFilter::parse(params)?;
@@ -94,9 +94,9 @@ pub(crate) fn labelled(
         return Ok(workers);
     }
     for (key, _) in &filter.labels {
-        known_key(collector, key)?;
+        known_key(state, key)?;
     }
-    let facts = collector.worker_facts();
+    let facts = state.worker_facts();
     let found = facts.iter().filter(|(worker, facts)| {
         (workers.is_empty() || workers.iter().any(|id| **id == *worker.0))
             && filter.keeps(&facts.labels)
@@ -106,8 +106,8 @@ pub(crate) fn labelled(
 }
 
 /// Whether any worker has a label of that key.
-pub(crate) fn known_key(collector: &Collector, key: &str) -> Result<(), QueryError> {
-    let keys = collector.label_keys();
+pub(crate) fn known_key(state: &CollectorState, key: &str) -> Result<(), QueryError> {
+    let keys = state.label_keys();
     if keys.contains(key) {
         return Ok(());
     }

@@ -7,8 +7,8 @@ use super::error::echo;
 use super::labels::labelled;
 use super::suggest::nearest;
 use super::time::{TIME_ALLOWED, TimeError, parse_time};
-use crate::collector::Collector;
 use crate::limits::FILTER_VALUES_MAX;
+use crate::state::CollectorState;
 
 /// The parameters of one request, checked for names that do not exist.
 #[derive(Clone, Copy, Debug)]
@@ -122,13 +122,13 @@ impl Filters {
         [("program", ThreadKind::Program), ("agent", ThreadKind::Agent), ("all", ThreadKind::All)];
 
     /// The filter of samples; its tasks and workers must be known.
-    pub(crate) fn parse(params: &Params<'_>, collector: &Collector) -> Result<Filter, QueryError> {
+    pub(crate) fn parse(params: &Params<'_>, state: &CollectorState) -> Result<Filter, QueryError> {
         let states = params.many("state")?.into_iter().map(state_set);
         let states = states.reduce(|all, states| Ok(all? | states?));
         Ok(Filter {
             threads: params.choice("threads", &Filters::THREADS)?,
-            tasks: known_tasks(params, collector)?,
-            workers: known_workers(params, collector)?,
+            tasks: known_tasks(params, state)?,
+            workers: known_workers(params, state)?,
             states: states.unwrap_or(Ok(StateSet::ALL))?,
         })
     }
@@ -146,12 +146,12 @@ fn state_set(name: &str) -> Result<StateSet, QueryError> {
 /// The tasks that were asked for, all known.
 pub(crate) fn known_tasks(
     params: &Params<'_>,
-    collector: &Collector,
+    state: &CollectorState,
 ) -> Result<Vec<String>, QueryError> {
     let asked = params.many("task")?;
-    let is_unknown = |name: &&&str| !collector.knows_task(name) && !collector.tables.lacks_names();
+    let is_unknown = |name: &&&str| !state.knows_task(name) && !state.tables.lacks_names();
     if let Some(name) = asked.iter().find(is_unknown) {
-        let known = collector.task_names();
+        let known = state.task_names();
         return Err(unknown("task", name, known.iter().map(|known| &**known)));
     }
     Ok(asked.into_iter().map(str::to_owned).collect())
@@ -161,19 +161,19 @@ pub(crate) fn known_tasks(
 /// for.
 pub(crate) fn known_workers(
     params: &Params<'_>,
-    collector: &Collector,
+    state: &CollectorState,
 ) -> Result<Vec<String>, QueryError> {
     let asked = params.many("worker")?;
     if asked.is_empty() {
-        return labelled(params, collector, Vec::new());
+        return labelled(params, state, Vec::new());
     }
-    let known = collector.workers();
+    let known = state.workers();
     let known_name = |name: &str| known.iter().any(|known| *known.0 == *name);
-    let is_unknown = |name: &&&str| !known_name(name) && !collector.tables.lacks_names();
+    let is_unknown = |name: &&&str| !known_name(name) && !state.tables.lacks_names();
     if let Some(name) = asked.iter().find(is_unknown) {
         return Err(unknown("worker", name, known.iter().map(|known| &*known.0)));
     }
-    labelled(params, collector, asked.into_iter().map(str::to_owned).collect())
+    labelled(params, state, asked.into_iter().map(str::to_owned).collect())
 }
 
 /// That there is nothing of that name.

@@ -4,20 +4,20 @@ use profiler_core::task::PHASES;
 
 use super::QueryError;
 use super::params::{Params, unknown};
-use crate::collector::Collector;
+use crate::state::CollectorState;
 use crate::sync::read;
 use crate::tree::PhaseFilter;
 
 /// The phases that the parameters name, all of them known.
 pub(crate) fn parse_phases(
     params: &Params<'_>,
-    collector: &Collector,
+    state: &CollectorState,
 ) -> Result<PhaseFilter, QueryError> {
     let names = params.many("phase")?;
     if names.is_empty() {
         return Ok(PhaseFilter::All);
     }
-    let seen = read(&collector.tree).phase_names();
+    let seen = read(&state.tree).phase_names();
     let is_known = |name: &str| PHASES.contains(&name) || seen.contains(name);
     if let Some(name) = names.iter().find(|name| !is_known(name)) {
         let known = PHASES.into_iter().chain(seen.iter().map(|name| &**name));

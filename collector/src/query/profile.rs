@@ -12,10 +12,10 @@ use super::phases::parse_phases;
 use super::range::{RANGE_NAMES, asked_range};
 use super::table_reader::{Cancel, ScanFilter, TableReader};
 use super::weight_sums::Sums;
-use crate::collector::Collector;
 use crate::id_set::IdSet;
 use crate::limits::QUERY_BYTES_MAX;
 use crate::rows::StoredWindow;
+use crate::state::CollectorState;
 use crate::store::{Column, Coverage, Measure, Piece, Second, SumTable, WorkerNumber};
 use crate::sync::read;
 use crate::tree::{Excerpt, PhaseFilter, ProfileForm, SampleScope, TopNode};
@@ -67,21 +67,21 @@ impl ProfileQuery {
     /// The question that the parameters ask at `now`.
     pub(crate) fn parse(
         pairs: &[(String, String)],
-        collector: &Collector,
+        state: &CollectorState,
         now: Timestamp,
     ) -> Result<ProfileQuery, QueryError> {
         let names =
             [&RANGE_NAMES[..], &Filters::NAMES, &["phases", "group", "by", "format"]].concat();
         let params = Params::new(pairs, &names)?;
-        let (range, _) = asked_range(&params, collector, now)?;
+        let (range, _) = asked_range(&params, state, now)?;
         let query = ProfileQuery {
             range,
             by: params.choice("by", &ProfileQuery::BY)?,
             format: params.choice("format", &ProfileQuery::FORMATS)?,
-            filter: Filters::parse(&params, collector)?,
-            phases: parse_phases(&params, collector)?,
+            filter: Filters::parse(&params, state)?,
+            phases: parse_phases(&params, state)?,
             phases_shown: params.choice("phases", &[("false", false), ("true", true)])?,
-            group: GroupBy::parse(&params, collector)?,
+            group: GroupBy::parse(&params, state)?,
         };
         if query.format == Format::Collapsed && query.by == By::Line {
             return Err(QueryError::CollapsedByLine);
@@ -204,17 +204,17 @@ impl Provenance {
 impl WindowSnapshot {
     /// The windows that start in `seconds` and whose worker a filter keeps.
     pub(super) fn of(
-        collector: &Collector,
+        state: &CollectorState,
         seconds: Range<Second>,
         filter: &Filter,
     ) -> WindowSnapshot {
-        let mut view = read(&collector.hot).view(seconds);
+        let mut view = read(&state.windows).view(seconds);
         view.windows.retain(|stored| filter.keeps_worker(&stored.worker));
         view
     }
 }
 
-impl Collector {
+impl CollectorState {
     /// Sums the windows that start in the range.
     pub(crate) fn profile(
         &self,

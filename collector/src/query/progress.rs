@@ -10,11 +10,11 @@ use super::params::{Params, known_tasks, known_workers};
 use super::range::{RANGE_NAMES, asked_range};
 use super::table_reader::Cancel;
 use super::tasks::TaskQuery;
-use crate::collector::Collector;
 use crate::ledger::{OutcomeCounts, TaskFilter};
 use crate::limits::{AHEAD_MAX, PROGRESS_STARTS_MAX, nanoseconds};
 use crate::rows::ExpectedRow;
 use crate::session::{Presence, SessionCell};
+use crate::state::CollectorState;
 use crate::store::Second;
 use crate::sync::{lock, read};
 
@@ -35,21 +35,21 @@ impl ProgressQuery {
     /// The question that the parameters ask at `now`.
     pub(crate) fn parse(
         pairs: &[(String, String)],
-        collector: &Collector,
+        state: &CollectorState,
         now: Timestamp,
     ) -> Result<ProgressQuery, QueryError> {
         let params =
             Params::new(pairs, &[&RANGE_NAMES[..], &["task", "worker", "label"]].concat())?;
-        let (range, given) = asked_range(&params, collector, now)?;
-        let expected = read(&collector.records).expected();
+        let (range, given) = asked_range(&params, state, now)?;
+        let expected = read(&state.telemetry).expected();
         let asked = params.many("task")?;
         // What is expected need not have begun.
         let is_expected = |name: &&str| expected.iter().any(|row| *row.expected.name == **name);
         let tasks = match asked.iter().all(is_expected) {
             true => asked.into_iter().map(str::to_owned).collect(),
-            false => known_tasks(&params, collector)?,
+            false => known_tasks(&params, state)?,
         };
-        let workers = known_workers(&params, collector)?;
+        let workers = known_workers(&params, state)?;
         Ok(ProgressQuery { now, given: given.then_some(range), range, tasks, workers })
     }
 }
@@ -162,7 +162,7 @@ impl Rows {
     }
 }
 
-impl Collector {
+impl CollectorState {
     /// Counts of tasks since they were expected first, or in the range that was given; exact, but for
     /// a start in a time of which single seconds are no longer held.
     pub(crate) fn progress(
@@ -250,7 +250,7 @@ impl Collector {
             };
             among(&query.tasks, &row.expected.name) && among(&query.workers, &row.worker.0)
         };
-        let rows = read(&self.records).expected();
+        let rows = read(&self.telemetry).expected();
         let mut lives: BTreeMap<(Arc<str>, WorkerId), Vec<ExpectedRow>> = BTreeMap::new();
         for row in rows.into_iter().filter(is_asked) {
             let key = (row.expected.name.clone(), row.worker.clone());

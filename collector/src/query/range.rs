@@ -9,9 +9,9 @@ use super::QueryError;
 use super::error::echo;
 use super::params::{Params, RangeText, unknown};
 use super::time::{SPAN_ALLOWED, parse_span_ns};
-use crate::collector::Collector;
 use crate::limits::TIMELINE_STEPS_MAX;
 use crate::rows::RunRow;
+use crate::state::CollectorState;
 use crate::sync::read;
 
 /// Parameters of every question about a span of time.
@@ -21,13 +21,13 @@ pub(crate) const RANGE_NAMES: [&str; 3] = ["from", "to", "run"];
 /// run that goes on ends now.
 pub(crate) fn asked_range(
     params: &Params<'_>,
-    collector: &Collector,
+    state: &CollectorState,
     now: Timestamp,
 ) -> Result<(TimeRange, bool), QueryError> {
     let (text, given) = RangeText::parse(params)?;
     match params.one("run")? {
         Some(_) if given => Err(QueryError::RunAndRange),
-        Some(run) => Ok((find_run(run, collector)?.range(now), true)),
+        Some(run) => Ok((find_run(run, state)?.range(now), true)),
         None => Ok((text.resolve(now)?, given)),
     }
 }
@@ -35,13 +35,13 @@ pub(crate) fn asked_range(
 /// As [`asked_range`], for questions that lay several runs over each other: each run with its range.
 pub(crate) fn asked_runs(
     params: &Params<'_>,
-    collector: &Collector,
+    state: &CollectorState,
 ) -> Result<Vec<Arc<RunRow>>, QueryError> {
     let runs = params.many("run")?;
     let (_, given) = RangeText::parse(params)?;
     match given && !runs.is_empty() {
         true => Err(QueryError::RunAndRange),
-        false => runs.into_iter().map(|run| find_run(run, collector)).collect(),
+        false => runs.into_iter().map(|run| find_run(run, state)).collect(),
     }
 }
 
@@ -61,12 +61,12 @@ pub(crate) fn parse_step_ns(text: &str, count: impl Fn(u64) -> u64) -> Result<u6
     }
 }
 
-fn find_run(text: &str, collector: &Collector) -> Result<Arc<RunRow>, QueryError> {
-    let records = read(&collector.records);
-    let found = records.runs().find(text).cloned();
+fn find_run(text: &str, state: &CollectorState) -> Result<Arc<RunRow>, QueryError> {
+    let telemetry = read(&state.telemetry);
+    let found = telemetry.runs().find(text).cloned();
     found.ok_or_else(|| {
         // Runs that are repeated have one name.
-        let known: BTreeSet<&str> = records.runs().all().map(|row| &*row.run.name).collect();
+        let known: BTreeSet<&str> = telemetry.runs().all().map(|row| &*row.run.name).collect();
         unknown("run", text, known.into_iter())
     })
 }

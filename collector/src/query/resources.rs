@@ -10,9 +10,9 @@ use super::params::{Params, choose, known_workers};
 use super::range::{RANGE_NAMES, asked_range, asked_runs, parse_step_ns};
 use super::table_reader::{Cancel, TableReader};
 use super::tasks::seconds_touched;
-use crate::collector::Collector;
 use crate::limits::{RESOURCE_POINTS_DEFAULT, RESOURCE_POINTS_MAX};
 use crate::rows::ResourceRow;
+use crate::state::CollectorState;
 use crate::store::{Coverage, Plan, RowScan, TableName};
 use crate::sync::{lock, read};
 
@@ -39,14 +39,14 @@ impl ResourceQuery {
     /// The question that the parameters ask at `now`.
     pub(crate) fn parse(
         pairs: &[(String, String)],
-        collector: &Collector,
+        state: &CollectorState,
         now: Timestamp,
     ) -> Result<ResourceQuery, QueryError> {
         let names = [&RANGE_NAMES[..], &["worker", "label", "measure", "step", "align"]].concat();
         let params = Params::new(pairs, &names)?;
-        let runs = asked_runs(&params, collector)?;
+        let runs = asked_runs(&params, state)?;
         let spans: Vec<(Option<String>, TimeRange)> = match runs.is_empty() {
-            true => vec![(None, asked_range(&params, collector, now)?.0)],
+            true => vec![(None, asked_range(&params, state, now)?.0)],
             false => {
                 let span = |run: &Arc<_>| span_of_run(run, now);
                 runs.iter().map(span).collect()
@@ -62,7 +62,7 @@ impl ResourceQuery {
                 .map(|(_, range)| *range)
                 .reduce(TimeRange::hull)
                 .expect("not empty"),
-            workers: known_workers(&params, collector)?,
+            workers: known_workers(&params, state)?,
             measures: chosen.collect::<Result<_, _>>()?,
             step_ns: match params.one("step")? {
                 Some(text) => parse_step_ns(text, |step_ns| longest.div_ceil(step_ns))?,
@@ -126,7 +126,7 @@ struct Step {
 /// By span, worker, measure and step.
 type Steps = BTreeMap<(usize, Arc<str>, Resource, u64), Step>;
 
-impl Collector {
+impl CollectorState {
     /// Mean, most and least by step. A sample counts whole to the step that holds its time.
     pub(crate) fn resources(
         &self,
@@ -172,7 +172,7 @@ impl Collector {
         cancel: &Cancel,
     ) -> Result<Vec<String>, QueryError> {
         let touched = seconds_touched(range);
-        let take = |collector: &Collector, _| read(&collector.records).samples(touched.clone());
+        let take = |state: &CollectorState, _| read(&state.telemetry).samples(touched.clone());
         let plan = |_: &Coverage, seconds| Plan { pieces: Vec::new(), seconds };
         let (mut stored, view) = TableReader::of((self, cancel), range, take, plan);
         let mut add = |row: &Arc<ResourceRow>| {

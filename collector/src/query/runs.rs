@@ -10,9 +10,8 @@ use serde::Deserialize;
 use super::QueryError;
 use super::error::echo;
 use super::params::{Params, RangeText, unknown};
-use crate::collector::Collector;
 use crate::rows::RunRow;
-use crate::store::wal::NotLogged;
+use crate::state::CollectorState;
 use crate::sync::read;
 
 #[derive(Deserialize)]
@@ -31,7 +30,7 @@ struct StopBody {
 /// The run that a body asks to begin, now.
 pub(crate) fn parse_run_start(
     body: &[u8],
-    collector: &Collector,
+    state: &CollectorState,
     now: Timestamp,
 ) -> Result<RunRow, QueryError> {
     let allowed = || vec!["name"];
@@ -40,7 +39,7 @@ pub(crate) fn parse_run_start(
         let reason = format!("name has {} bytes; 1 to {NAME_BYTES_MAX} are allowed", name.len());
         return Err(QueryError::Body { reason, allowed: allowed() });
     }
-    let id = read(&collector.records).runs().next_id(now);
+    let id = read(&state.telemetry).runs().next_id(now);
     let run = RunMarker { id, name: name.into(), start: now, stop: None };
     Ok(RunRow::marked(None, Epoch(0), run))
 }
@@ -48,7 +47,7 @@ pub(crate) fn parse_run_start(
 /// The run that a body asks to end, ended now.
 pub(crate) fn parse_run_stop(
     body: &[u8],
-    collector: &Collector,
+    state: &CollectorState,
     now: Timestamp,
 ) -> Result<RunRow, QueryError> {
     let allowed = vec!["name", "id"];
@@ -57,9 +56,9 @@ pub(crate) fn parse_run_stop(
         let reason = "neither a name nor an id is given".to_owned();
         return Err(QueryError::Body { reason, allowed });
     };
-    let records = read(&collector.records);
-    let Some(open) = records.runs().find_open(name.as_deref(), id.as_deref()) else {
-        let open = records.runs().all().filter(|row| row.stop().is_none());
+    let telemetry = read(&state.telemetry);
+    let Some(open) = telemetry.runs().find_open(name.as_deref(), id.as_deref()) else {
+        let open = telemetry.runs().all().filter(|row| row.stop().is_none());
         let open: BTreeSet<&str> = open.map(|row| &*row.run.name).collect();
         return Err(unknown("open run", text, open.into_iter()));
     };
@@ -76,23 +75,10 @@ fn parsed<'a, T: Deserialize<'a>>(
         .map_err(|error| QueryError::Body { reason: echo(&error.to_string()), allowed })
 }
 
-impl Collector {
-    /// Marks a run; returns when it is as safe as an acknowledged flush.
-    pub(crate) async fn mark_run(&self, run: RunRow) -> Result<(), NotLogged> {
-        match &self.log {
-            Some(log) => log.mark(run).await,
-            None => {
-                self.put_run(run);
-                Ok(())
-            }
-        }
-    }
-}
-
 /// The runs that the parameters ask for, the newest first: all, or those that touch a range.
 pub(crate) fn parse_runs(
     pairs: &[(String, String)],
-    collector: &Collector,
+    state: &CollectorState,
     now: Timestamp,
 ) -> Result<Vec<Arc<RunRow>>, QueryError> {
     let params = Params::new(pairs, &["from", "to", "name"])?;
@@ -103,8 +89,8 @@ pub(crate) fn parse_runs(
         let run = row.range(now);
         run.start() < range.stop() && range.start() < run.stop()
     };
-    let records = read(&collector.records);
-    let rows = records.runs().all().filter(|row| !given || touches(row));
+    let telemetry = read(&state.telemetry);
+    let rows = telemetry.runs().all().filter(|row| !given || touches(row));
     let is_named = |row: &&Arc<RunRow>| names.is_empty() || names.contains(&&*row.run.name);
     let mut rows: Vec<_> = rows.filter(is_named).cloned().collect();
     rows.sort_by_key(|row| (std::cmp::Reverse(row.run.start), row.key()));

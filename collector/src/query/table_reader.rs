@@ -10,10 +10,10 @@ use profiler_core::{NodeId, TimeRange, Timestamp, WorkerId};
 
 use super::QueryError;
 use super::tasks::seconds_touched;
-use crate::collector::Collector;
 use crate::id_set::IdSet;
 use crate::ledger::{NewestTasks, TaskFilter, TaskSnapshot};
 use crate::rows::TaskRow;
+use crate::state::CollectorState;
 use crate::store::{
     Batch, Column, Coverage, FileEntry, ListRow, LostLog, Manifest, NewestTaskScan, Period, Piece,
     Plan, RowScan, Scan, SealedTask, Second, StoreError, SumTable, TableName, Tables, TaskScan,
@@ -94,21 +94,21 @@ impl<'a> TableReader<'a> {
     /// What answers for the seconds that start in `range`, or for more where that is all that is
     /// held: `take` takes what is in no table, `plan` says in which periods the tables are read.
     pub(crate) fn of<B: Unsealed>(
-        (collector, cancel): (&'a Collector, &'a Cancel),
+        (state, cancel): (&'a CollectorState, &'a Cancel),
         range: TimeRange,
-        take: impl Fn(&Collector, Range<Second>) -> B,
+        take: impl Fn(&CollectorState, Range<Second>) -> B,
         plan: impl Fn(&Coverage, Range<Second>) -> Plan,
     ) -> (TableReader<'a>, B) {
         let asked = Second::starting_in(range);
         let mut seconds = asked.clone();
         loop {
-            let beside = take(collector, seconds.clone());
+            let beside = take(state, seconds.clone());
             let manifest = beside.manifest().clone();
             let coverage = Coverage::of(&manifest);
             let plan = plan(&coverage, asked.clone());
             // If it is wider than what was asked for, what is in no table must be as wide.
             if plan.seconds == seconds {
-                let (tables, damaged) = (&*collector.tables, lost_to_all(&manifest, &plan.seconds));
+                let (tables, damaged) = (&*state.tables, lost_to_all(&manifest, &plan.seconds));
                 let stored = TableReader { tables, cancel, manifest, plan, coverage, damaged };
                 return (stored, beside);
             }

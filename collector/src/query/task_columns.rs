@@ -10,8 +10,8 @@ use rustc_hash::FxHashMap;
 use super::QueryError;
 use super::table_reader::Cancel;
 use super::tasks::TaskQuery;
-use crate::collector::Collector;
 use crate::rows::TaskRow;
+use crate::state::CollectorState;
 
 /// Most names, and most threads, that are told apart; the rest shares the first entry.
 const TEXTS_MAX: usize = 100_000;
@@ -93,7 +93,7 @@ impl<K: Eq + std::hash::Hash, V> Interning<K, V> {
     }
 }
 
-impl Collector {
+impl CollectorState {
     /// The rows that overlap the range, at most [`TaskQuery::limit`] in 48 bytes each.
     pub(crate) fn task_columns(
         &self,

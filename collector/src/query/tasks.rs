@@ -11,13 +11,13 @@ use super::error::echo;
 use super::params::{Params, choose, known_tasks, known_workers};
 use super::range::asked_range;
 use super::table_reader::{Cancel, TableReader};
-use crate::collector::Collector;
 use crate::ledger::{
     EXECUTE, NameTotal, NewestTasks, OutcomeCounts, Percentiles, PhaseTotal, Selection, TaskFilter,
     TaskSnapshot, counts_in, overlaps,
 };
 use crate::limits::{TASK_COLUMNS_MAX, TASK_ROWS_DEFAULT, TASK_ROWS_MAX};
 use crate::rows::TaskRow;
+use crate::state::CollectorState;
 use crate::store::{Coverage, Plan, Second, SumTable};
 use crate::sync::read;
 
@@ -56,7 +56,7 @@ impl TaskQuery {
     /// The question that the parameters ask at `now`.
     pub(crate) fn parse(
         pairs: &[(String, String)],
-        collector: &Collector,
+        state: &CollectorState,
         now: Timestamp,
     ) -> Result<TaskQuery, QueryError> {
         let names = [
@@ -64,7 +64,7 @@ impl TaskQuery {
             "summary", "format",
         ];
         let params = Params::new(pairs, &names)?;
-        let (range, given) = asked_range(&params, collector, now)?;
+        let (range, given) = asked_range(&params, state, now)?;
         let outcomes = Outcome::ALL.map(|outcome| (outcome.name(), outcome));
         let outcomes = params.many("outcome")?.into_iter().map(|o| choose("outcome", o, &outcomes));
         let columns = params.choice("format", &[("json", false), ("columns", true)])?;
@@ -77,10 +77,10 @@ impl TaskQuery {
             summary: params.choice("summary", &[("false", false), ("true", true)])?,
             filter: TaskFilter {
                 outcomes: outcomes.collect::<Result<_, _>>()?,
-                names: known_tasks(&params, collector)?,
+                names: known_tasks(&params, state)?,
                 // Keys are as many as tasks: one that is not there finds nothing.
                 keys: params.many("key")?.into_iter().map(str::to_owned).collect(),
-                workers: known_workers(&params, collector)?,
+                workers: known_workers(&params, state)?,
                 // So are types: only rows know them.
                 types: params.many("type")?.into_iter().map(str::to_owned).collect(),
             },
@@ -134,7 +134,7 @@ pub(crate) struct TaskSummary {
     pub(crate) damaged: Vec<String>,
 }
 
-impl Collector {
+impl CollectorState {
     /// The rows that overlap the range.
     pub(crate) fn tasks(
         &self,
@@ -190,7 +190,7 @@ impl Collector {
         range: TimeRange,
         cancel: &'a Cancel,
     ) -> (TableReader<'a>, TaskSnapshot) {
-        let take = |collector: &Collector, _| read(&collector.ledger).snapshot(range);
+        let take = |state: &CollectorState, _| read(&state.ledger).snapshot(range);
         // Rows are told apart to the nanosecond, so nothing ever widens.
         let plan = |_: &Coverage, seconds| Plan { pieces: Vec::new(), seconds };
         TableReader::of((self, cancel), range, take, plan)
@@ -235,9 +235,9 @@ impl Collector {
         let lacks_names = self.tables.lacks_names();
         let is_unnamed = |name: &String| lacks_names || read(&self.tree).may_be_unnamed(name);
         let by_row = filter.names.iter().any(is_unnamed) || filter.is_by_row();
-        let take = |collector: &Collector, seconds: Range<Second>| {
+        let take = |state: &CollectorState, seconds: Range<Second>| {
             let range = TimeRange::new(seconds.start.start(), seconds.end.start());
-            read(&collector.ledger).snapshot(range.unwrap_or(asked))
+            read(&state.ledger).snapshot(range.unwrap_or(asked))
         };
         let plan = |held: &Coverage, seconds| match by_row {
             true => Plan { pieces: Vec::new(), seconds },

@@ -10,8 +10,8 @@ use profiler_core::{Epoch, Frame, FrameKind, NodeId, State, ThreadKind, ThreadSn
 use super::QueryError;
 use super::params::{Filters, Params, known_tasks, known_workers};
 use crate::agent_control::ThreadDumpResult;
-use crate::collector::Collector;
 use crate::limits::THREAD_DUMP_THREADS_MAX;
+use crate::state::CollectorState;
 use crate::tree::{Excerpt, Tree};
 
 /// Which threads are asked for.
@@ -27,12 +27,12 @@ impl ThreadDumpQuery {
     /// The question that the parameters ask.
     pub(crate) fn parse(
         pairs: &[(String, String)],
-        collector: &Collector,
+        state: &CollectorState,
     ) -> Result<ThreadDumpQuery, QueryError> {
         let params = Params::new(pairs, &["task", "worker", "label", "thread", "threads"])?;
         Ok(ThreadDumpQuery {
-            workers: known_workers(&params, collector)?,
-            tasks: known_tasks(&params, collector)?,
+            workers: known_workers(&params, state)?,
+            tasks: known_tasks(&params, state)?,
             names: params.many("thread")?.into_iter().map(str::to_owned).collect(),
             threads: params.choice("threads", &Filters::THREADS)?,
         })

@@ -11,10 +11,10 @@ use super::QueryError;
 use super::params::{Filters, Params, known_workers};
 use super::range::{RANGE_NAMES, asked_range};
 use super::table_reader::{Cancel, ScanFilter, TableReader};
-use crate::collector::Collector;
 use crate::id_set::IdSet;
 use crate::ledger::EXECUTE;
 use crate::limits::{THREAD_TIME_SUMS_MAX, THREAD_TIME_THREADS_MAX};
+use crate::state::CollectorState;
 use crate::store::{Column, Coverage, Measure, SumTable};
 use crate::sync::read;
 use crate::tree::Excerpt;
@@ -37,16 +37,16 @@ impl ThreadTimeQuery {
     /// The question that the parameters ask at `now`.
     pub(crate) fn parse(
         pairs: &[(String, String)],
-        collector: &Collector,
+        state: &CollectorState,
         now: Timestamp,
     ) -> Result<ThreadTimeQuery, QueryError> {
         let names = [&RANGE_NAMES[..], &["worker", "label", "threads", "by"]].concat();
         let params = Params::new(pairs, &names)?;
-        let (range, _) = asked_range(&params, collector, now)?;
+        let (range, _) = asked_range(&params, state, now)?;
         Ok(ThreadTimeQuery {
             range,
             filter: Filter {
-                workers: known_workers(&params, collector)?,
+                workers: known_workers(&params, state)?,
                 threads: params.choice("threads", &Filters::THREADS)?,
                 ..Filter::default()
             },
@@ -127,7 +127,7 @@ impl Sums {
     }
 }
 
-impl Collector {
+impl CollectorState {
     /// Sums the time by thread of the windows that start in the range.
     pub(crate) fn budget(
         &self,

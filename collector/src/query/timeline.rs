@@ -11,9 +11,9 @@ use super::phases::parse_phases;
 use super::profile::Provenance;
 use super::range::{RANGE_NAMES, asked_range, parse_step_ns};
 use super::table_reader::{Cancel, ScanFilter, TableReader};
-use crate::collector::Collector;
 use crate::limits::{TIMELINE_SERIES_MAX, TIMELINE_STEPS_MAX};
 use crate::rows::StoredWindow;
+use crate::state::CollectorState;
 use crate::store::{Column, SumTable, Tier, WorkerNumber};
 use crate::sync::read;
 use crate::tree::{PhaseFilter, TopNode};
@@ -37,18 +37,18 @@ impl TimelineQuery {
     /// The question that the parameters ask at `now`.
     pub(crate) fn parse(
         pairs: &[(String, String)],
-        collector: &Collector,
+        state: &CollectorState,
         now: Timestamp,
     ) -> Result<TimelineQuery, QueryError> {
         let names = [&RANGE_NAMES[..], &Filters::NAMES, &["step"]].concat();
         let params = Params::new(pairs, &names)?;
-        let (range, _) = asked_range(&params, collector, now)?;
+        let (range, _) = asked_range(&params, state, now)?;
         let step_ns = match params.one("step")? {
             Some(text) => parse_step_ns(text, |step_ns| Steps::new(range, step_ns).count)?,
             None => chosen_step_ns(range),
         };
-        let phases = parse_phases(&params, collector)?;
-        Ok(TimelineQuery { range, step_ns, filter: Filters::parse(&params, collector)?, phases })
+        let phases = parse_phases(&params, state)?;
+        Ok(TimelineQuery { range, step_ns, filter: Filters::parse(&params, state)?, phases })
     }
 }
 
@@ -106,7 +106,7 @@ pub(crate) struct TimelineAnswer {
     pub(crate) facts: Provenance,
 }
 
-impl Collector {
+impl CollectorState {
     /// Sums, for each step, the windows that start in it and in the range, by first-level node.
     pub(crate) fn timeline(
         &self,
@@ -118,7 +118,7 @@ impl Collector {
         let (mut stored, view) = TableReader::of(
             (self, cancel),
             *range,
-            |collector, seconds| WindowSnapshot::of(collector, seconds, filter),
+            |state, seconds| WindowSnapshot::of(state, seconds, filter),
             |held, seconds| held.plan_in(seconds, coarsest),
         );
         let tops = read(&self.tree).tops_kept(filter);

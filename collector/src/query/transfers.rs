@@ -12,10 +12,10 @@ use super::params::{Params, choose, known_tasks, known_workers};
 use super::range::{RANGE_NAMES, asked_range};
 use super::table_reader::{Cancel, ScanFilter, TableReader};
 use super::tasks::{limit, seconds_touched};
-use crate::collector::Collector;
 use crate::ledger::TaskFilter;
 use crate::limits::LINKS_IN_ANSWER_MAX;
 use crate::rows::{TaskRow, TransferRow};
+use crate::state::CollectorState;
 use crate::store::{Coverage, Plan, RowScan, Second, SumTable, TableName, transfer_measure};
 use crate::sync::read;
 use crate::telemetry::LinkSum;
@@ -64,13 +64,13 @@ impl TransferQuery {
     /// The question that the parameters ask at `now`.
     pub(crate) fn parse(
         pairs: &[(String, String)],
-        collector: &Collector,
+        state: &CollectorState,
         now: Timestamp,
     ) -> Result<TransferQuery, QueryError> {
         let own = ["worker", "label", "peer", "direction", "type", "task", "limit", "summary"];
         let names = [&RANGE_NAMES[..], &own].concat();
         let params = Params::new(pairs, &names)?;
-        let (range, _) = asked_range(&params, collector, now)?;
+        let (range, _) = asked_range(&params, state, now)?;
         let directions = Direction::ALL.map(|direction| (direction.name(), direction));
         let chosen = params.many("direction")?.into_iter();
         let chosen = chosen.map(|name| choose("direction", name, &directions));
@@ -78,12 +78,12 @@ impl TransferQuery {
         Ok(TransferQuery {
             range,
             filter: TransferFilter {
-                workers: known_workers(&params, collector)?,
+                workers: known_workers(&params, state)?,
                 peers: texts(params.many("peer")?),
                 directions: chosen.collect::<Result<_, _>>()?,
                 types: texts(params.many("type")?),
             },
-            tasks: known_tasks(&params, collector)?,
+            tasks: known_tasks(&params, state)?,
             limit: limit(params.one("limit")?)?,
             summary: params.choice("summary", &[("false", false), ("true", true)])?,
         })
@@ -114,7 +114,7 @@ pub(crate) struct TransferSummary {
 /// Tasks of the names that are asked for.
 type Tasks = FxHashSet<(WorkerId, Epoch, TaskId)>;
 
-impl Collector {
+impl CollectorState {
     /// The transfers of which any part lies in the range.
     pub(crate) fn transfers(
         &self,
@@ -154,7 +154,7 @@ impl Collector {
         let (mut stored, view) = TableReader::of(
             (self, cancel),
             query.range,
-            |collector, seconds| read(&collector.records).transfers(seconds),
+            |state, seconds| read(&state.telemetry).transfers(seconds),
             Coverage::plan,
         );
         view.rows.iter().filter(|row| query.filter.keeps(row)).for_each(|row| sums.count(row));
@@ -217,8 +217,8 @@ impl Collector {
     ) -> Result<Vec<String>, QueryError> {
         let TransferQuery { range, filter, .. } = query;
         let touched = seconds_touched(*range);
-        let take = |collector: &Collector, _: Range<Second>| {
-            read(&collector.records).transfers(touched.start..Second(u32::MAX))
+        let take = |state: &CollectorState, _: Range<Second>| {
+            read(&state.telemetry).transfers(touched.start..Second(u32::MAX))
         };
         let plan = |_: &Coverage, seconds| Plan { pieces: Vec::new(), seconds };
         let tasks = self.tasks_named(query, cancel)?;

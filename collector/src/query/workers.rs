@@ -5,18 +5,18 @@ use profiler_core::{Epoch, Ticks, TimeRange, Timestamp, WorkerId};
 
 use super::QueryError;
 use super::params::{Params, known_workers};
-use crate::collector::Collector;
 use crate::ingest_status::IngestBlocked;
 use crate::rows::AgentInfo;
 use crate::session::{Presence, Session, SessionCell};
+use crate::state::CollectorState;
 use crate::sync::{lock, read};
 
 /// The workers that the parameters ask for; empty for all.
 pub(crate) fn parse_workers(
     pairs: &[(String, String)],
-    collector: &Collector,
+    state: &CollectorState,
 ) -> Result<Vec<String>, QueryError> {
-    known_workers(&Params::new(pairs, &["worker"])?, collector)
+    known_workers(&Params::new(pairs, &["worker"])?, state)
 }
 
 /// One life of one worker.
@@ -70,13 +70,11 @@ pub(crate) struct FleetView {
     pub(crate) task_rows_aggregated: u64,
 }
 
-impl Collector {
+impl CollectorState {
     /// What is known of the sessions of some workers (none: of all). Each session's lock is held for
     /// a copy of its facts.
-    pub(crate) fn fleet(&self, workers: &[String]) -> FleetView {
-        let blocked = self.blocked();
-        let mut sessions = lock(&self.registry).all();
-        sessions.retain(|cell| workers.is_empty() || workers.iter().any(|w| **w == *cell.worker.0));
+    pub(crate) fn fleet(&self, workers: &[String], blocked: Option<IngestBlocked>) -> FleetView {
+        let sessions = self.sessions(workers);
         let mut epochs: Vec<EpochView> =
             sessions.iter().map(|cell| self.view(cell, &lock(&cell.state))).collect();
         let ledger = read(&self.ledger);
@@ -86,14 +84,14 @@ impl Collector {
         let (task_rows, task_rows_aggregated) = (ledger.row_count(), ledger.aggregated());
         drop(ledger);
         let nodes = read(&self.tree).node_count();
-        let hot = read(&self.hot);
-        let files = &hot.manifest().files;
+        let windows = read(&self.windows);
+        let files = &windows.manifest().files;
         FleetView {
             epochs,
             blocked,
-            data: hot.data(),
-            windows: hot.count(),
-            window_bytes: hot.bytes(),
+            data: windows.data(),
+            windows: windows.count(),
+            window_bytes: windows.bytes(),
             files: files.len(),
             file_bytes: files.iter().map(|file| file.bytes).sum(),
             nodes,
@@ -118,7 +116,7 @@ impl Collector {
             refused: session.refused,
             last_refusal: session.last_refusal.clone(),
             running: 0,
-            settings_pending: !lock(&self.wishes)
+            settings_pending: !lock(&self.desired)
                 .of(&cell.worker)
                 .is_applied_by(session.applied.as_ref()),
             applied: session.applied.clone(),

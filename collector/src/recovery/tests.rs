@@ -16,7 +16,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::clock::Clock;
-use crate::collector::{AttachError, Attachment, DisconnectReason, ReceivedFlush, StreamError};
+use crate::ingest::{AttachError, Attachment, DisconnectReason, ReceivedFlush, StreamError};
 use crate::store::wal::NotLogged;
 use crate::store::wal::sim::{Crash, Fault, Files, Operation, SimDisk, crash_image};
 use crate::store::{self, Second};
@@ -39,14 +39,14 @@ fn open_over(disk: &SimDisk, objects: Objects) -> Collector {
     let clock = Clock::from_fn(|| at(50));
     let settings = Settings { clock, ..Settings::default() };
     let collector = Collector::open(settings, objects, Box::new(disk.clone()), None).unwrap();
-    collector.limit_log_files(400);
+    collector.log().limit_files(400);
     collector
 }
 
 /// Everything that the collector holds; each window once.
 fn held(collector: &Collector) -> Contents {
-    let windows = read(&collector.hot).view(Second(0)..Second(u32::MAX)).windows;
-    let tree = read(&collector.tree);
+    let windows = read(&collector.state.windows).view(Second(0)..Second(u32::MAX)).windows;
+    let tree = read(&collector.state.tree);
     let mut contents = Contents::new();
     for stored in windows {
         let mut content = Content::new();
@@ -83,7 +83,7 @@ impl AgentSide {
     /// Attaches if it is not, and takes back what the collector says it holds.
     fn attach(&mut self, collector: &Collector) -> bool {
         if self.attachment.is_none() {
-            let attached = match at_once(collector.attach(self.worker.hello(), at(50))) {
+            let attached = match at_once(collector.ingest.attach(self.worker.hello(), at(50))) {
                 Ok(attached) => attached,
                 Err(AttachError::NotLogged(NotLogged::Full { .. })) => return false,
                 Err(other) => panic!("{other}"),
@@ -95,7 +95,10 @@ impl AgentSide {
         }
         while let Some(dictionary) = self.worker.dictionary() {
             let attachment = self.attachment.as_ref().unwrap();
-            assert_eq!(collector.dictionary(attachment, &dictionary, at(50)), Ok(None));
+            assert_eq!(
+                collector.ingest.receive_dictionary(attachment, &dictionary, at(50)),
+                Ok(None)
+            );
         }
         true
     }
@@ -152,7 +155,7 @@ impl Fleet {
     }
 
     fn send(&mut self) {
-        self.collector.commit_waiting();
+        self.collector.log().commit_waiting();
         let collector = &self.collector;
         let attached = self.agents.iter_mut().map(|agent| agent.attach(collector));
         let attached: Vec<bool> = attached.collect();
@@ -181,7 +184,7 @@ impl Fleet {
                     }
                     Err(StreamError::NotLogged(_)) => {
                         let attachment = agent.attachment.take().unwrap();
-                        self.collector.detach(&attachment, DisconnectReason::CutOff, at(50));
+                        self.collector.ingest.detach(&attachment, DisconnectReason::CutOff, at(50));
                     }
                     other => panic!("{other:?}"),
                 }
@@ -199,13 +202,13 @@ impl Fleet {
             let (flush, _) = &agent.unacked[0];
             let attachment = agent.attachment.as_ref().unwrap();
             let mut answer: Pin<Box<dyn Future<Output = _>>> =
-                Box::pin(self.collector.flush(attachment, flush, at(50)));
+                Box::pin(self.collector.ingest.receive_flush(attachment, flush, at(50)));
             match answer.as_mut().poll(&mut context) {
                 Poll::Ready(answer) => answers.push((*index, answer)),
                 Poll::Pending => pending.push((*index, answer)),
             }
         }
-        self.collector.commit_waiting();
+        self.collector.log().commit_waiting();
         let done = pending.into_iter().map(|(index, answer)| (index, at_once(answer)));
         answers.extend(done);
         answers
@@ -217,7 +220,7 @@ impl Fleet {
         let image = crash_image(&Files::new(), &operations, crash, random);
         let disk = SimDisk::of(image.clone());
         let collector = open(&disk);
-        let found = &collector.log.as_ref().unwrap().found;
+        let found = &collector.ingest.log.as_ref().unwrap().found;
         assert_eq!(found.damages, 0, "a crash alone is no damage: {found:?}");
         let held = self.check_held(&collector, count);
         // A second start finds the same, and so does one after another crash and more flushes.
@@ -300,7 +303,7 @@ proptest! {
                 Step::Flush(agents, stack) => fleet.flush(&agents, stack),
                 Step::Fail(fault) => lock(&fleet.disk.0).faults.push(fault),
                 // It may fail as it was told to.
-                Step::NewFile => drop(fleet.collector.log.as_ref().unwrap().cut(|| ())),
+                Step::NewFile => drop(fleet.collector.ingest.log.as_ref().unwrap().cut(|| ())),
             }
         }
         lock(&fleet.disk.0).faults.clear();
@@ -338,7 +341,7 @@ proptest! {
         }
         let disk = SimDisk::of(files);
         let collector = open(&disk);
-        let found = collector.log.as_ref().unwrap().found.clone();
+        let found = collector.ingest.log.as_ref().unwrap().found.clone();
         let sum = |contents: &Contents| contents.values().flat_map(Content::values).sum::<u64>();
         let held = held(&collector);
         for (key, content) in &held {
@@ -365,7 +368,7 @@ fn a_full_disk_takes_nothing_in_until_there_is_room() {
     lock(&fleet.disk.0).free_bytes = (32 << 20) - 1;
     fleet.flush(&[0], "load;main");
     assert_eq!((fleet.agents[0].unacked.len(), held(&fleet.collector).len()), (1, 1));
-    let refused = at_once(fleet.collector.attach(TestWorker::new("x", 1).hello(), at(50)));
+    let refused = at_once(fleet.collector.ingest.attach(TestWorker::new("x", 1).hello(), at(50)));
     assert_eq!(
         refused.unwrap_err().to_string(),
         "the collector's disk is full (31 MiB are free, and below 32 MiB nothing is taken in): \
@@ -388,12 +391,12 @@ fn a_flush_whose_stream_is_gone_is_applied_before_the_next_stream_begins() {
     assert!(agent.attach(&fleet.collector));
     let attachment = agent.attachment.clone().unwrap();
     let mut context = Context::from_waker(Waker::noop());
-    let mut answer = Box::pin(fleet.collector.flush(&attachment, &flush, at(50)));
+    let mut answer = Box::pin(fleet.collector.ingest.receive_flush(&attachment, &flush, at(50)));
     assert!(answer.as_mut().poll(&mut context).is_pending());
     drop(answer);
-    let mut next = Box::pin(fleet.collector.attach(agent.worker.hello(), at(50)));
+    let mut next = Box::pin(fleet.collector.ingest.attach(agent.worker.hello(), at(50)));
     assert!(next.as_mut().poll(&mut context).is_pending(), "it waits for the flush");
-    fleet.collector.commit_waiting();
+    fleet.collector.log().commit_waiting();
     assert_eq!(at_once(next).unwrap().welcome.acked_seq, 1);
     assert_eq!(held(&fleet.collector).len(), 1);
 }
@@ -412,14 +415,15 @@ fn flushes_queued_together_share_their_fate() {
         let mut waiting: VecDeque<ReceivedFlush> = (1..=3).map(flush).collect();
         assert!(agent.attach(&fleet.collector));
         let attachment = agent.attachment.clone().unwrap();
-        fleet.collector.commit_waiting();
+        fleet.collector.log().commit_waiting();
         if fails {
             lock(&fleet.disk.0).faults.push(Fault::Sync);
         }
         let mut context = Context::from_waker(Waker::noop());
-        let mut answers = Box::pin(fleet.collector.flushes(&attachment, &mut waiting));
+        let mut answers =
+            Box::pin(fleet.collector.ingest.receive_flushes(&attachment, &mut waiting));
         assert!(answers.as_mut().poll(&mut context).is_pending());
-        fleet.collector.commit_waiting();
+        fleet.collector.log().commit_waiting();
         let answers = at_once(answers).map(|answers| answers.len());
         let session = lock(&attachment.cell.state);
         let (acked, stored) = (session.acked_seq, session.stored_ns);
@@ -434,20 +438,20 @@ fn flushes_queued_together_share_their_fate() {
 #[test]
 fn what_is_before_a_cut_can_be_removed() {
     let mut fleet = Fleet::new(1);
-    fleet.collector.limit_log_files(u64::MAX);
+    fleet.collector.log().limit_files(u64::MAX);
     fleet.flush(&[0], "load;main");
-    let log = fleet.collector.log.as_ref().unwrap();
+    let log = fleet.collector.ingest.log.as_ref().unwrap();
     let (number, before) = log.cut(|| held(&fleet.collector)).unwrap();
     assert_eq!(before.len(), 1);
     fleet.flush(&[0], "x");
-    fleet.collector.log.as_ref().unwrap().remove_before(number).unwrap();
+    fleet.collector.ingest.log.as_ref().unwrap().remove_before(number).unwrap();
     let files = lock(&fleet.disk.0).files.clone();
     assert_eq!(files.len(), 1);
     let collector = open(&SimDisk::of(files));
     let starts: Vec<i64> = held(&collector).keys().map(|(_, start_s)| *start_s).collect();
     assert_eq!(starts, [1]);
     // The tables that hold the rest are not here, so it is missed.
-    let lost = collector.tables.manifest().lost_log.clone();
+    let lost = collector.state.tables.manifest().lost_log.clone();
     assert!(lost.len() == 1 && lost[0].reason.contains("the log is missing from here"), "{lost:?}");
 }
 
@@ -470,13 +474,13 @@ fn the_bytes_of_version_1_are_read() {
         (epoch.agent, epoch.account, epoch.acked_seq, epoch.clock, epoch.ticks, epoch.running)
     };
     assert_eq!(view(&collector), view(&expected.collector));
-    assert_eq!(collector.log.as_ref().unwrap().found.damages, 0);
+    assert_eq!(collector.ingest.log.as_ref().unwrap().found.damages, 0);
     assert_eq!(written, bytes, "this version writes the same");
 }
 
 fn golden_fleet() -> Fleet {
     let mut fleet = Fleet::new(1);
-    fleet.collector.limit_log_files(u64::MAX);
+    fleet.collector.log().limit_files(u64::MAX);
     fleet.flush(&[0], "load;main;parse:3");
     fleet.flush(&[0], "[no task];idle");
     fleet
@@ -512,22 +516,25 @@ fn a_folder_is_kept_over_a_restart_and_has_one_collector() {
     let mut agent = AgentSide::new(0);
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
-        let attached = first.attach(agent.worker.hello(), at(50)).await.unwrap();
+        let attached = first.ingest.attach(agent.worker.hello(), at(50)).await.unwrap();
         agent.worker.count("load;main", State::Cpu, 5);
         let flush = agent.worker.flush(1, vec![]);
         let dictionary = agent.worker.dictionary().unwrap();
-        assert_eq!(first.dictionary(&attached.attachment, &dictionary, at(50)), Ok(None));
-        let answer = first.flush(&attached.attachment, &flush, at(50)).await;
+        assert_eq!(
+            first.ingest.receive_dictionary(&attached.attachment, &dictionary, at(50)),
+            Ok(None)
+        );
+        let answer = first.ingest.receive_flush(&attached.attachment, &flush, at(50)).await;
         assert!(matches!(answer, Ok(Kind::Ack(_))), "{answer:?}");
     });
     let second = Collector::open_folder(settings(), folder.path()).unwrap_err();
     assert!(second.to_string().contains("in use by another collector"), "{second}");
     let before = held(&first);
-    first.log.as_ref().unwrap().close();
+    first.ingest.log.as_ref().unwrap().close();
     drop(first);
     let third = Collector::open_folder(settings(), folder.path()).unwrap();
     assert_eq!((held(&third), before.len()), (before, 1));
-    third.log.as_ref().unwrap().close();
+    third.ingest.log.as_ref().unwrap().close();
     drop(third);
     looked_at_from_outside(folder.path());
 }

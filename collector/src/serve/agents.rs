@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 use super::answer;
 use super::error::ErrorAnswer;
 use super::http::{Pairs, Reader, pairs_of};
-use crate::agent_control::PendingThreadDump;
+use crate::ingest::PendingThreadDump;
 use crate::limits::{BODY_BYTES_MAX, CONTROL_WAIT_MAX};
 use crate::query::{ThreadDumpQuery, parse_change, parse_workers};
 
@@ -45,12 +45,12 @@ pub(super) fn json_body(
 /// Requests dumps from agents and waits for at most [`CONTROL_WAIT_MAX`] in all.
 async fn thread_dump(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
     let collector = reader.collector.clone();
-    let query = ThreadDumpQuery::parse(&pairs_of(pairs)?, &collector)?;
+    let query = ThreadDumpQuery::parse(&pairs_of(pairs)?, &collector.state)?;
     let permit = reader.agent_queries.try_acquire_owned().map_err(|_| ErrorAnswer::busy())?;
     let until = Instant::now() + CONTROL_WAIT_MAX;
     let mut answers = Vec::new();
     for PendingThreadDump { worker, epoch, answer } in
-        collector.request_thread_dumps(&query.workers)
+        collector.ingest.request_thread_dumps(&query.workers)
     {
         let answer = match timeout_at(until, answer).await {
             Ok(Ok(answer)) => answer,
@@ -68,8 +68,8 @@ async fn thread_dump(State(reader): State<Reader>, pairs: Pairs) -> Result<Respo
     let work = move || {
         // Held until the work is done, even if the reader goes away before.
         let _permit = permit;
-        let stacks = query.group(&collector.tree, answers);
-        answer::json(&answer::thread_dump(stacks, collector.clock.now()))
+        let stacks = query.group(&collector.state.tree, answers);
+        answer::json(&answer::thread_dump(stacks, collector.state.clock.now()))
     };
     let done = tokio::task::spawn_blocking(work).await;
     done.unwrap_or_else(|error| Err(ErrorAnswer::internal(&error)))
@@ -84,14 +84,14 @@ async fn settings(
 ) -> Result<Response, ErrorAnswer> {
     let body = json_body(&headers, body)?;
     let collector = reader.collector;
-    let workers = parse_workers(&pairs_of(pairs)?, &collector)?;
+    let workers = parse_workers(&pairs_of(pairs)?, &collector.state)?;
     let change = parse_change(&body)?;
     let _permit = reader.agent_queries.try_acquire_owned().map_err(|_| ErrorAnswer::busy())?;
     let until = Instant::now() + CONTROL_WAIT_MAX;
-    let mut settings_changed = collector.settings_changes();
-    collector.change_settings(&workers, change);
+    let mut settings_changed = collector.ingest.settings_changes();
+    collector.ingest.change_settings(&workers, change);
     loop {
-        let views = collector.settings(&workers);
+        let views = collector.ingest.settings(&workers);
         let done = views.iter().all(|view| view.applied || view.epoch.is_none());
         if done || !matches!(timeout_at(until, settings_changed.changed()).await, Ok(Ok(()))) {
             return answer::json(&answer::settings(views));

@@ -167,7 +167,7 @@ impl Reader {
         let work = move || {
             // Held until the work is done, even if the reader goes away before.
             let _permit = permit;
-            let now = collector.clock.now();
+            let now = collector.state.clock.now();
             answer(&Asking { collector: &collector, pairs: &pairs, now, cancel: &cancel })
         };
         let done = tokio::task::spawn_blocking(work).await;
@@ -182,9 +182,9 @@ pub(super) fn pairs_of(pairs: Pairs) -> Result<Vec<(String, String)>, ErrorAnswe
 
 async fn profile(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
     let answer = reader.answer(pairs, |&Asking { collector, pairs, now, cancel }| {
-        let query = ProfileQuery::parse(pairs, collector, now)?;
+        let query = ProfileQuery::parse(pairs, &collector.state, now)?;
         let begin = Instant::now();
-        let answer = collector.profile(&query, cancel)?;
+        let answer = collector.state.profile(&query, cancel)?;
         let computed = begin.elapsed();
         let mut response = profile_response(&query, &answer)?;
         add_sampling_headers(response.headers_mut(), &answer);
@@ -256,22 +256,22 @@ fn add_timing_header(headers: &mut HeaderMap, answer: Duration, write: Duration)
 
 async fn timeline(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
     let answer = reader.answer(pairs, |&Asking { collector, pairs, now, cancel }| {
-        let query = TimelineQuery::parse(pairs, collector, now)?;
-        answer::json(&answer::timeline(&query, collector.timeline(&query, cancel)?))
+        let query = TimelineQuery::parse(pairs, &collector.state, now)?;
+        answer::json(&answer::timeline(&query, collector.state.timeline(&query, cancel)?))
     });
     answer.await
 }
 
 async fn tasks(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
     let answer = reader.answer(pairs, |&Asking { collector, pairs, now, cancel }| {
-        let query = TaskQuery::parse(pairs, collector, now)?;
+        let query = TaskQuery::parse(pairs, &collector.state, now)?;
         if query.columns && !query.summary {
-            let columns = collector.task_columns(&query, cancel, now)?;
+            let columns = collector.state.task_columns(&query, cancel, now)?;
             answer::json(&answer::TaskColumnsBody::new(&query, &columns))
         } else if query.summary {
-            answer::json(&answer::task_summary(collector.task_summary(&query, cancel)?))
+            answer::json(&answer::task_summary(collector.state.task_summary(&query, cancel)?))
         } else {
-            answer::json(&answer::tasks(&query, collector.tasks(&query, cancel)?, now))
+            answer::json(&answer::tasks(&query, collector.state.tasks(&query, cancel)?, now))
         }
     });
     answer.await
@@ -279,15 +279,15 @@ async fn tasks(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, E
 
 async fn thread_time(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
     let answer = reader.answer(pairs, |&Asking { collector, pairs, now, cancel }| {
-        let query = ThreadTimeQuery::parse(pairs, collector, now)?;
-        answer::json(&answer::thread_time(collector.budget(&query, cancel)?))
+        let query = ThreadTimeQuery::parse(pairs, &collector.state, now)?;
+        answer::json(&answer::thread_time(collector.state.budget(&query, cancel)?))
     });
     answer.await
 }
 
 async fn workers(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
     let answer = reader.answer(pairs, |&Asking { collector, pairs, now, .. }| {
-        let kept = parse_workers(pairs, collector)?;
+        let kept = parse_workers(pairs, &collector.state)?;
         answer::json(&answer::workers(&collector.fleet(&kept), now))
     });
     answer.await

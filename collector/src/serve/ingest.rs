@@ -19,9 +19,9 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::server::ingest_server;
 use crate::agent_control::ControlStream;
-use crate::collector::{
-    AttachError, Attachment, Collector, DisconnectReason, OpenStream, ReceivedFlush, StaleStream,
-    StreamError,
+use crate::collector::Collector;
+use crate::ingest::{
+    AttachError, Attachment, DisconnectReason, OpenStream, ReceivedFlush, StaleStream, StreamError,
 };
 use crate::limits::{
     ANSWERS_MAX, FLUSH_BYTES_PER_BATCH_MAX, FLUSHES_PER_BATCH_MAX, HELLO_MAX, SILENCE_MAX,
@@ -119,7 +119,7 @@ impl Stream {
         };
         let departure =
             if ended.is_ok() { DisconnectReason::Goodbye } else { DisconnectReason::CutOff };
-        self.collector.detach(&attachment, departure, self.collector.clock.now());
+        self.collector.ingest.detach(&attachment, departure, self.collector.state.clock.now());
         match ended {
             Ok(()) => tracing::info!(worker, %epoch, "agent said goodbye"),
             Err(status) => {
@@ -135,10 +135,10 @@ impl Stream {
             Status::deadline_exceeded(format!("no Hello came within {HELLO_MAX:?}"))
         })?;
         let message = message?;
-        let received_at = self.collector.clock.now();
+        let received_at = self.collector.state.clock.now();
         match message.and_then(|message| message.kind) {
             Some(agent_message::Kind::Hello(hello)) => {
-                let attached = self.collector.attach(hello, received_at).await;
+                let attached = self.collector.ingest.attach(hello, received_at).await;
                 attached.map_err(|error| match error {
                     AttachError::Hello(_) => Status::invalid_argument(error.to_string()).into(),
                     AttachError::NoRoom(_) => Status::resource_exhausted(error.to_string()).into(),
@@ -180,7 +180,7 @@ impl Stream {
                 }
             };
             heard_at = Instant::now();
-            let received_at = self.collector.clock.now();
+            let received_at = self.collector.state.clock.now();
             let message = message.ok_or_else(|| Status::cancelled("the agent hung up"))?;
             let answer = match message.kind {
                 Some(agent_message::Kind::Flush(flush)) => {
@@ -190,15 +190,24 @@ impl Stream {
                     None
                 }
                 Some(agent_message::Kind::Dictionary(dictionary)) => {
-                    let answer = self.collector.dictionary(attachment, &dictionary, received_at);
+                    let answer = self.collector.ingest.receive_dictionary(
+                        attachment,
+                        &dictionary,
+                        received_at,
+                    );
                     answer.map_err(|StaleStream| taken_over_status())?
                 }
                 Some(agent_message::Kind::Applied(applied)) => {
-                    let taken = self.collector.applied(attachment, applied, received_at);
+                    let taken = self.collector.ingest.receive_applied_settings(
+                        attachment,
+                        applied,
+                        received_at,
+                    );
                     taken.map(|()| None).map_err(|StaleStream| taken_over_status())?
                 }
                 Some(agent_message::Kind::ThreadDump(stacks)) => {
-                    let taken = self.collector.stacks(attachment, &stacks, received_at);
+                    let taken =
+                        self.collector.ingest.receive_thread_dump(attachment, &stacks, received_at);
                     taken.map(|()| None).map_err(|StaleStream| taken_over_status())?
                 }
                 Some(agent_message::Kind::Goodbye(_)) => return Ok(()),
@@ -258,9 +267,9 @@ impl Stream {
             }
         }
         while !waiting.is_empty() {
-            let answers = self.collector.flushes(attachment, &mut waiting).await;
+            let answers = self.collector.ingest.receive_flushes(attachment, &mut waiting).await;
             let answers = answers.map_err(|error| match error {
-                StreamError::StaleStream(StaleStream) => taken_over_status(),
+                StreamError::Stale(StaleStream) => taken_over_status(),
                 StreamError::NotLogged(error) => not_logged_status(&error),
             })?;
             for answer in answers {

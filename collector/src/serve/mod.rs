@@ -35,7 +35,7 @@ use crate::clock::Clock;
 use crate::collector::{Collector, Settings};
 use crate::limits::{GRACE, SHUTDOWN_MAX, SWEEP_EVERY};
 use crate::recovery::DataError;
-use crate::sealing::Sealer;
+use crate::sealing::SealerThread;
 use crate::{Limits, Retention};
 
 /// The port that agents and readers try first.
@@ -152,14 +152,14 @@ impl Collector {
             listener.local_addr().map_err(|source| ServeError::Bind { address, source })?;
         let settings = Settings { clock, limits, retention, grace };
         let collector = match data {
-            None => Arc::new(Collector::new(settings)),
+            None => Collector::new(settings),
             Some(folder) => {
                 // Reading back may take seconds; agents that connect meanwhile wait for their answer.
                 let open = move || Collector::open_folder(settings, &folder);
                 tokio::task::spawn_blocking(open).await.expect("it does not panic")?
             }
         };
-        Ok(Server { collector, listener, address })
+        Ok(Server { collector: Arc::new(collector), listener, address })
     }
 }
 
@@ -174,7 +174,7 @@ impl Server {
     /// for each place. All else is served; copies of damaged files are in the folder `quarantine`.
     #[must_use]
     pub fn damage(&self) -> Vec<String> {
-        let lost = self.collector.tables.manifest();
+        let lost = self.collector.state.tables.manifest();
         lost.all_lost().map(|(name, reason)| format!("{name}: {reason}")).collect()
     }
 
@@ -188,7 +188,7 @@ impl Server {
         shutdown: impl Future<Output = ()> + Send + 'static,
     ) -> Result<(), ServeError> {
         let (stop, stopping) = watch::channel(false);
-        let sealer = Sealer::start(&self.collector).map_err(ServeError::Thread)?;
+        let sealer = SealerThread::start(&self.collector.sealer).map_err(ServeError::Thread)?;
         let sweeper = tokio::spawn(sweep(self.collector.clone(), stopping.clone()));
         let listener = self.listener.tap_io(|stream| {
             // Acks are small and awaited.
@@ -201,7 +201,7 @@ impl Server {
         let routes = router(Reader::new(self.collector.clone()), &stopping).into_make_service();
         let serving = axum::serve(listener, routes).with_graceful_shutdown(async move {
             shutdown.await;
-            told.events.close();
+            told.state.events.close();
             // Fails only if nobody listens any more, and then nobody need know.
             let _ = stop.send(true);
         });
@@ -215,7 +215,7 @@ impl Server {
         sweeper.abort();
         // Both may write for a while.
         let collector = self.collector;
-        let ended = tokio::task::spawn_blocking(move || collector.end(sealer)).await;
+        let ended = tokio::task::spawn_blocking(move || collector.sealer.end(sealer)).await;
         if ended.is_err() {
             tracing::error!("ending the store failed by a panic: a bug of Emberline");
         }
@@ -238,8 +238,8 @@ async fn sweep(collector: Arc<Collector>, mut stopping: watch::Receiver<bool>) {
     loop {
         tokio::select! {
             _ = ticks.tick() => {
-                collector.sweep(collector.clock.now());
-                collector.blocked();
+                collector.ingest.sweep(collector.state.clock.now());
+                collector.ingest.blocked();
             }
             _ = stopping.changed() => return,
         }

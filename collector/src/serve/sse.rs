@@ -50,10 +50,10 @@ pub(super) fn update_route<S: Clone + Send + Sync + 'static>(
 
 fn update(collector: &Collector) -> Update {
     Update {
-        now_ns: collector.clock.now().unix_ns(),
-        data_to_ns: read(&collector.hot).data().map(|data| data.stop().unix_ns()),
-        flushes: collector.flushes.load(Ordering::Relaxed),
-        ingest_stopped: collector.ingest_blocked_reason(),
+        now_ns: collector.state.clock.now().unix_ns(),
+        data_to_ns: read(&collector.state.windows).data().map(|data| data.stop().unix_ns()),
+        flushes: collector.state.flushes.load(Ordering::Relaxed),
+        ingest_stopped: collector.ingest.blocked_reason(),
     }
 }
 
@@ -73,8 +73,8 @@ async fn publish_updates(
         }
         let is_newest = {
             let newest = sender.borrow();
-            newest.flushes == collector.flushes.load(Ordering::Relaxed)
-                && newest.ingest_stopped == collector.ingest_blocked_reason()
+            newest.flushes == collector.state.flushes.load(Ordering::Relaxed)
+                && newest.ingest_stopped == collector.ingest.blocked_reason()
         };
         if !is_newest {
             sender.send_replace(update(&collector));
@@ -117,7 +117,7 @@ pub(super) async fn events(
     pairs: Pairs,
 ) -> Result<Response, ErrorAnswer> {
     let filter = EventFilter::parse(&pairs_of(pairs)?)?;
-    let subscription = reader.collector.events.subscribe().ok_or_else(ErrorAnswer::busy)?;
+    let subscription = reader.collector.state.events.subscribe().ok_or_else(ErrorAnswer::busy)?;
     let (sender, receiver) = mpsc::channel(MESSAGES_WAITING_MAX);
     tokio::spawn(send_events(subscription, filter, reader.collector, sender));
     let keep_alive = KeepAlive::new().interval(EVENTS_KEEP_ALIVE).text("keep-alive");
@@ -136,7 +136,7 @@ async fn send_events(
             () = sender.closed() => return,
         };
         let message = match event {
-            Ok(event) if !filter.keeps(&event, &collector) => continue,
+            Ok(event) if !filter.keeps(&event, &collector.state) => continue,
             Ok(event) => event_message(&event),
             Err(RecvError::Lagged(count)) => {
                 Message::default().event("missed").data(format!("{{\"count\":{count}}}"))

@@ -13,13 +13,13 @@ use super::answer;
 use super::error::ErrorAnswer;
 use super::http::{Asking, Pairs, Reader, pairs_of};
 use super::sse;
-use crate::collector::Collector;
 use crate::limits::BODY_BYTES_MAX;
 use crate::query::{
     ProgressQuery, QueryError, ResourceQuery, TransferQuery, parse_run_start, parse_run_stop,
     parse_runs, recent_events,
 };
 use crate::rows::RunRow;
+use crate::state::CollectorState;
 
 pub(super) const STOP_PATH: &str = "/api/v1/runs/stop";
 
@@ -37,11 +37,13 @@ pub(super) fn routes() -> Router<Reader> {
 
 async fn transfers(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
     let answer = reader.answer(pairs, |&Asking { collector, pairs, now, cancel }| {
-        let query = TransferQuery::parse(pairs, collector, now)?;
+        let query = TransferQuery::parse(pairs, &collector.state, now)?;
         if query.summary {
-            answer::json(&answer::transfer_summary(collector.transfer_summary(&query, cancel)?))
+            answer::json(&answer::transfer_summary(
+                collector.state.transfer_summary(&query, cancel)?,
+            ))
         } else {
-            answer::json(&answer::transfers(&query, collector.transfers(&query, cancel)?))
+            answer::json(&answer::transfers(&query, collector.state.transfers(&query, cancel)?))
         }
     });
     answer.await
@@ -49,23 +51,23 @@ async fn transfers(State(reader): State<Reader>, pairs: Pairs) -> Result<Respons
 
 async fn resources(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
     let answer = reader.answer(pairs, |&Asking { collector, pairs, now, cancel }| {
-        let query = ResourceQuery::parse(pairs, collector, now)?;
-        answer::json(&answer::resources(&query, collector.resources(&query, cancel)?))
+        let query = ResourceQuery::parse(pairs, &collector.state, now)?;
+        answer::json(&answer::resources(&query, collector.state.resources(&query, cancel)?))
     });
     answer.await
 }
 
 async fn progress(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
     let answer = reader.answer(pairs, |&Asking { collector, pairs, now, cancel }| {
-        let query = ProgressQuery::parse(pairs, collector, now)?;
-        answer::json(&answer::progress(collector.progress(&query, cancel)?))
+        let query = ProgressQuery::parse(pairs, &collector.state, now)?;
+        answer::json(&answer::progress(collector.state.progress(&query, cancel)?))
     });
     answer.await
 }
 
 async fn runs(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
     let answer = reader.answer(pairs, |&Asking { collector, pairs, now, .. }| {
-        answer::json(&answer::runs(&parse_runs(pairs, collector, now)?, now))
+        answer::json(&answer::runs(&parse_runs(pairs, &collector.state, now)?, now))
     });
     answer.await
 }
@@ -93,7 +95,7 @@ async fn stop_run(
 }
 
 /// Parses the body of a request that starts or stops a run.
-type Parser = fn(&[u8], &Collector, profiler_core::Timestamp) -> Result<RunRow, QueryError>;
+type Parser = fn(&[u8], &CollectorState, profiler_core::Timestamp) -> Result<RunRow, QueryError>;
 
 /// Starts or stops a run, and returns it once it is on disk.
 async fn mark(
@@ -104,9 +106,9 @@ async fn mark(
     // One at a time, so that each sees the result of the one before.
     let _marking = reader.marking.lock().await;
     let collector = &reader.collector;
-    let now = collector.clock.now();
-    let run = parse(body, collector, now)?;
-    collector.mark_run(run.clone()).await.map_err(|error| {
+    let now = collector.state.clock.now();
+    let run = parse(body, &collector.state, now)?;
+    collector.ingest.mark_run(run.clone()).await.map_err(|error| {
         ErrorAnswer::new(
             StatusCode::SERVICE_UNAVAILABLE,
             format!("the run could not be stored: {error}"),
@@ -117,6 +119,6 @@ async fn mark(
 }
 
 async fn recent(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
-    let events = recent_events(&pairs_of(pairs)?, &reader.collector)?;
+    let events = recent_events(&pairs_of(pairs)?, &reader.collector.state)?;
     answer::json(&answer::events(&events))
 }

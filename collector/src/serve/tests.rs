@@ -350,7 +350,7 @@ async fn what_is_kept_is_what_was_asked_for_and_fits_the_memory_without_a_disk()
     let bound = async |data, retention| {
         let listen = "127.0.0.1:0".parse().unwrap();
         let options = ServeOptions { listen, data, retention, ..ServeOptions::default() };
-        Collector::bind(options).await.unwrap().collector.retention
+        Collector::bind(options).await.unwrap().collector.sealer.retention()
     };
     assert_eq!(bound(Some(directory.path().join("data")), retention).await, retention);
     let in_memory = Retention { bytes_max: MEMORY_TABLES_BYTES_MAX, ..retention };

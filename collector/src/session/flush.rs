@@ -5,11 +5,12 @@ use std::sync::RwLock;
 use profiler_core::wire::{
     Translation, WireError, decode_cycle, decode_task, decode_telemetry, decode_threads, v1,
 };
-use profiler_core::{Delta, FrameKind, TaskRecord, Telemetry, Ticks, TimeRange, Timestamp};
+use profiler_core::{
+    Delta, Epoch, FrameKind, TaskRecord, Telemetry, Ticks, TimeRange, Timestamp, WorkerId,
+};
 
 use prost::Message as _;
 
-use super::SessionCell;
 use crate::late_hours::late_hours;
 use crate::limits::{AHEAD_MAX, BEHIND_MAX, LATE_HOURS_MAX, WAL_RECORD_BYTES_MAX, nanoseconds};
 use crate::packed::PackedWeights;
@@ -55,10 +56,11 @@ pub(crate) enum FlushError {
     Time,
 }
 
-/// What a flush is checked against.
+/// Validates the flushes of one session.
 #[derive(Clone, Copy)]
 pub(crate) struct FlushChecker<'a> {
-    pub(crate) cell: &'a SessionCell,
+    pub(crate) worker: &'a WorkerId,
+    pub(crate) epoch: Epoch,
     pub(crate) translation: &'a Translation,
     pub(crate) tree: &'a RwLock<Tree>,
     pub(crate) now: Timestamp,
@@ -119,7 +121,7 @@ impl FlushChecker<'_> {
 
     /// What is logged of a flush that was checked.
     pub(crate) fn record(&self, checked: &CheckedFlush) -> Result<Vec<u8>, FlushError> {
-        let record = wal::Flush::of(&self.cell.worker, self.cell.epoch, self.now, checked);
+        let record = wal::Flush::of(self.worker, self.epoch, self.now, checked);
         // Its length is found out once; a message's own limit bounds what is made in vain.
         let record = record.encode_to_vec();
         match record.len() {
@@ -143,10 +145,10 @@ impl FlushChecker<'_> {
             PackedWeights::of(entries, cycle.quantum_ns, |node| tree.task_of(node))
         };
         Ok(StoredWindow {
-            worker: self.cell.worker.clone(),
+            worker: self.worker.clone(),
             range,
             samples: packed(&samples),
-            epoch: self.cell.epoch,
+            epoch: self.epoch,
             raw_start: raw.start(),
             clock_error_ns: clock.error_ns,
             ticks: Ticks {

@@ -99,7 +99,7 @@ pub(crate) enum Presence {
 impl Session {
     /// A stream takes the session; the one before it is told to end. Gives the new one's number, and
     /// what resolves when it is taken over itself.
-    pub(crate) fn take(&mut self, now: Timestamp) -> (u64, oneshot::Receiver<()>) {
+    pub(crate) fn take_over(&mut self, now: Timestamp) -> (u64, oneshot::Receiver<()>) {
         let (sender, taken_over) = oneshot::channel();
         self.note_seen(now);
         self.generation += 1;
@@ -118,7 +118,7 @@ impl Session {
     }
 
     /// Whether the stream of that generation still holds the session.
-    pub(crate) fn is_held_by(&self, generation: u64) -> bool {
+    pub(crate) fn is_owned_by(&self, generation: u64) -> bool {
         self.generation == generation && self.presence == Presence::Connected
     }
 

@@ -121,8 +121,8 @@ impl UnsealedTelemetry {
     }
 
     /// The worker is there again, and its runs go on.
-    pub(crate) fn runs_go_on(&mut self, worker: &WorkerId, epoch: Epoch) {
-        self.changes[0] += self.runs.go_on(worker, epoch) as u64;
+    pub(crate) fn resume_lost_runs(&mut self, worker: &WorkerId, epoch: Epoch) {
+        self.changes[0] += self.runs.resume_lost(worker, epoch) as u64;
     }
 
     pub(crate) fn runs(&self) -> &Runs {

@@ -64,7 +64,7 @@ impl Runs {
     }
 
     /// Takes back [`Runs::end_as_lost`]: the worker is there again, so they go on. Gives how many.
-    pub(crate) fn go_on(&mut self, worker: &WorkerId, epoch: Epoch) -> usize {
+    pub(crate) fn resume_lost(&mut self, worker: &WorkerId, epoch: Epoch) -> usize {
         let lost = self.of_life(worker, epoch).filter(|row| row.lost_at.is_some());
         let again = lost.map(|row| *row = Arc::new(RunRow { lost_at: None, ..RunRow::clone(row) }));
         again.count()

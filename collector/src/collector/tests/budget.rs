@@ -25,7 +25,10 @@ fn seconds() -> impl Strategy<Value = Vec<Second>> {
 
 fn budget(collector: &Collector, range: TimeRange, by_worker: bool) -> ThreadTimeAnswer {
     let filter = Filter { threads: ThreadKind::All, ..Filter::default() };
-    collector.budget(&ThreadTimeQuery { range, filter, by_worker }, &Cancel::default()).unwrap()
+    collector
+        .state
+        .budget(&ThreadTimeQuery { range, filter, by_worker }, &Cancel::default())
+        .unwrap()
 }
 
 /// By `worker thread id task phase state`.
@@ -101,7 +104,7 @@ proptest! {
                     tasks: always,
                     bytes_max: u64::MAX,
                 };
-                collector.maintain(at(50), &retention).unwrap();
+                collector.sealer.maintain(at(50), &retention).unwrap();
             }
         }
         let answer = budget(&collector, whole, false);

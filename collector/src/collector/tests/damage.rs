@@ -4,9 +4,8 @@ use super::*;
 
 /// A collector over `objects`, with a second of 7 ns in its tables.
 fn sealed_over(objects: &store::Objects) -> Collector {
-    let mut collector = collector(50);
-    let (tables, _) = store::Tables::open(objects.clone()).unwrap();
-    collector.tables = Arc::new(tables);
+    let settings = Settings { clock: Clock::from_fn(|| at(50)), ..Settings::default() };
+    let collector = Collector::over(settings, objects.clone()).unwrap();
     let mut worker = TestWorker::new("w", 1);
     let attachment = attach(&collector, &worker, 0).attachment;
     worker.count("load;main", State::Cpu, 7);
@@ -26,15 +25,15 @@ fn a_damaged_file_is_named_and_the_rest_answers() {
     let tasks = |collector: &Collector| {
         let pairs = ["from", "key"].map(str::to_owned).into_iter().zip(["-1h", "load-1"]);
         let pairs: Vec<_> = pairs.map(|(name, value)| (name, value.to_owned())).collect();
-        let query = TaskQuery::parse(&pairs, collector, at(50)).unwrap();
-        let answer = collector.tasks(&query, &Cancel::default()).unwrap();
+        let query = TaskQuery::parse(&pairs, &collector.state, at(50)).unwrap();
+        let answer = collector.state.tasks(&query, &Cancel::default()).unwrap();
         (answer.selection.total, answer.damaged)
     };
     let second = || ask(&collector, range(10, 13), Filter::default());
     assert_eq!(second().profile.total().total_ns(), 107);
     assert_eq!(second().facts.damaged, Vec::<String>::new());
     assert_eq!(tasks(&collector), (1, vec![]));
-    let manifest = read(&collector.hot).view(store::Second(0)..store::Second(1)).manifest;
+    let manifest = read(&collector.state.windows).view(store::Second(0)..store::Second(1)).manifest;
     let name = |table: store::SumTable| {
         let table = store::TableName::Sums(table, store::Tier::Second);
         manifest.files_of(table).next().unwrap().path()
@@ -54,10 +53,10 @@ fn rows_of_stacks_that_nobody_knows_are_no_answer() {
     let collector = sealed_over(&store::Objects::memory());
     let mut empty = Tree::new(10, 1_000);
     empty.task_node("other");
-    *write(&collector.tree) = empty;
+    *write(&collector.state.tree) = empty;
     let (range, filter) = (range(0, 11), Filter::default());
     let query = whole(range, filter, By::Line, Format::Json);
-    let error = collector.profile(&query, &Cancel::default()).unwrap_err();
+    let error = collector.state.profile(&query, &Cancel::default()).unwrap_err();
     assert!(error.to_string().starts_with("1 rows of the store name stacks"), "{error}");
 }
 
@@ -73,10 +72,10 @@ fn a_question_ends_when_nobody_waits_for_its_answer() {
         phases: PhaseFilter::All,
         step_ns: 1_000_000_000,
     };
-    assert!(matches!(collector.timeline(&query, &cancel), Err(QueryError::Cancelled)));
+    assert!(matches!(collector.state.timeline(&query, &cancel), Err(QueryError::Cancelled)));
     let query = whole(range, filter, By::Line, Format::Json);
-    assert!(matches!(collector.profile(&query, &cancel), Err(QueryError::Cancelled)));
-    let query = TaskQuery::parse(&[], &collector, at(50)).unwrap();
-    assert!(matches!(collector.tasks(&query, &cancel), Err(QueryError::Cancelled)));
-    assert!(matches!(collector.task_summary(&query, &cancel), Err(QueryError::Cancelled)));
+    assert!(matches!(collector.state.profile(&query, &cancel), Err(QueryError::Cancelled)));
+    let query = TaskQuery::parse(&[], &collector.state, at(50)).unwrap();
+    assert!(matches!(collector.state.tasks(&query, &cancel), Err(QueryError::Cancelled)));
+    assert!(matches!(collector.state.task_summary(&query, &cancel), Err(QueryError::Cancelled)));
 }

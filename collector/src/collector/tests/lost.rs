@@ -16,10 +16,10 @@ fn ended(collector: &Collector) -> Vec<(Outcome, u64)> {
                 _ => (name.to_owned(), time.second().to_string()),
             }
         }),
-        collector,
+        &collector.state,
         at(0),
     );
-    let summary = collector.task_summary(&query.unwrap(), &Cancel::default()).unwrap();
+    let summary = collector.state.task_summary(&query.unwrap(), &Cancel::default()).unwrap();
     let counts = |outcome| {
         let rows = summary.rows.iter();
         (outcome, rows.map(|row| row.outcomes.get(outcome)).sum::<u64>())
@@ -42,10 +42,10 @@ fn a_true_end_told_a_day_and_a_restart_later_does_not_count_again() {
     let tasks = vec![worker.task(1, "load", (10, None)), worker.task(2, "load", (10, Some(11)))];
     let flush = worker.flush(12, tasks);
     assert_eq!(send(&collector, &attachment, &mut worker, &flush), "ack 1");
-    collector.detach(&attachment, DisconnectReason::CutOff, at(60));
-    collector.sweep(at(100));
+    collector.ingest.detach(&attachment, DisconnectReason::CutOff, at(60));
+    collector.ingest.sweep(at(100));
     now_s.store(DAY_S + 200, Ordering::Relaxed);
-    collector.seal().unwrap();
+    collector.sealer.seal().unwrap();
     let lost = [(Outcome::Ok, 1), (Outcome::Lost, 1)];
     assert_eq!(ended(&collector), lost);
     drop(collector);
@@ -57,7 +57,7 @@ fn a_true_end_told_a_day_and_a_restart_later_does_not_count_again() {
     let flush = worker.flush(DAY_S + 260, tasks);
     assert_eq!(send_at(DAY_S + 300, (&collector, &attachment), &mut worker, &flush), "ack 2");
     assert_eq!(ended(&collector), lost);
-    collector.seal().unwrap();
+    collector.sealer.seal().unwrap();
     assert_eq!(ended(&collector), lost);
     assert_eq!(ended(&start()), lost, "after one more restart");
 }

@@ -40,8 +40,8 @@ fn feed(collector: &Collector, workers: usize, names: usize, ended: usize) -> u6
 fn summary(collector: &Collector, pairs: &[(&str, &str)]) -> Vec<SummaryRow> {
     let pairs = pairs.iter().chain(&[("summary", "true")]);
     let pairs: Vec<_> = pairs.map(|(name, value)| (name.to_string(), value.to_string())).collect();
-    let query = TaskQuery::parse(&pairs, collector, at(50)).unwrap();
-    collector.task_summary(&query, &Cancel::default()).unwrap().rows
+    let query = TaskQuery::parse(&pairs, &collector.state, at(50)).unwrap();
+    collector.state.task_summary(&query, &Cancel::default()).unwrap().rows
 }
 
 fn ended(rows: &[SummaryRow]) -> u64 {
@@ -54,7 +54,7 @@ fn check(collector: &Collector, total: u64) {
     let filter = Filter::default();
     let (phases, step_ns) = (PhaseFilter::All, 5 * SECOND_NS as u64);
     let query = TimelineQuery { range: range(0, 20), filter, phases, step_ns };
-    let timeline = collector.timeline(&query, &Cancel::default()).unwrap();
+    let timeline = collector.state.timeline(&query, &Cancel::default()).unwrap();
     let weights = timeline.series.iter().flat_map(|series| &series.weights);
     assert_eq!(weights.map(Weight::total_ns).sum::<u64>(), total);
 }
@@ -65,14 +65,14 @@ fn a_million_names_and_stacks_sum_exactly() {
     for (workers, is_sealed) in [(WORKERS, false), (WORKERS / 10, true)] {
         let collector = collector_with(Limits::default());
         let total = feed(&collector, workers, NAMES, ENDED);
-        assert_eq!(read(&collector.tree).task_names().len(), workers * NAMES);
+        assert_eq!(read(&collector.state.tree).task_names().len(), workers * NAMES);
         if is_sealed {
             seal(&collector);
         }
         check(&collector, total);
         let rows = summary(&collector, &[]);
         assert_eq!(ended(&rows), (workers * ENDED) as u64);
-        assert!(rows.len() <= collector.limits.ledger_names_max + 1, "{} names", rows.len());
+        assert!(rows.len() <= collector.state.limits.ledger_names_max + 1, "{} names", rows.len());
         assert_eq!(rows.iter().any(|row| &*row.name == "[overflow]"), is_sealed || workers > 10);
         // A name that is one of too many is still found by those who know it.
         for name in ["ended-0-0".to_owned(), format!("ended-{}-999", workers - 1)] {
@@ -101,7 +101,7 @@ fn past_every_limit_totals_stay_exact() {
             check(&collector, total);
             assert_eq!(ended(&summary(&collector, &[])), 1_000, "{limits:?} {is_sealed}");
         }
-        let nodes = read(&collector.tree).node_count() as usize;
+        let nodes = read(&collector.state.tree).node_count() as usize;
         assert!(nodes <= limits.tree_nodes_max.max(20_000) + 2_000, "{nodes} {limits:?}");
     }
 }
@@ -122,7 +122,7 @@ fn a_stack_as_deep_as_a_recursion_without_end_is_refused() {
         node_frames: vec![0; 100_000],
         ..Default::default()
     };
-    let refused = collector.dictionary(&attachment, &chain, at(0)).unwrap();
+    let refused = collector.ingest.receive_dictionary(&attachment, &chain, at(0)).unwrap();
     let Some(Kind::Refusal(refusal)) = refused else { panic!("{refused:?}") };
     assert_eq!(refusal.reason, "the depth of a stack is 1001; at most 1000 is allowed");
     assert_eq!((refusal.strings, refusal.nodes), (1, 1), "nothing of it is held");
@@ -141,7 +141,7 @@ fn labels_are_bounded_for_each_worker_and_for_all() {
     let greet = |id: &str, epoch, bytes| {
         let worker = TestWorker::new(id, epoch);
         let hello = v1::Hello { labels: labels(bytes), ..worker.hello() };
-        let attached = at_once(collector.attach(hello, at(0))).unwrap();
+        let attached = at_once(collector.ingest.attach(hello, at(0))).unwrap();
         let epochs = collector.fleet(&[]).epochs;
         let own =
             epochs.iter().find(|view| *view.worker.0 == *id && view.epoch.0 == epoch).unwrap();
@@ -161,10 +161,10 @@ fn labels_are_bounded_for_each_worker_and_for_all() {
     // Who says less makes room, and so does who is forgotten.
     assert_eq!(greet("a", 1, 10).0, ["key 10"]);
     assert_eq!(greet("c", 1, 900).0, ["key 900"]);
-    collector.detach(&second, DisconnectReason::Goodbye, at(1));
+    collector.ingest.detach(&second, DisconnectReason::Goodbye, at(1));
     assert_eq!(greet("d", 1, 1_500).0, ["key 1500"]);
     let many = (0..65).map(|index| (index.to_string(), String::new())).collect();
     let hello = v1::Hello { labels: many, ..TestWorker::new("a", 1).hello() };
-    let refused = at_once(collector.attach(hello, at(0))).unwrap_err().to_string();
+    let refused = at_once(collector.ingest.attach(hello, at(0))).unwrap_err().to_string();
     assert_eq!(refused, "the worker has 65 labels; at most 64 are allowed");
 }

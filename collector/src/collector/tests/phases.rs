@@ -121,12 +121,12 @@ proptest! {
         let query = ProfileQuery {
             range: TimeRange::ALL, filter: filter.clone(), phases: phases.clone(), phases_shown, group, by, format,
         };
-        let answer = collector.profile(&query, &Cancel::default()).unwrap();
+        let answer = collector.state.profile(&query, &Cancel::default()).unwrap();
         let found = paths(&answer.profile);
         prop_assert_eq!(&found, &expected);
 
         let query = TimelineQuery { range: range(0, 50), filter, phases, step_ns: 60_000_000_000 };
-        let timeline = collector.timeline(&query, &Cancel::default()).unwrap();
+        let timeline = collector.state.timeline(&query, &Cancel::default()).unwrap();
         let weights = timeline.series.iter().flat_map(|line| &line.weights);
         let total: u64 = weights.map(Weight::total_ns).sum();
         prop_assert_eq!(total, expected.values().sum::<u64>());
@@ -161,8 +161,8 @@ fn summary(collector: &Collector, range: Option<TimeRange>) -> (Vec<SummaryRow>,
         summary: true,
         columns: false,
     };
-    let rows = collector.tasks(&query, &Cancel::default()).unwrap();
-    let answer = collector.task_summary(&query, &Cancel::default()).unwrap();
+    let rows = collector.state.tasks(&query, &Cancel::default()).unwrap();
+    let answer = collector.state.task_summary(&query, &Cancel::default()).unwrap();
     assert_eq!(rows.aggregated, answer.aggregated);
     (answer.rows, answer.aggregated)
 }
@@ -246,7 +246,7 @@ fn tasks_without_rows_count_once_in_summaries() {
     seal(&collector);
     check(&collector);
     // A name that no row and no sample has is known all the same.
-    assert!(collector.knows_task("only sums"));
+    assert!(collector.state.knows_task("only sums"));
 }
 
 /// All times of a row are by one clock: the start, the stop and its phases are moved alike.
@@ -278,7 +278,7 @@ fn a_task_keeps_what_was_said_of_it_and_all_its_times_are_corrected_alike() {
         columns: false,
     };
     let check = || {
-        let answer = collector.tasks(&query(&[]), &Cancel::default()).unwrap();
+        let answer = collector.state.tasks(&query(&[]), &Cancel::default()).unwrap();
         let [running, ended] = &answer.selection.rows[..] else { panic!("{answer:?}") };
         let (ended, running) = (&ended.record, &running.record);
         assert_eq!((ended.start, ended.stop), (at(10), Some(at(12))));
@@ -288,7 +288,7 @@ fn a_task_keeps_what_was_said_of_it_and_all_its_times_are_corrected_alike() {
         assert_eq!(starts.collect::<Vec<_>>(), expected);
         assert_eq!(running.detail.as_ref().unwrap().attempt, 1);
         for (types, count) in [(&["Vec<u8>"][..], 1), (&["Vec<u8>", ""][..], 2), (&["u8"][..], 0)] {
-            let answer = collector.tasks(&query(types), &Cancel::default()).unwrap();
+            let answer = collector.state.tasks(&query(types), &Cancel::default()).unwrap();
             assert_eq!(answer.selection.rows.len(), count, "{types:?}");
         }
     };

@@ -84,12 +84,12 @@ fn span(from_s: i64, to_s: i64) -> String {
 }
 
 fn transfer_query(collector: &Collector, text: &str) -> TransferQuery {
-    TransferQuery::parse(&pairs(text), collector, collector.clock.now()).unwrap()
+    TransferQuery::parse(&pairs(text), &collector.state, collector.state.clock.now()).unwrap()
 }
 
 fn link_sums(collector: &Collector, text: &str) -> LinkModel {
     let query = transfer_query(collector, text);
-    let summary = collector.transfer_summary(&query, &Cancel::default()).unwrap();
+    let summary = collector.state.transfer_summary(&query, &Cancel::default()).unwrap();
     assert_eq!(summary.damaged, [""; 0]);
     let sums = summary.links.into_iter().map(|((worker, peer, direction), sum)| {
         let spread = sum.durations.percentiles().unwrap();
@@ -102,7 +102,7 @@ fn link_sums(collector: &Collector, text: &str) -> LinkModel {
 
 fn transfer_ids(collector: &Collector, text: &str) -> BTreeSet<(String, u64)> {
     let query = transfer_query(collector, text);
-    let answer = collector.transfers(&query, &Cancel::default()).unwrap();
+    let answer = collector.state.transfers(&query, &Cancel::default()).unwrap();
     assert_eq!(answer.total, answer.rows.len() as u64);
     let ids: BTreeSet<_> =
         answer.rows.iter().map(|row| (row.worker.to_string(), row.record.id.0)).collect();
@@ -113,8 +113,9 @@ fn transfer_ids(collector: &Collector, text: &str) -> BTreeSet<(String, u64)> {
 /// Mean, most and least by worker and second, of memory; with a step, by its first second.
 fn memory(collector: &Collector, text: &str, step_s: i64) -> BTreeMap<(String, i64), [f64; 3]> {
     let text = format!("{text}&measure=process_memory&step={step_s}s");
-    let query = ResourceQuery::parse(&pairs(&text), collector, collector.clock.now()).unwrap();
-    let answer = collector.resources(&query, &Cancel::default()).unwrap();
+    let query =
+        ResourceQuery::parse(&pairs(&text), &collector.state, collector.state.clock.now()).unwrap();
+    let answer = collector.state.resources(&query, &Cancel::default()).unwrap();
     let points = answer.series.iter().flat_map(|series| {
         assert_eq!(series.host, "host-1");
         series.points.iter().map(|(time, mean, most, least)| {
@@ -183,7 +184,7 @@ proptest! {
         let collector = &fleet.collector;
         if merged {
             seal(collector);
-            collector.maintain(at(3 * 86_400), &collector.retention).unwrap();
+            collector.sealer.maintain(at(3 * 86_400), &collector.sealer.retention()).unwrap();
         }
         let to_s = from_s + length_s;
         let asked = span(from_s, to_s);
@@ -229,7 +230,7 @@ proptest! {
 }
 
 fn names_of(progress: &ProgressQuery, collector: &Collector) -> Vec<String> {
-    let answer = collector.progress(progress, &Cancel::default()).unwrap();
+    let answer = collector.state.progress(progress, &Cancel::default()).unwrap();
     let row = |row: &crate::query::ProgressRow| {
         let (ended, running) = (row.ended(), row.running);
         format!("{} {ended}+{running} of {:?} {}", row.name, row.expected, row.state())
@@ -238,7 +239,8 @@ fn names_of(progress: &ProgressQuery, collector: &Collector) -> Vec<String> {
 }
 
 fn progress(collector: &Collector, text: &str) -> Vec<String> {
-    let query = ProgressQuery::parse(&pairs(text), collector, collector.clock.now()).unwrap();
+    let query =
+        ProgressQuery::parse(&pairs(text), &collector.state, collector.state.clock.now()).unwrap();
     names_of(&query, collector)
 }
 
@@ -291,8 +293,8 @@ fn the_expected_end_is_where_a_known_rate_leads() {
     fleet.tell(0, expected("load", 20, at(10)));
     let remaining = |collector: &Collector, now: Timestamp| {
         let pairs = [("task".to_owned(), "load".to_owned())];
-        let query = ProgressQuery::parse(&pairs, collector, now).unwrap();
-        let rows = collector.progress(&query, &Cancel::default()).unwrap().rows;
+        let query = ProgressQuery::parse(&pairs, &collector.state, now).unwrap();
+        let rows = collector.state.progress(&query, &Cancel::default()).unwrap().rows;
         let [row] = &rows[..] else { panic!("{rows:?}") };
         row.remaining_ns()
     };
@@ -328,7 +330,7 @@ fn a_worker_that_began_anew_expects_what_its_new_life_says() {
     again.tell(&mut flush, expected("load", 7, at(30)));
     assert_eq!(send(&fleet.collector, &attachment, &mut again, &flush), "ack 1");
     assert_eq!(progress(&fleet.collector, "task=load"), ["load 0+0 of Some(17) running"]);
-    fleet.collector.detach(&fleet.workers[0].1, DisconnectReason::Goodbye, at(40));
+    fleet.collector.ingest.detach(&fleet.workers[0].1, DisconnectReason::Goodbye, at(40));
     assert_eq!(progress(&fleet.collector, "task=load"), ["load 0+0 of Some(7) running"]);
 }
 
@@ -340,7 +342,7 @@ fn logged<T>(collector: &Collector, future: impl Future<Output = T>) -> T {
         if let std::task::Poll::Ready(result) = future.as_mut().poll(&mut context) {
             return result;
         }
-        collector.commit_waiting();
+        collector.log().commit_waiting();
     }
     panic!("it waits for something else");
 }
@@ -353,7 +355,7 @@ fn reopened(objects: &Objects, disk: &SimDisk) -> Collector {
 /// What a collector knows, in words.
 fn known(collector: &Collector) -> Vec<String> {
     let run = |row: &Arc<crate::rows::RunRow>| format!("{:?} {}", row.run, row.id());
-    let mut known: Vec<String> = read(&collector.records).runs().all().map(run).collect();
+    let mut known: Vec<String> = read(&collector.state.telemetry).runs().all().map(run).collect();
     known.extend(progress(collector, "task=load"));
     known.push(format!("{:?}", link_sums(collector, &span(0, 100))));
     known.push(format!("{:?}", transfer_ids(collector, &span(0, 100))));
@@ -367,7 +369,7 @@ fn what_was_told_survives_a_restart_from_the_log_and_from_tables() {
     let collector = reopened(&objects, &disk);
     let mut worker = TestWorker::new("w", 1);
     worker.offset_ns = OFFSETS_NS[1];
-    let attachment = logged(&collector, collector.attach(worker.hello(), at(50))).unwrap();
+    let attachment = logged(&collector, collector.ingest.attach(worker.hello(), at(50))).unwrap();
     let told: Told = (0, 20_000, 1_500, (1, 0), 77);
     let run = |stop| RunMarker { id: RunId(3), name: "nightly".into(), start: at(20), stop };
     let records = Telemetry {
@@ -380,11 +382,15 @@ fn what_was_told_survives_a_restart_from_the_log_and_from_tables() {
     let mut flush = worker.flush(30, vec![]);
     worker.tell(&mut flush, records);
     let dictionary = worker.dictionary().unwrap();
-    assert_eq!(collector.dictionary(&attachment.attachment, &dictionary, at(50)), Ok(None));
-    let ack = logged(&collector, collector.flush(&attachment.attachment, &flush, at(50)));
+    assert_eq!(
+        collector.ingest.receive_dictionary(&attachment.attachment, &dictionary, at(50)),
+        Ok(None)
+    );
+    let ack =
+        logged(&collector, collector.ingest.receive_flush(&attachment.attachment, &flush, at(50)));
     assert!(matches!(ack, Ok(Kind::Ack(_))), "{ack:?}");
-    let marked = crate::query::parse_run_start(br#"{"name": "by hand"}"#, &collector, at(60));
-    logged(&collector, collector.mark_run(marked.unwrap())).unwrap();
+    let marked = crate::query::parse_run_start(br#"{"name": "by hand"}"#, &collector.state, at(60));
+    logged(&collector, collector.ingest.mark_run(marked.unwrap())).unwrap();
 
     let before = known(&collector);
     assert_eq!(before.len(), 6, "{before:#?}");
@@ -392,8 +398,8 @@ fn what_was_told_survives_a_restart_from_the_log_and_from_tables() {
     let collector = reopened(&objects, &disk);
     assert_eq!(known(&collector), before, "from the log");
     seal(&collector);
-    let stop = crate::query::parse_run_stop(br#"{"name": "by hand"}"#, &collector, at(70));
-    logged(&collector, collector.mark_run(stop.unwrap())).unwrap();
+    let stop = crate::query::parse_run_stop(br#"{"name": "by hand"}"#, &collector.state, at(70));
+    logged(&collector, collector.ingest.mark_run(stop.unwrap())).unwrap();
     let stopped = known(&collector);
     assert_ne!(stopped, before);
     drop(collector);
@@ -411,20 +417,21 @@ fn a_lost_run_stays_so_over_a_restart() {
     let (objects, disk) = (Objects::memory(), SimDisk::of(Files::new()));
     let collector = reopened(&objects, &disk);
     let mut worker = TestWorker::new("w", 1);
-    let attached = logged(&collector, collector.attach(worker.hello(), at(40))).unwrap();
+    let attached = logged(&collector, collector.ingest.attach(worker.hello(), at(40))).unwrap();
     let run = RunMarker { id: RunId(3), name: "nightly".into(), start: at(20), stop: None };
     let mut flush = worker.flush(30, vec![]);
     worker.tell(&mut flush, Telemetry { runs: vec![run], ..Telemetry::default() });
-    let ack = logged(&collector, collector.flush(&attached.attachment, &flush, at(50)));
+    let ack =
+        logged(&collector, collector.ingest.receive_flush(&attached.attachment, &flush, at(50)));
     assert!(matches!(ack, Ok(Kind::Ack(_))), "{ack:?}");
     let stops = |collector: &Collector| {
-        let records = read(&collector.records);
+        let records = read(&collector.state.telemetry);
         let stop = |row: &Arc<crate::rows::RunRow>| (row.run.stop, row.stop());
         records.runs().all().map(stop).collect::<Vec<_>>()
     };
     assert_eq!(stops(&collector), [(None, None)]);
     seal(&collector);
-    collector.detach(&attached.attachment, DisconnectReason::Goodbye, at(60));
+    collector.ingest.detach(&attached.attachment, DisconnectReason::Goodbye, at(60));
     assert_eq!(stops(&collector), [(None, Some(at(50)))]);
     seal(&collector);
     drop(collector);
@@ -458,7 +465,7 @@ fn a_run_stands_for_its_range_and_the_oldest_goes_when_there_are_too_many() {
     let query = transfer_query(&fleet.collector, "run=nightly");
     assert_eq!((query.range.start(), query.range.stop()), (at(30), at(600)));
     let refused = |text: &str| {
-        let query = TransferQuery::parse(&pairs(text), &fleet.collector, at(600));
+        let query = TransferQuery::parse(&pairs(text), &fleet.collector.state, at(600));
         query.unwrap_err().to_string()
     };
     assert_eq!(refused("run=nightl"), "no run is called \"nightl\"; the nearest are: \"nightly\"");

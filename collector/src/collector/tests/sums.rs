@@ -1,5 +1,7 @@
 //! Whatever is asked, and whatever became tables meanwhile: parts sum to the whole, once.
 
+use std::collections::BTreeSet;
+
 use super::*;
 
 fn seconds() -> impl Strategy<Value = Vec<Second>> {
@@ -29,7 +31,7 @@ fn maintain(collector: &Collector, seconds_kept_s: u64) {
         tasks: ALWAYS,
         bytes_max: u64::MAX,
     };
-    collector.maintain(collector.clock.now(), &retention).unwrap();
+    collector.sealer.maintain(collector.state.clock.now(), &retention).unwrap();
 }
 
 /// How the tests' seconds are spaced, so that their ranges need pieces of every tier.
@@ -76,7 +78,7 @@ fn ship(
         .collect();
     let (mut total_ns, mut windows) = (0, Vec::new());
     let mut keep = |collector: &Collector| {
-        let view = read(&collector.hot).view(store::Second(0)..store::Second(u32::MAX));
+        let view = read(&collector.state.windows).view(store::Second(0)..store::Second(u32::MAX));
         windows.extend(view.windows.iter().map(|stored| stored.window()));
     };
     for (index, (worker, start_s, counts)) in seconds.iter().enumerate() {
@@ -140,7 +142,7 @@ proptest! {
         let workers: BTreeSet<_> = kept.iter().map(|window| window.worker.clone()).collect();
         prop_assert_eq!(sampled.windows, kept.len() as u64);
         prop_assert_eq!(answer.facts.workers, workers.into_iter().collect::<Vec<_>>());
-        let tree = read(&collector.tree);
+        let tree = read(&collector.state.tree);
         let expected =
             Profile::of_windows(&tree.symbols, &tree.trie, kept.into_iter(), answered, &filter);
         drop(tree);
@@ -159,7 +161,7 @@ proptest! {
         let step_ns = step_s * 1_000_000_000;
         prop_assume!(range.length_ns() / step_ns < 10_000);
         let query = TimelineQuery { range, filter: filter.clone(), phases: PhaseFilter::All, step_ns };
-        let timeline = collector.timeline(&query, &Cancel::default()).unwrap();
+        let timeline = collector.state.timeline(&query, &Cancel::default()).unwrap();
         let mut expected: Vec<(String, Weight)> =
             profile.top_level().map(|(frame, weight)| (frame.label(), weight)).collect();
         let sums = timeline.series.iter();
@@ -172,7 +174,7 @@ proptest! {
         prop_assert!(timeline.series.iter().all(|line| line.weights.len() as u64 == timeline.steps));
 
         // Each step is the sum of what starts in it.
-        let tree = read(&collector.tree);
+        let tree = read(&collector.state.tree);
         for step in 0..timeline.steps.min(50) {
             let start = timeline.first.shifted((step * step_ns) as i64);
             let [start, stop] = [start, start.shifted(step_ns as i64)];
@@ -221,8 +223,8 @@ proptest! {
                 summary: true,
                 columns: false,
             };
-            let rows = collector.tasks(&query, &Cancel::default()).unwrap();
-            (collector.task_summary(&query, &Cancel::default()).unwrap().rows, rows.selection)
+            let rows = collector.state.tasks(&query, &Cancel::default()).unwrap();
+            (collector.state.task_summary(&query, &Cancel::default()).unwrap().rows, rows.selection)
         };
         let (counted, rows) = ask(from, from + length, &[], 3);
         prop_assert_eq!(&counted, &ask(from, from + length, &["w"], 3).0);
@@ -259,7 +261,7 @@ proptest! {
         for (turn, index) in order.into_iter().enumerate() {
             if turn % 5 == 4 {
                 // A new stream changes nothing of it.
-                collector.detach(&attachment, DisconnectReason::CutOff, at(50));
+                collector.ingest.detach(&attachment, DisconnectReason::CutOff, at(50));
                 attachment = attach(&collector, &worker, 50).attachment;
             }
             let flush = &flushes[index];
@@ -287,13 +289,13 @@ fn a_cycle_is_stored_by_the_collectors_clock_with_the_raw_time_beside() {
     let flush = worker.flush(10, tasks);
     assert_eq!(flush.cycle.as_ref().unwrap().start_ns, at(13).unix_ns());
     assert_eq!(send(&collector, &attachment, &mut worker, &flush), "ack 1");
-    let view = read(&collector.hot).view(store::Second(0)..store::Second(u32::MAX));
+    let view = read(&collector.state.windows).view(store::Second(0)..store::Second(u32::MAX));
     let stored = &view.windows[0];
     assert_eq!((stored.range, stored.raw_start), (range(10, 11), at(13)));
     let ticks = Ticks { made: 95, expected: 100, throttled: 4 };
     assert_eq!((stored.clock_error_ns, stored.ticks), (5, ticks));
     assert_eq!(rows(&collector), ["w/1/1 ok 12"]);
-    let snapshot = read(&collector.ledger).snapshot(TimeRange::ALL);
+    let snapshot = read(&collector.state.ledger).snapshot(TimeRange::ALL);
     let row = snapshot.rows().next().unwrap();
     assert_eq!(row.record.start, at(10));
 }

@@ -77,18 +77,18 @@ fn late_hours_without_number_wait_for_a_sealing_and_make_few_files_each() {
     };
     let taken = (30..3_000).filter(|hour| try_hour(*hour)).count();
     assert_eq!(taken, LATE_HOURS_MAX);
-    assert!(lock(&collector.late).is_full(), "so a sealing is due");
+    assert!(lock(&collector.ingest.late).is_full(), "so a sealing is due");
     // What is not late, or lands where others did, is taken on.
     assert!([0, 5, 23, 40, 200].into_iter().all(&mut try_hour));
     assert!(!try_hour(2_000));
     seal(&collector);
-    let files = read(&collector.hot).manifest().files.len();
+    let files = read(&collector.state.windows).manifest().files.len();
     // Five tables of hours, six of days, and what is coarser.
     let most = LATE_HOURS_MAX * 5 + LATE_HOURS_MAX / 24 * 6 + 100;
     assert!(files < most, "{files} files");
     assert!(try_hour(2_000), "there is room again");
     seal(&collector);
-    assert!(!lock(&collector.late).is_full());
+    assert!(!lock(&collector.ingest.late).is_full());
     // Everything landed in its own second.
     let count = acked.len() as u64;
     assert_eq!(total_ns(&collector), 7 * count);
@@ -98,8 +98,8 @@ fn late_hours_without_number_wait_for_a_sealing_and_make_few_files_each() {
         let found = ask(&collector, second, Filter::default()).profile.total().total_ns();
         assert_eq!((found, times > 0), (7 * times, true), "{hours_ago} hours ago");
     }
-    let query = TaskQuery::parse(&[("summary".into(), "true".into())], &collector, at(NOW_S));
-    let summary = collector.task_summary(&query.unwrap(), &Cancel::default()).unwrap();
+    let query = TaskQuery::parse(&[("summary".into(), "true".into())], &collector.state, at(NOW_S));
+    let summary = collector.state.task_summary(&query.unwrap(), &Cancel::default()).unwrap();
     assert_eq!(summary.rows[0].outcomes.get(Outcome::Ok), count);
 }
 

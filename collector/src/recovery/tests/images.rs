@@ -44,11 +44,11 @@ fn run(is_maintained: bool) -> Run {
         fleet.flush(&[0, 1], stack);
         fleet.flush(&[turn % 2], stack);
         if turn < 3 {
-            assert!(fleet.collector.seal().unwrap());
+            assert!(fleet.collector.sealer.seal().unwrap());
         }
         if turn == 1 && is_maintained {
             // Much later: all that can be merged is, and what was merged is garbage.
-            fleet.collector.maintain(at(3_000_000_000), &FOR_EVER).unwrap();
+            fleet.collector.sealer.maintain(at(3_000_000_000), &FOR_EVER).unwrap();
         }
     }
     let changes = lock(&changes).clone();
@@ -62,7 +62,7 @@ fn ask(collector: &Collector) -> ProfileAnswer {
     let (range, by, format) = (TimeRange::ALL, By::Function, Format::Collapsed);
     let (phases, phases_shown, group) = (PhaseFilter::All, false, None);
     let query = ProfileQuery { range, filter, phases, phases_shown, group, by, format };
-    collector.profile(&query, &Cancel::default()).unwrap()
+    collector.state.profile(&query, &Cancel::default()).unwrap()
 }
 
 /// Nanoseconds by stack, of all that is held anywhere.
@@ -75,8 +75,8 @@ fn stacks(answer: &ProfileAnswer) -> Content {
 /// Tasks that are held anywhere, and the files that were missing for that.
 fn tasks(collector: &Collector) -> (u64, Vec<String>) {
     let pairs = [("from".to_owned(), "0".to_owned())];
-    let query = TaskQuery::parse(&pairs, collector, at(50)).unwrap();
-    let answer = collector.tasks(&query, &Cancel::default()).unwrap();
+    let query = TaskQuery::parse(&pairs, &collector.state, at(50)).unwrap();
+    let answer = collector.state.tasks(&query, &Cancel::default()).unwrap();
     (answer.selection.total, answer.damaged)
 }
 
@@ -118,9 +118,9 @@ impl Run {
     /// Each flush is there whole and once, or not at all; all that were acknowledged are there.
     fn check(&self, log: usize, (files, changes): (Files, &[Change]), is_sealed_then: bool) {
         let collector = open_over(&SimDisk::of(files), store_of(changes));
-        let found = &collector.log.as_ref().unwrap().found;
+        let found = &collector.ingest.log.as_ref().unwrap().found;
         assert_eq!(
-            (found.damages, &collector.tables.manifest().lost[..]),
+            (found.damages, &collector.state.tables.manifest().lost[..]),
             (0, &[][..]),
             "{found:?}"
         );
@@ -148,7 +148,7 @@ impl Run {
         };
         check(&collector);
         if is_sealed_then {
-            collector.seal().unwrap();
+            collector.sealer.seal().unwrap();
             check(&collector);
         }
     }
@@ -292,7 +292,7 @@ proptest! {
         };
         // Twice: what the first question found damaged is known at the second.
         for _ in 0..2 {
-            let found = &collector.log.as_ref().unwrap().found;
+            let found = &collector.ingest.log.as_ref().unwrap().found;
             let (answer, (held_tasks, damaged)) = (ask(&collector), tasks(&collector));
             // That the end of the log is gone cannot be told from its never having been written.
             let is_told = found.torn_bytes > 0;
@@ -305,10 +305,10 @@ proptest! {
             if held_tasks != whole.tasks {
                 prop_assert!(is_told || !damaged.is_empty(), "{held_tasks} tasks, {found:?}");
             }
-            collector.maintain(at(50), &FOR_EVER).unwrap();
+            collector.sealer.maintain(at(50), &FOR_EVER).unwrap();
         }
         // It goes on: what is in memory can be kept.
-        prop_assert!(collector.seal().is_ok());
+        prop_assert!(collector.sealer.seal().is_ok());
     }
 }
 
@@ -321,16 +321,16 @@ fn a_name_that_damage_took_is_not_called_unknown() {
         let mut changes = whole.changes.clone();
         harm_one((&mut whole.files.clone(), &mut changes), (table, 1), &mut |count| count - 1);
         let collector = open_over(&SimDisk::of(whole.files.clone()), store_of(&changes));
-        let lost = collector.tables.manifest().lost[0].file.path();
+        let lost = collector.state.tables.manifest().lost[0].file.path();
         assert!(lost.starts_with(table), "{lost}");
-        let names = collector.task_names();
+        let names = collector.state.task_names();
         assert!(!names.is_empty());
         for name in names {
             let pairs =
                 [("from", "0"), ("task", &name)].map(|(key, value)| (key.into(), value.into()));
-            let query = TaskQuery::parse(&pairs, &collector, at(50)).unwrap();
-            let summary = collector.task_summary(&query, &Cancel::default()).unwrap();
-            let tasks = collector.tasks(&query, &Cancel::default()).unwrap();
+            let query = TaskQuery::parse(&pairs, &collector.state, at(50)).unwrap();
+            let summary = collector.state.task_summary(&query, &Cancel::default()).unwrap();
+            let tasks = collector.state.tasks(&query, &Cancel::default()).unwrap();
             let of_row =
                 |row: &SummaryRow| Outcome::ALL.iter().map(|of| row.outcomes.get(*of)).sum::<u64>();
             let count: u64 = summary.rows.iter().map(of_row).sum();
@@ -340,7 +340,7 @@ fn a_name_that_damage_took_is_not_called_unknown() {
             }
         }
         let gone = [("task".to_owned(), "never heard of".to_owned())];
-        assert!(TaskQuery::parse(&gone, &collector, at(50)).is_ok());
+        assert!(TaskQuery::parse(&gone, &collector.state, at(50)).is_ok());
     }
 }
 
@@ -358,7 +358,7 @@ fn what_is_lost_with_the_newest_version_is_told() {
     let store = store_of(&changes);
     let disk = SimDisk::of(whole.files.clone());
     let collector = open_over(&disk, store.clone());
-    let lost = collector.tables.manifest().lost_log.clone();
+    let lost = collector.state.tables.manifest().lost_log.clone();
     assert!(lost.len() == 1 && lost[0].reason.contains("the log is missing from here"), "{lost:?}");
     let sent: u64 = whole.stacks.values().sum();
     assert!(ask(&collector).profile.total().total_ns() < sent);
@@ -366,7 +366,7 @@ fn what_is_lost_with_the_newest_version_is_told() {
     let told = |collector: &Collector| (ask(collector).facts.damaged, tasks(collector).1);
     let names = vec![lost[0].path.clone()];
     assert_eq!(told(&collector), (names.clone(), names.clone()));
-    collector.seal().unwrap();
+    collector.sealer.seal().unwrap();
     drop(collector);
     let collector = open_over(&disk, store);
     assert_eq!(told(&collector), (names.clone(), names));

@@ -9,14 +9,14 @@ use crate::ingest_status::Cause;
 
 /// What was told of it since the start, the oldest first.
 fn told(collector: &Collector) -> Vec<&'static str> {
-    let events = collector.events.recent(usize::MAX);
+    let events = collector.state.events.recent(usize::MAX);
     let kinds = events.iter().rev().map(|event| event.kind);
     let is_told = |kind: &_| matches!(kind, EventKind::IngestStopped | EventKind::IngestResumed);
     kinds.filter(is_told).map(EventKind::name).collect()
 }
 
 fn reason(collector: &Collector) -> Option<(Cause, String)> {
-    collector.blocked().map(|found| (found.cause, found.reason))
+    collector.ingest.blocked().map(|found| (found.cause, found.reason))
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn what_the_system_says_of_a_full_disk_is_told_until_a_file_can_be_begun() {
     let expected = "the disk is full (no storage space): 4096 MiB free, 32 MiB needed";
     for _ in 0..2 {
         assert_eq!(reason(&fleet.collector), Some((Cause::DiskFull, expected.to_owned())));
-        fleet.collector.commit_waiting();
+        fleet.collector.log().commit_waiting();
     }
     fleet.send();
     assert_eq!((reason(&fleet.collector), held(&fleet.collector).len()), (None, 2));
@@ -67,8 +67,8 @@ fn a_log_that_fails_is_told_until_something_is_safe_again() {
     let expected = "the log could not be written (the disk does not answer)";
     assert_eq!(reason(&fleet.collector), Some((Cause::LogFailed, expected.to_owned())));
     // What nobody waits for is not synced, and proves nothing.
-    let _ = at_once(fleet.collector.attach(TestWorker::new("x", 1).hello(), at(50)));
-    fleet.collector.commit_waiting();
+    let _ = at_once(fleet.collector.ingest.attach(TestWorker::new("x", 1).hello(), at(50)));
+    fleet.collector.log().commit_waiting();
     assert_eq!(told(&fleet.collector), ["ingest_stopped"]);
     assert!(reason(&fleet.collector).is_some());
     fleet.send();

@@ -3,7 +3,7 @@
 use profiler_core::{StateSet, Timestamp};
 
 use super::{state_names, time_range};
-use crate::agent_control::SettingsView;
+use crate::ingest::SettingsView;
 use crate::ingest_status::IngestBlocked;
 use crate::query::{EpochView, FleetView, format_time};
 use crate::session::Presence;

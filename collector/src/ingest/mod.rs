@@ -1,0 +1,481 @@
+//! Ingest: what each message of an agent's stream does.
+//!
+//! A flush is checked whole, logged, applied, then acknowledged. From the check until it is applied, its
+//! session's commit lock is held. So no other flush and no other stream of the session comes between,
+//! however long the log takes.
+
+mod control;
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+use std::time::Duration;
+
+use profiler_core::Timestamp;
+use profiler_core::wire::v1::{self, collector_message::Kind};
+use tokio::sync::{Notify, oneshot, watch};
+use tokio::time::timeout;
+
+use crate::agent_control::ControlStream;
+use crate::commit::{AcceptedFlushes, Apply, Log};
+use crate::events::EventKind;
+use crate::ingest_status::{IngestBlocked, IngestStatus, StatusChange};
+use crate::late_hours::{Hours, LateHours, late_hours};
+use crate::limits::{
+    LATE_HOURS_MAX, SEALING_WAIT_MAX, TRANSLATION_KEPT, UNSEALED_BYTES_FULL, UNSEALED_BYTES_SLOW,
+    nanoseconds,
+};
+use crate::rows::{AgentInfo, CheckedFlush, RunRow};
+use crate::session::{
+    CommitLock, FlushChecker, HelloError, NoRoom, Presence, Session, SessionCell, check_hello,
+};
+use crate::state::CollectorState;
+use crate::store::wal::{Hello, NotLogged};
+use crate::sync::{lock, write};
+use crate::tree::Tree;
+
+pub(crate) use control::{PendingThreadDump, SettingsView};
+
+/// The state as streams change it, and the log that makes their flushes durable.
+///
+/// Lock order: `status`, the log, then the locks of [`CollectorState`]. `late` is taken alone.
+#[derive(Debug)]
+pub(crate) struct Ingest {
+    pub(crate) state: Arc<CollectorState>,
+    /// `None` if data is kept in memory only.
+    pub(crate) log: Option<Arc<Log>>,
+    pub(crate) late: Mutex<LateHours>,
+    pub(crate) status: Mutex<IngestStatus>,
+    /// Notified after each sealing, which frees memory.
+    pub(crate) sealed: Notify,
+    /// Notified when an agent reports the settings that it applied.
+    settings_changed: watch::Sender<()>,
+    grace_ns: i64,
+}
+
+/// An attach that failed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum AttachError {
+    #[error(transparent)]
+    Hello(#[from] HelloError),
+    #[error(transparent)]
+    NoRoom(#[from] NoRoom),
+    #[error(transparent)]
+    NotLogged(#[from] NotLogged),
+}
+
+/// The stream no longer owns its session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("another stream of the same worker and epoch took over")]
+pub(crate) struct StaleStream;
+
+/// Why a stream ends at a flush that was neither stored nor rejected.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum StreamError {
+    #[error(transparent)]
+    Stale(#[from] StaleStream),
+    #[error(transparent)]
+    NotLogged(#[from] NotLogged),
+}
+
+/// A flush and the time at which it was received.
+#[derive(Debug)]
+pub(crate) struct ReceivedFlush {
+    pub(crate) flush: v1::Flush,
+    pub(crate) at: Timestamp,
+}
+
+/// The result of checking the first flushes of a queue.
+enum Verdict {
+    /// Reply to the first flush; no state changes.
+    Answer(Kind),
+    /// The first flushes of the queue, at least one, are to be stored.
+    Store(Vec<CheckedFlush>, LogRecords),
+}
+
+/// The log record of each flush; empty records without a log.
+type LogRecords = Vec<Vec<u8>>;
+
+/// A stream's ownership of its session.
+#[derive(Clone, Debug)]
+pub(crate) struct Attachment {
+    pub(crate) cell: Arc<SessionCell>,
+    /// The number of the stream in its session.
+    pub(crate) generation: u64,
+}
+
+impl Attachment {
+    /// The session, unless another stream took it over.
+    pub(crate) fn session(
+        &self,
+        received_at: Timestamp,
+    ) -> Result<MutexGuard<'_, Session>, StaleStream> {
+        let mut session = lock(&self.cell.state);
+        if !session.is_owned_by(self.generation) {
+            return Err(StaleStream);
+        }
+        session.last_seen = session.last_seen.max(received_at);
+        Ok(session)
+    }
+}
+
+/// A stream after a valid Hello.
+#[derive(Debug)]
+pub(crate) struct OpenStream {
+    pub(crate) attachment: Attachment,
+    /// Resolves when another stream takes the session over.
+    pub(crate) taken_over: oneshot::Receiver<()>,
+    pub(crate) welcome: v1::Welcome,
+    pub(crate) control: ControlStream,
+}
+
+/// How a stream ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum DisconnectReason {
+    /// With Goodbye: running tasks will never be ended by their worker.
+    Goodbye,
+    /// Without Goodbye: the agent may reconnect.
+    CutOff,
+}
+
+impl Apply for CollectorState {
+    fn tree(&self) -> &RwLock<Tree> {
+        &self.tree
+    }
+
+    fn apply(&self, accepted: AcceptedFlushes) {
+        let AcceptedFlushes { cell, flushes, commit_lock } = accepted;
+        CollectorState::apply(self, &cell, flushes);
+        drop(commit_lock);
+    }
+
+    fn put_run(&self, run: RunRow) {
+        CollectorState::put_run(self, run);
+    }
+}
+
+impl Ingest {
+    /// Ingest into `state`. `late` has the late hours that are in memory already.
+    pub(crate) fn new(
+        state: Arc<CollectorState>,
+        log: Option<Arc<Log>>,
+        late: LateHours,
+        grace: Duration,
+    ) -> Ingest {
+        Ingest {
+            state,
+            log,
+            late: Mutex::new(late),
+            status: Mutex::default(),
+            sealed: Notify::new(),
+            settings_changed: watch::Sender::new(()),
+            grace_ns: nanoseconds(grace),
+        }
+    }
+
+    /// Attaches a stream to the session of its Hello. Waits until a flush of the session's previous
+    /// stream is applied or has failed.
+    pub(crate) async fn attach(
+        &self,
+        hello: v1::Hello,
+        received_at: Timestamp,
+    ) -> Result<OpenStream, AttachError> {
+        let agent_sent_at_ns = hello.sent_at_ns;
+        let (worker, epoch, agent) = check_hello(hello)?;
+        self.check_room()?;
+        loop {
+            let cell = lock(&self.state.registry).open(&worker, epoch)?;
+            let commit_lock = cell.commit_lock.clone().lock_owned().await;
+            if let Some(log) = &self.log {
+                log.log_hello(Hello::of(&worker, epoch, received_at, &agent)).await?;
+            }
+            if let Some(mut open) =
+                self.take_over(cell, &commit_lock, agent.clone(), received_at)?
+            {
+                open.welcome.receipt = Some(self.receipt(agent_sent_at_ns, received_at));
+                return Ok(open);
+            }
+        }
+    }
+
+    /// Gives a session to a new stream; `None` if the session was evicted meanwhile.
+    fn take_over(
+        &self,
+        cell: Arc<SessionCell>,
+        _commit_lock: &CommitLock,
+        agent: AgentInfo,
+        received_at: Timestamp,
+    ) -> Result<Option<OpenStream>, NoRoom> {
+        let state = &*self.state;
+        let worker = &cell.worker;
+        let epoch = cell.epoch;
+        let mut registry = lock(&state.registry);
+        if !Arc::ptr_eq(&registry.open(worker, epoch)?, &cell) {
+            return Ok(None);
+        }
+        let others = registry.of_worker(worker);
+        // Locked before the registry is released, so that the session cannot be evicted in between.
+        let mut session = lock(&cell.state);
+        registry.set_agent(&mut session, agent);
+        drop(registry);
+        let (generation, taken_over) = session.take_over(received_at);
+        let control = self.open_control(&cell, &mut session);
+        write(&state.ledger).resume_lost(worker, epoch);
+        write(&state.telemetry).resume_lost_runs(worker, epoch);
+        state.events.worker(EventKind::WorkerConnected, &cell, &session, received_at);
+        let marks = session.translation.marks();
+        let welcome = v1::Welcome {
+            acked_seq: session.acked_seq,
+            stored_ns: session.stored_ns,
+            strings: marks.strings,
+            frames: marks.frames,
+            nodes: marks.nodes,
+            receipt: None,
+        };
+        drop(session);
+        // A worker that lives on under a new epoch does not return under the old one.
+        for other in others.iter().filter(|other| other.epoch != epoch) {
+            let mut session = lock(&other.state);
+            if let Presence::Away(since) = session.presence {
+                state.end_life(other, &mut session, since);
+            }
+        }
+        let attachment = Attachment { cell, generation };
+        Ok(Some(OpenStream { attachment, taken_over, welcome, control }))
+    }
+
+    /// Applies a dictionary. Returns a refusal if it is invalid.
+    pub(crate) fn receive_dictionary(
+        &self,
+        attachment: &Attachment,
+        dictionary: &v1::Dictionary,
+        received_at: Timestamp,
+    ) -> Result<Option<Kind>, StaleStream> {
+        let mut session = attachment.session(received_at)?;
+        let applied = write(&self.state.tree).apply(dictionary, &mut session.translation);
+        // A dictionary has no send time, so a refusal of it carries no receipt.
+        Ok(applied.err().map(|error| refuse(&mut session, 0, error.to_string(), None)))
+    }
+
+    /// Whether flushes are accepted at present.
+    fn check_room(&self) -> Result<(), NotLogged> {
+        if self.state.unsealed_bytes() > UNSEALED_BYTES_FULL {
+            return Err(NotLogged::Behind { bytes: UNSEALED_BYTES_FULL });
+        }
+        self.log.as_ref().map_or(Ok(()), |log| log.check_room())
+    }
+
+    /// Like [`Ingest::check_room`], after waiting for a sealing that is behind.
+    async fn wait_for_room(&self) -> Result<(), NotLogged> {
+        let sealed = self.sealed.notified();
+        if self.state.unsealed_bytes() > UNSEALED_BYTES_SLOW {
+            // Sealed or timed out: the check below decides.
+            let _ = timeout(SEALING_WAIT_MAX, sealed).await;
+        }
+        self.check_room()
+    }
+
+    /// Stores the first of the waiting flushes exactly once. A flush at or below the acknowledged
+    /// sequence number is acknowledged again and changes nothing. The flushes behind the first come
+    /// along while they can be stored too: all of them become durable, or none.
+    ///
+    /// Removes the answered flushes from `waiting`, at least one, and returns their answers. An
+    /// acknowledged flush is logged (with a log) and applied.
+    pub(crate) async fn receive_flushes(
+        &self,
+        attachment: &Attachment,
+        waiting: &mut VecDeque<ReceivedFlush>,
+    ) -> Result<Vec<Kind>, StreamError> {
+        let commit_lock = attachment.cell.commit_lock.clone().lock_owned().await;
+        let (mut flushes, mut records) = match self.check(attachment, waiting.make_contiguous())? {
+            Verdict::Answer(kind) => {
+                waiting.pop_front();
+                return Ok(vec![kind]);
+            }
+            Verdict::Store(flushes, records) => (flushes, records),
+        };
+        self.wait_for_room().await?;
+        // Each flush alone is below the limit on late hours; all of them together may not be.
+        let mut hours = Hours::new();
+        let mut count = 0;
+        for (flush, received) in flushes.iter().zip(waiting.iter()) {
+            let more = late_hours(flush, received.at);
+            if count > 0 && hours.union(&more).count() > LATE_HOURS_MAX {
+                break;
+            }
+            hours.extend(more);
+            count += 1;
+        }
+        flushes.truncate(count);
+        records.truncate(count);
+        if !lock(&self.late).admit(&hours) {
+            return Err(NotLogged::Late.into());
+        }
+        let cell = attachment.cell.clone();
+        let accepted = AcceptedFlushes { cell, flushes, commit_lock };
+        match &self.log {
+            Some(log) => log.commit(accepted, records).await?,
+            None => Apply::apply(&*self.state, accepted),
+        }
+        let ack = |ReceivedFlush { flush, at }: ReceivedFlush| {
+            let receipt = Some(self.receipt(flush.sent_at_ns, at));
+            Kind::Ack(v1::Ack { seq: flush.seq, receipt })
+        };
+        Ok(waiting.drain(..count).map(ack).collect())
+    }
+
+    /// Stores one flush.
+    #[cfg(test)]
+    pub(crate) async fn receive_flush(
+        &self,
+        attachment: &Attachment,
+        flush: &v1::Flush,
+        at: Timestamp,
+    ) -> Result<Kind, StreamError> {
+        let mut waiting = VecDeque::from([ReceivedFlush { flush: flush.clone(), at }]);
+        let mut answers = self.receive_flushes(attachment, &mut waiting).await?;
+        assert_eq!((answers.len(), waiting.len()), (1, 0));
+        Ok(answers.remove(0))
+    }
+
+    /// Checks the first of the waiting flushes, and those behind it while they can be stored. The first
+    /// that cannot is checked again when it is at the front, because the answer to it depends on whether
+    /// the flushes before it become durable.
+    fn check(
+        &self,
+        attachment: &Attachment,
+        waiting: &[ReceivedFlush],
+    ) -> Result<Verdict, StaleStream> {
+        let last = waiting.last().expect("the caller has a flush");
+        let mut session = attachment.session(last.at)?;
+        let mut flushes: Vec<CheckedFlush> = Vec::new();
+        let mut records = LogRecords::new();
+        for ReceivedFlush { flush, at } in waiting {
+            let acked_seq = flushes.last().map_or(session.acked_seq, |flush| flush.seq);
+            let seq = flush.seq;
+            let receipt = || Some(self.receipt(flush.sent_at_ns, *at));
+            if seq != 0 && seq <= acked_seq {
+                if flushes.is_empty() {
+                    return Ok(Verdict::Answer(Kind::Ack(v1::Ack { seq, receipt: receipt() })));
+                }
+                break;
+            }
+            let checker = FlushChecker {
+                worker: &attachment.cell.worker,
+                epoch: attachment.cell.epoch,
+                translation: &session.translation,
+                tree: &self.state.tree,
+                now: *at,
+                tasks_max: self.state.limits.flush_tasks_max,
+            };
+            let checked = checker.check(flush).and_then(|checked| {
+                let record = self.log.as_ref().map(|_| checker.record(&checked)).transpose()?;
+                Ok((checked, record.unwrap_or_default()))
+            });
+            match checked {
+                Ok((checked, record)) => {
+                    flushes.push(checked);
+                    records.push(record);
+                }
+                Err(error) if flushes.is_empty() => {
+                    // The acknowledged number moves past it: a retry would be invalid again.
+                    session.acked_seq = session.acked_seq.max(seq);
+                    let answer = refuse(&mut session, seq, error.to_string(), receipt());
+                    return Ok(Verdict::Answer(answer));
+                }
+                Err(_) => break,
+            }
+        }
+        Ok(Verdict::Store(flushes, records))
+    }
+
+    /// Marks a run through the API. Returns when it is as durable as an acknowledged flush.
+    pub(crate) async fn mark_run(&self, run: RunRow) -> Result<(), NotLogged> {
+        match &self.log {
+            Some(log) => log.mark_run(run).await,
+            None => {
+                self.state.put_run(run);
+                Ok(())
+            }
+        }
+    }
+
+    /// Handles the end of a stream. If it owned its session, the agent is away from now on.
+    pub(crate) fn detach(&self, attachment: &Attachment, reason: DisconnectReason, now: Timestamp) {
+        let cell = &attachment.cell;
+        let mut session = lock(&cell.state);
+        if !session.is_owned_by(attachment.generation) {
+            return;
+        }
+        session.presence = Presence::Away(now);
+        // Ends the wait of pending requests.
+        session.control = None;
+        self.state.events.worker(EventKind::WorkerAway, cell, &session, now);
+        if reason == DisconnectReason::Goodbye || self.grace_ns == 0 {
+            self.state.end_life(cell, &mut session, now);
+        }
+    }
+
+    /// Ends the lives of agents that are away for longer than the grace period, and frees the
+    /// dictionaries of sessions that ended a while ago.
+    pub(crate) fn sweep(&self, now: Timestamp) {
+        let sessions = lock(&self.state.registry).all();
+        for cell in sessions {
+            let mut session = lock(&cell.state);
+            match session.presence {
+                Presence::Away(since) if since.shifted(self.grace_ns) <= now => {
+                    self.state.end_life(&cell, &mut session, since);
+                }
+                Presence::Gone(since) if since.shifted(nanoseconds(TRANSLATION_KEPT)) <= now => {
+                    session.translation = Default::default();
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether ingest is blocked, and why. Reports a change since the last call.
+    pub(crate) fn blocked(&self) -> Option<IngestBlocked> {
+        let mut status = lock(&self.status);
+        let now = self.state.clock.now();
+        let health = self.log.as_ref().map(|log| log.health()).unwrap_or_default();
+        let unsealed_bytes = self.state.unsealed_bytes();
+        let change = status.update(&health, unsealed_bytes, &self.state.limits, now);
+        match change {
+            Some(StatusChange::Stopped(blocked)) => {
+                self.state.events.ingest(EventKind::IngestStopped, blocked, now);
+            }
+            Some(StatusChange::Resumed(blocked)) => {
+                self.state.events.ingest(EventKind::IngestResumed, blocked, now);
+            }
+            None => {}
+        }
+        status.blocked().cloned()
+    }
+
+    /// Why ingest is blocked, as of the last call of [`Ingest::blocked`].
+    pub(crate) fn blocked_reason(&self) -> Option<String> {
+        lock(&self.status).blocked().map(|blocked| blocked.reason.clone())
+    }
+
+    fn receipt(&self, agent_sent_at_ns: i64, received_at: Timestamp) -> v1::Receipt {
+        v1::Receipt {
+            agent_sent_at_ns,
+            received_at_ns: received_at.unix_ns(),
+            sent_at_ns: self.state.clock.now().unix_ns(),
+        }
+    }
+}
+
+/// Refuses a message. The refusal carries the size of the dictionary that the collector holds.
+fn refuse(session: &mut Session, seq: u64, reason: String, receipt: Option<v1::Receipt>) -> Kind {
+    session.note_refusal(&reason);
+    let marks = session.translation.marks();
+    Kind::Refusal(v1::Refusal {
+        seq,
+        reason,
+        strings: marks.strings,
+        frames: marks.frames,
+        nodes: marks.nodes,
+        receipt,
+    })
+}

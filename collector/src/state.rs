@@ -1,0 +1,235 @@
+//! Everything that questions are answered from.
+//!
+//! A question takes `&CollectorState`. There is no path from here to the log: only [`Ingest`](crate::ingest) has
+//! both.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+
+use profiler_core::{Outcome, TaskRecord, Timestamp, WorkerId};
+
+use crate::agent_control::DesiredSettings;
+use crate::clock::Clock;
+use crate::events::{EventKind, Events};
+use crate::ledger::Ledger;
+use crate::limits::{Limits, RUNS_MAX};
+use crate::rows::{CheckedFlush, RunRow, TaskRow};
+use crate::session::{Presence, Registry, Session, SessionCell};
+use crate::shapes::ShapeCache;
+use crate::store::{Manifest, Objects, StoreError, StoredState, Tables};
+use crate::sync::{lock, read, write};
+use crate::telemetry::UnsealedTelemetry;
+use crate::tree::Tree;
+use crate::windows::UnsealedWindows;
+
+/// The collector's data: tables, what is in no table yet, and the sessions of the agents.
+///
+/// Locks are taken in this order: the registry, one session, then one of the others at a time. None is
+/// held across an await.
+#[derive(Debug)]
+pub(crate) struct CollectorState {
+    pub(crate) clock: Clock,
+    pub(crate) limits: Limits,
+    pub(crate) tables: Arc<Tables>,
+    pub(crate) registry: Mutex<Registry>,
+    pub(crate) desired: Mutex<DesiredSettings>,
+    pub(crate) tree: RwLock<Tree>,
+    pub(crate) shapes: ShapeCache,
+    pub(crate) windows: RwLock<UnsealedWindows>,
+    pub(crate) ledger: RwLock<Ledger>,
+    pub(crate) telemetry: RwLock<UnsealedTelemetry>,
+    pub(crate) events: Events,
+    /// Flushes applied since the start.
+    pub(crate) flushes: AtomicU64,
+}
+
+impl CollectorState {
+    /// Opens the tables in `objects` and restores what they hold of the tree, the sessions, the running
+    /// tasks and the runs.
+    pub(crate) fn open(
+        clock: Clock,
+        limits: Limits,
+        objects: Objects,
+    ) -> Result<CollectorState, StoreError> {
+        let (tables, loaded) = Tables::open(objects)?;
+        let manifest = loaded.manifest.clone();
+        let state = CollectorState {
+            clock,
+            tables: Arc::new(tables),
+            registry: Mutex::new(Registry::new(limits.sessions_max, limits.label_bytes_max)),
+            desired: Mutex::default(),
+            tree: RwLock::new(Tree::new(limits.tree_nodes_max, limits.symbol_bytes_max)),
+            shapes: ShapeCache::default(),
+            windows: RwLock::new(UnsealedWindows::new(manifest.clone())),
+            ledger: RwLock::new(Ledger::new(manifest.clone(), limits.ledger_rows_max)),
+            telemetry: RwLock::new(UnsealedTelemetry::new(manifest, RUNS_MAX)),
+            events: Events::new(),
+            flushes: AtomicU64::new(0),
+            limits,
+        };
+        state.restore(loaded);
+        Ok(state)
+    }
+
+    fn restore(&self, loaded: StoredState) {
+        self.events.note_lost(&loaded.manifest);
+        for report in loaded.reports {
+            self.events.damaged("store".to_owned(), report, self.clock.now());
+        }
+        tracing::info!(
+            files = loaded.manifest.files.len(),
+            nodes = loaded.nodes.len(),
+            workers = loaded.workers.len(),
+            sessions = loaded.sessions.len(),
+            "tables loaded"
+        );
+        write(&self.tree).restore_all(loaded.frames, loaded.nodes);
+        for record in loaded.sessions {
+            let mut registry = lock(&self.registry);
+            let (cell, _) = registry.restore_session(&record.worker, record.epoch);
+            let mut session = lock(&cell.state);
+            let agent = session.restore(record);
+            registry.set_agent(&mut session, agent);
+        }
+        let running = loaded.running.into_iter().map(Arc::unwrap_or_clone);
+        write(&self.ledger).restore(running, loaded.lost_tasks);
+        write(&self.telemetry).restore(loaded.runs, loaded.expected);
+    }
+
+    /// Applies flushes of one session under its lock, so that its agent sees all of a flush or nothing.
+    /// The shared locks are held for one change each.
+    pub(crate) fn apply(&self, cell: &SessionCell, flushes: Vec<CheckedFlush>) {
+        let mut session = lock(&cell.state);
+        let count = flushes.len() as u64;
+        for flush in flushes {
+            debug_assert!(session.acked_seq < flush.seq, "the caller holds the commit lock");
+            session.note_applied(&flush);
+            self.insert(cell, flush);
+        }
+        // The stream ended for good while the flushes were being logged: their running tasks are lost.
+        if let Presence::Gone(since) = session.presence {
+            self.end_life(cell, &mut session, since);
+        }
+        drop(session);
+        self.flushes.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Inserts a checked flush. The caller has the session's lock.
+    pub(crate) fn insert(&self, cell: &SessionCell, flush: CheckedFlush) {
+        if let Some(window) = flush.window {
+            write(&self.windows).insert(window);
+        }
+        if !flush.telemetry.is_empty() {
+            let changes = write(&self.telemetry).insert(&cell.worker, cell.epoch, flush.telemetry);
+            changes.into_iter().for_each(|change| self.events.run(change, self.clock.now()));
+        }
+        if !flush.tasks.is_empty() || !flush.totals.is_empty() {
+            self.report_tasks(cell, &flush.tasks);
+            let mut ledger = write(&self.ledger);
+            flush.totals.into_iter().for_each(|totals| ledger.count(totals));
+            for record in flush.tasks {
+                let worker = cell.worker.clone();
+                ledger.upsert(TaskRow { worker, epoch: cell.epoch, record });
+            }
+        }
+    }
+
+    /// Sends events for the starts and ends in `records`, which are not in the ledger yet. Does nothing
+    /// without subscribers.
+    fn report_tasks(&self, cell: &SessionCell, records: &[TaskRecord]) {
+        if !self.events.has_subscribers() {
+            return;
+        }
+        let is_new: Vec<bool> = {
+            let ledger = read(&self.ledger);
+            let is_new = |task: &TaskRecord| !ledger.is_running(&cell.worker, cell.epoch, task.id);
+            records.iter().map(is_new).collect()
+        };
+        for (record, is_new) in records.iter().zip(is_new) {
+            // The start of a task that is still running was reported before.
+            if is_new || record.stop.is_some() {
+                let worker = cell.worker.clone();
+                let row = TaskRow { worker, epoch: cell.epoch, record: record.clone() };
+                self.events.task(row, self.clock.now());
+            }
+        }
+    }
+
+    /// Inserts or replaces a run.
+    pub(crate) fn put_run(&self, run: RunRow) {
+        let change = write(&self.telemetry).put_run(run);
+        change.into_iter().for_each(|change| self.events.run(change, self.clock.now()));
+    }
+
+    /// Ends the life of an agent that will not report how its tasks and runs ended: they are lost.
+    pub(crate) fn end_life(&self, cell: &SessionCell, session: &mut Session, since: Timestamp) {
+        let was_gone = matches!(session.presence, Presence::Gone(_));
+        session.presence = Presence::Gone(since);
+        if !was_gone {
+            self.events.worker(EventKind::WorkerGone, cell, session, self.clock.now());
+        }
+        let last_seen = session.last_seen;
+        if self.events.has_subscribers() {
+            let running = read(&self.ledger).running_of(&cell.worker, cell.epoch);
+            for row in running {
+                let mut row = Arc::unwrap_or_clone(row);
+                row.record.stop = Some(last_seen.max(row.record.start));
+                row.record.outcome = Outcome::Lost;
+                self.events.task(row, self.clock.now());
+            }
+        }
+        let runs = write(&self.telemetry).end_runs_as_lost(&cell.worker, cell.epoch, last_seen);
+        runs.into_iter().for_each(|change| self.events.run(change, self.clock.now()));
+        let lost = write(&self.ledger).end_as_lost(&cell.worker, cell.epoch, last_seen);
+        if lost > 0 {
+            tracing::info!(worker = &*cell.worker.0, epoch = %cell.epoch, lost, "tasks ended as lost");
+        }
+    }
+
+    /// Shows readers a version whose tables hold the same as the one before, or less by expired data.
+    pub(crate) fn show_manifest(&self, manifest: &Arc<Manifest>) {
+        write(&self.windows).set_manifest(manifest.clone());
+        write(&self.ledger).set_manifest(manifest.clone());
+        write(&self.telemetry).set_manifest(manifest.clone());
+    }
+
+    /// Bytes in memory that a sealing would free.
+    pub(crate) fn unsealed_bytes(&self) -> usize {
+        let rows = read(&self.ledger).ended_bytes() + read(&self.telemetry).bytes();
+        read(&self.windows).bytes() + rows
+    }
+
+    /// Whether the stacks or the ledger have a task of that name. Past the limits on names that cannot
+    /// be known; then every name counts as known.
+    pub(crate) fn knows_task(&self, name: &str) -> bool {
+        let is_in_tree = {
+            let tree = read(&self.tree);
+            tree.task_names().contains(name) || tree.may_be_unnamed(name)
+        };
+        is_in_tree || read(&self.ledger).knows_name(name)
+    }
+
+    /// Names of all tasks, from stacks and from the ledger.
+    pub(crate) fn task_names(&self) -> BTreeSet<Arc<str>> {
+        let mut names = read(&self.ledger).names();
+        names.extend(read(&self.tree).task_names().iter().cloned());
+        names
+    }
+
+    /// Ids of all workers with a session or with rows in tables.
+    pub(crate) fn workers(&self) -> Vec<WorkerId> {
+        let mut workers = lock(&self.registry).workers();
+        workers.extend(self.tables.worker_ids());
+        workers.sort_unstable();
+        workers.dedup();
+        workers
+    }
+
+    /// The sessions of these workers; of all if none is named.
+    pub(crate) fn sessions(&self, workers: &[String]) -> Vec<Arc<SessionCell>> {
+        let mut cells = lock(&self.registry).all();
+        cells.retain(|cell| workers.is_empty() || workers.iter().any(|id| **id == *cell.worker.0));
+        cells
+    }
+}
