@@ -1,6 +1,6 @@
-//! The agent's clock: real time at the moment the process first used it, advanced by the
-//! monotonic clock. It never steps, so a cycle is never empty or reversed; how far it is from the
-//! collector's clock is measured with every ack.
+//! The agent's clock: the real time of its first use, advanced by the monotonic clock. It never
+//! steps, so a cycle is never empty or reversed. Its offset from the collector's clock is measured
+//! with every ack.
 
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
@@ -9,21 +9,21 @@ use profiler_core::Timestamp;
 
 pub(crate) use crate::sys::clock::monotonic_ns;
 
-/// Now, by the agent's clock.
+/// The current time of the agent's clock.
 pub(crate) fn now() -> Timestamp {
     at(monotonic_ns())
 }
 
-/// The agent's time at a reading of the monotonic clock.
+/// The time of the agent's clock at a reading of the monotonic clock.
 pub(crate) fn at(monotonic_ns: u64) -> Timestamp {
     static ANCHOR: OnceLock<Anchor> = OnceLock::new();
     ANCHOR.get_or_init(Anchor::here).at(monotonic_ns)
 }
 
-/// What lies between the two clocks.
+/// The difference between the two clocks.
 struct Anchor {
     monotonic_to_real_ns: i64,
-    /// For tests: how wrong it is, and since when.
+    /// For tests: the error of the clock, and the monotonic time at which it started.
     shift: Option<(ClockShift, u64)>,
 }
 
@@ -47,23 +47,23 @@ impl Anchor {
     }
 }
 
-/// How far this process's clock is from real time, for tests that need one which is wrong: it begins
-/// `offset_ns` ahead, gains `drift_ppm` microseconds a second, and after some time leaps ahead.
+/// An error of this process's clock, for tests: it starts `offset_ns` ahead of real time, gains
+/// `drift_ppm` microseconds a second, and after some time leaps ahead.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ClockShift {
     /// Nanoseconds ahead of real time at the start.
     pub offset_ns: i64,
-    /// Microseconds gained a second.
+    /// Microseconds gained per second.
     pub drift_ppm: i32,
-    /// After how long it leaps ahead, and by how much.
+    /// The time after which it leaps ahead, and by how much.
     pub leap: Option<(Duration, Duration)>,
 }
 
 static SHIFT: OnceLock<ClockShift> = OnceLock::new();
 
-/// Lets the clock go wrong, if nothing has read it yet.
+/// Sets an error of the clock. Has no effect once the clock was read.
 pub(crate) fn shift(by: ClockShift) {
-    // A second shift changes nothing: the clock must not step.
+    // A second call has no effect, because the clock must not step.
     let _ = SHIFT.set(by);
 }
 
@@ -90,17 +90,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_clock_starts_at_real_time_and_follows_the_monotonic_one() {
+    fn the_clock_starts_at_real_time_and_follows_the_monotonic_clock() {
         let here = monotonic_ns();
         assert_eq!(at(here + 500).since_ns(at(here)), 500);
         assert_eq!(at(here).since_ns(at(here - 7)), 7);
         assert!((now().unix_ns() - real_ns()).abs() < 3_600_000_000_000);
     }
 
-    /// For the tests that rely on it: the wrong clock is as wrong as it should be, and never steps
-    /// back.
+    /// Other tests rely on the exact error, and that the clock never steps back.
     #[test]
-    fn a_shifted_clock_is_off_by_what_was_asked_for() {
+    fn a_shifted_clock_has_the_requested_error() {
         let leap = Some((Duration::from_secs(2), Duration::from_secs(5)));
         let shift = ClockShift { offset_ns: -7, drift_ppm: 100, leap };
         let anchor = Anchor { monotonic_to_real_ns: 950, shift: Some((shift, 50)) };

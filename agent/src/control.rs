@@ -1,8 +1,8 @@
-//! What the shipper and the sampler tell each other while both run: new settings, requests for thread
-//! dumps, and how far the sampler has got with them.
+//! What the shipper and the sampler tell each other while both run: new settings, requests for
+//! thread dumps, and how far the sampler has got with them.
 //!
-//! The sampler never waits: it reads one number a tick, and takes the lock only if that number changed
-//! and nobody else holds it.
+//! The sampler never waits: it reads one number a tick, and takes the lock only if that number
+//! changed and nobody else holds it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};

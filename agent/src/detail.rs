@@ -1,5 +1,4 @@
-//! What a program says of a task beside when it ran: on its way to the ledger and to callbacks, both
-//! of which take names by number.
+//! Details and phases of tasks on their way to the ledger and to callbacks, with names by number.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -10,12 +9,12 @@ use profiler_core::{PhaseInterval, TaskDetail, Timestamp};
 use crate::registry::{self, NameId};
 use crate::threads::ThreadIdentity;
 
-/// What few tasks have: what was said of one but for its phases, why it failed, and where it began if
-/// that was elsewhere.
+/// What few tasks have: labels, the result, the cause of a failure, and another thread at the
+/// start. Kept apart so that rows stay small.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Detail {
     /// The thread on which it started, if it ended on another.
-    pub(crate) began_on: Option<Arc<ThreadIdentity>>,
+    pub(crate) started_on: Option<Arc<ThreadIdentity>>,
     pub(crate) cause: Option<Arc<str>>,
     pub(crate) attempt: u32,
     pub(crate) result_bytes: Option<u64>,
@@ -24,7 +23,7 @@ pub(crate) struct Detail {
 }
 
 impl Detail {
-    /// Takes what was said of the result later; what was not said then stays.
+    /// Sets the size and type of the result; values that are not given stay.
     pub(crate) fn set_result(&mut self, bytes: Option<u64>, type_name: NameId) {
         self.result_bytes = bytes.or(self.result_bytes);
         if type_name != NameId::NONE {
@@ -33,17 +32,20 @@ impl Detail {
     }
 }
 
-/// The detail of a record; `None` if nothing was said.
-pub(crate) fn told(detail: Option<&Detail>, phases: Vec<PhaseInterval>) -> Option<Box<TaskDetail>> {
+/// The detail of a record; `None` if it is empty.
+pub(crate) fn task_detail(
+    detail: Option<&Detail>,
+    phases: Vec<PhaseInterval>,
+) -> Option<Box<TaskDetail>> {
     let none = Detail::default();
     let Detail { attempt, result_bytes, type_name, labels, .. } = detail.unwrap_or(&none);
     let label = |(key, value): &(NameId, Arc<str>)| (registry::name(*key), value.clone());
-    let is_told = *attempt > 0
+    let has_detail = *attempt > 0
         || result_bytes.is_some()
         || *type_name != NameId::NONE
         || !labels.is_empty()
         || !phases.is_empty();
-    is_told.then(|| {
+    has_detail.then(|| {
         Box::new(TaskDetail {
             attempt: *attempt,
             result_bytes: *result_bytes,
@@ -56,15 +58,15 @@ pub(crate) fn told(detail: Option<&Detail>, phases: Vec<PhaseInterval>) -> Optio
 
 /// Most phases of a task that are summed under their own names; more are `[overflow]`.
 const SUMS_MAX: usize = 16;
-/// Most intervals of a task that are listed one by one.
+/// Most intervals of a task that are listed individually.
 const LISTED_MAX: usize = TASK_PHASES_MAX - SUMS_MAX;
 
 /// The phases that a task was in.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Phases {
-    /// In the order in which they ended.
+    /// In the order of their ends.
     listed: Vec<Interval>,
-    sums: Vec<Sum>,
+    sums: Vec<PhaseSum>,
 }
 
 /// One stay in a phase.
@@ -76,7 +78,7 @@ pub(crate) struct Interval {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Sum {
+struct PhaseSum {
     phase: NameId,
     start: Timestamp,
     duration_ns: u64,
@@ -92,8 +94,8 @@ impl Phases {
         }
     }
 
-    /// What a record says of them: in the order of their starts, within the task's time but for its
-    /// queueing, and without overlaps.
+    /// The phases of a record: in the order of their starts, without overlaps, and within the
+    /// task's time (except queueing before its start).
     pub(crate) fn intervals(
         &self,
         start: Timestamp,
@@ -108,13 +110,13 @@ impl Phases {
         for piece in pieces.drain(LISTED_MAX.min(pieces.len())..) {
             add_to_sums(&mut sums, piece);
         }
-        let listed = pieces.iter().map(|piece| Sum {
+        let listed = pieces.iter().map(|piece| PhaseSum {
             phase: piece.phase,
             start: piece.start,
             duration_ns: piece.stop.since_ns(piece.start),
             count: 1,
         });
-        let interval = |sum: Sum| PhaseInterval {
+        let interval = |sum: PhaseSum| PhaseInterval {
             name: registry::name(sum.phase),
             start_ns: sum.start.unix_ns().saturating_sub(start.unix_ns()),
             duration_ns: sum.duration_ns,
@@ -126,7 +128,7 @@ impl Phases {
     }
 }
 
-/// Adds a phase of one of several tasks to their sums, of which there are at most
+/// Adds a task's phase to the sums of several tasks, of which there are at most
 /// [`TASK_PHASES_MAX`].
 pub(crate) fn add_to_totals(totals: &mut Vec<PhaseInterval>, phase: &PhaseInterval) {
     let mut place = totals.iter().position(|sum| sum.name == phase.name);
@@ -144,7 +146,7 @@ pub(crate) fn add_to_totals(totals: &mut Vec<PhaseInterval>, phase: &PhaseInterv
     }
 }
 
-fn add_to_sums(sums: &mut Vec<Sum>, interval: Interval) {
+fn add_to_sums(sums: &mut Vec<PhaseSum>, interval: Interval) {
     let Interval { phase, start, stop } = interval;
     let place = sums.iter().position(|sum| sum.phase == phase).or_else(|| {
         let full = sums.len() >= SUMS_MAX;
@@ -152,7 +154,7 @@ fn add_to_sums(sums: &mut Vec<Sum>, interval: Interval) {
     });
     let duration_ns = stop.since_ns(start);
     let Some(place) = place else {
-        sums.push(Sum { phase, start, duration_ns, count: 1 });
+        sums.push(PhaseSum { phase, start, duration_ns, count: 1 });
         return;
     };
     let sum = &mut sums[place];
@@ -164,21 +166,22 @@ fn add_to_sums(sums: &mut Vec<Sum>, interval: Interval) {
     sum.count = sum.count.saturating_add(1);
 }
 
-/// The same time once: of intervals that overlap, as those of several threads or joined futures do,
-/// the one that began last has the time while it lasts, and the one before goes on after it.
+/// Removes overlaps, such as those of several threads or joined futures: the interval that began
+/// last has the time while it lasts, and the one before continues after it.
 fn without_overlaps(mut intervals: Vec<Interval>) -> Vec<Interval> {
     intervals.sort_by_key(|interval| (interval.start, Reverse(interval.stop)));
     let mut pieces = Vec::with_capacity(intervals.len());
-    // Each one interrupts those before it.
+    // Each interval interrupts those before it.
     let mut under_way: Vec<Interval> = Vec::new();
-    let mut given_to = Timestamp::from_unix_ns(i64::MIN);
+    let mut assigned_to = Timestamp::from_unix_ns(i64::MIN);
     for next in intervals.into_iter().map(Some).chain([None]) {
         let until = next.map_or(Timestamp::from_unix_ns(i64::MAX), |next| next.start);
         while let Some(last) = under_way.last() {
-            let (start, stop) = (last.start.max(given_to), last.stop.min(until));
+            let start = last.start.max(assigned_to);
+            let stop = last.stop.min(until);
             if start < stop || last.start == last.stop {
                 pieces.push(Interval { start, stop, ..*last });
-                given_to = stop;
+                assigned_to = stop;
             }
             if last.stop > until {
                 break;
@@ -214,17 +217,17 @@ mod tests {
         assert_eq!(got, expected, "{intervals:?}");
     }
 
-    /// 2 is queue, 3 transfer, 4 disk-read.
+    /// Phase 2 is queue, 3 transfer, 4 disk-read.
     #[test]
     fn intervals_lie_in_the_task_and_do_not_overlap() {
         check(&[], &[]);
         check(&[(2, 60, 100), (3, 110, 120)], &[("queue", -40, 40), ("transfer", 10, 10)]);
         check(&[(3, 190, 230)], &[("transfer", 90, 10)]);
         check(&[(3, 150, 150)], &[("transfer", 50, 0)]);
-        // The inner one ends first, as guards do; the outer goes on afterwards.
+        // The inner guard ends first; the outer phase continues.
         let nested = [("transfer", 10, 10), ("disk-read", 20, 10), ("transfer", 30, 20)];
         check(&[(4, 120, 130), (3, 110, 150)], &nested);
-        // Side by side, as joined futures.
+        // Joined futures.
         check(&[(3, 110, 130), (4, 120, 150)], &[("transfer", 10, 10), ("disk-read", 20, 30)]);
         check(&[(3, 110, 130), (4, 110, 130)], &[("disk-read", 10, 20)]);
     }
@@ -244,7 +247,7 @@ mod tests {
     }
 
     proptest! {
-        /// A model that asks for each nanosecond which interval began last.
+        /// Compares with a model that finds, for each nanosecond, the interval that began last.
         #[test]
         fn every_moment_has_the_phase_that_began_last(
             all in prop::collection::vec((2..9u32, 0..40i64, 1..30i64), 0..20),

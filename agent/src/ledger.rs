@@ -1,5 +1,5 @@
-//! From the rows that guards left to the ledger's records: which tasks are open, what was said of
-//! them meanwhile, and which of those that ended have a row of their own.
+//! Turns the rows of task guards into task records: tracks open tasks and their phases and results,
+//! and decides which ended tasks get a row of their own and which are summed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,33 +15,33 @@ use crate::registry::{
 use crate::spill::SpillSum;
 use crate::threads::ThreadIdentity;
 
-/// Most open tasks that are known at a time. A task beyond has a row when it ends, without its phases.
+/// Most open tasks that are tracked. A task beyond gets a row when it ends, without its phases.
 const OPEN_MAX: usize = 200_000;
-/// Most tasks of which phases are known and neither start nor end: these had no room, or other threads
-/// went on with the task after its end.
+/// Most tasks with phases but without a start: the start found the ring full, or another thread
+/// added a phase after the task's end.
 const ORPHANS_MAX: usize = 10_000;
-/// Most ends that wait for one more drain.
-const HELD_MAX: usize = 200_000;
-/// Most rows of ended tasks of one cycle, whatever the setting.
+/// Most ends that are delayed until the next drain.
+const DELAYED_ENDS_MAX: usize = 200_000;
+/// Most rows of ended tasks in one cycle, whatever the setting.
 const CYCLE_ROWS_MAX: usize = 200_000;
-/// Most running tasks that are told once more in a cycle, for more is known of them; others come in a
-/// later one.
-const CYCLE_RETOLD_MAX: usize = 1_000;
-/// Most sums of one cycle, by name, outcome and second; what is past it counts as `[overflow]`.
+/// Most running tasks re-sent per cycle because their details changed; others follow in a later
+/// cycle.
+const CYCLE_UPDATES_MAX: usize = 1_000;
+/// Most sums in one cycle, by name, outcome and second; names past it count as `[overflow]`.
 const CYCLE_TOTALS_MAX: usize = 20_000;
-/// Part of the rows that is kept for tasks that did not end well.
+/// One row in this many is reserved for tasks that did not end with `ok`.
 const RESERVE_PART: u32 = 10;
 
-/// Takes rows in, gives records once a cycle.
+/// Collects rows, and returns records once per cycle.
 pub(crate) struct Ledger {
     rows_per_second: u32,
-    open: FxHashMap<LocalTaskId, Open>,
-    /// Ends, held back for one drain: what was written before an end, on whatever thread, is read by
-    /// then. Otherwise a start could be read after the end and overwrite it, and the task would seem to
-    /// run for ever; or a phase would come too late.
-    held: Vec<Told>,
+    open: FxHashMap<LocalTaskId, OpenTask>,
+    /// Ends are delayed by one drain, so that everything that any thread wrote before an end is
+    /// read by then. Otherwise a start could be read after the end and overwrite it, and the task
+    /// would seem to run forever; or a phase would come too late.
+    delayed_ends: Vec<ThreadRow>,
     ended: Vec<TaskRecord>,
-    /// The second that rows were last kept for, and how many.
+    /// The second of the latest end, and the number of rows kept for it.
     second: i64,
     rows_kept: u32,
     totals: BTreeMap<TotalsKey, Sums>,
@@ -49,8 +49,8 @@ pub(crate) struct Ledger {
     lost_tasks: u64,
 }
 
-/// What a cycle has of tasks.
-pub(crate) struct Ended {
+/// The tasks of one cycle.
+pub(crate) struct SealedTasks {
     /// Tasks that started or ended, each once, in its latest state, in the order of their starts.
     pub(crate) tasks: Vec<TaskRecord>,
     pub(crate) totals: Vec<TaskTotals>,
@@ -58,14 +58,14 @@ pub(crate) struct Ended {
     pub(crate) aggregated_tasks: u64,
 }
 
-/// A task that has not ended, as far as it is known.
+/// A task that has not ended.
 #[derive(Default)]
-struct Open {
-    start: Option<Told>,
-    /// Whether it went out as running: then its end must go out too.
-    is_told: bool,
-    /// Whether more was said of it since.
-    has_more: bool,
+struct OpenTask {
+    start: Option<ThreadRow>,
+    /// Whether it was sent as running: then its end must be sent too.
+    is_sent: bool,
+    /// Whether its details changed since it was sent.
+    is_changed: bool,
     phases: Phases,
     result_bytes: Option<u64>,
     type_name: NameId,
@@ -73,13 +73,19 @@ struct Open {
 
 /// A row, and the thread that wrote it.
 #[derive(Clone)]
-struct Told {
+struct ThreadRow {
     row: TaskRow,
     thread: Arc<ThreadIdentity>,
 }
 
-/// Second, name, and outcome by its place among all.
-type TotalsKey = (i64, NameId, usize);
+/// The key of a sum of tasks.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct TotalsKey {
+    second: i64,
+    name: NameId,
+    /// Index in [`Outcome::ALL`].
+    outcome: usize,
+}
 
 #[derive(Default)]
 struct Sums {
@@ -93,7 +99,7 @@ impl Ledger {
         Ledger {
             rows_per_second,
             open: FxHashMap::default(),
-            held: Vec::new(),
+            delayed_ends: Vec::new(),
             ended: Vec::new(),
             second: i64::MIN,
             rows_kept: 0,
@@ -103,40 +109,41 @@ impl Ledger {
         }
     }
 
-    /// Takes what the guards wrote. Ends wait for the next time.
+    /// Reads what the guards wrote. Ends are delayed until the next drain.
     pub(crate) fn drain(&mut self) {
-        let due = std::mem::take(&mut self.held);
+        let due = std::mem::take(&mut self.delayed_ends);
         let lost = registry::drain(|left| match left {
-            Drained::Row(cell, row) => self.take(cell, row),
-            Drained::Sum(sum) => self.take_sum(sum),
+            Drained::Row(cell, row) => self.add_row(cell, row),
+            Drained::Sum(sum) => self.add_sum(sum),
         });
         self.lost_tasks += lost;
-        due.into_iter().for_each(|row| self.settle(row));
+        due.into_iter().for_each(|row| self.finish(row));
     }
 
-    /// Waits for nothing any more.
-    pub(crate) fn settle_all(&mut self) {
-        std::mem::take(&mut self.held).into_iter().for_each(|row| self.settle(row));
+    /// Finishes the delayed ends without another drain.
+    pub(crate) fn finish_all(&mut self) {
+        std::mem::take(&mut self.delayed_ends).into_iter().for_each(|row| self.finish(row));
     }
 
-    /// Whether a seal would give anything.
+    /// Whether a seal would return anything.
     pub(crate) fn has_news(&self) -> bool {
         !self.ended.is_empty()
             || !self.totals.is_empty()
             || self.lost_tasks > 0
-            || self.open.values().any(Open::is_news)
+            || self.open.values().any(OpenTask::is_news)
     }
 
-    /// What there is since the last seal.
-    pub(crate) fn seal(&mut self) -> Ended {
+    /// The tasks since the last seal.
+    pub(crate) fn seal(&mut self) -> SealedTasks {
         let mut tasks = std::mem::take(&mut self.ended);
-        let mut retold = 0;
+        let mut updates = 0;
         for open in self.open.values_mut().filter(|open| open.is_news()) {
-            retold += usize::from(open.is_told);
-            if open.is_told && retold > CYCLE_RETOLD_MAX {
+            updates += usize::from(open.is_sent);
+            if open.is_sent && updates > CYCLE_UPDATES_MAX {
                 continue;
             }
-            (open.is_told, open.has_more) = (true, false);
+            open.is_sent = true;
+            open.is_changed = false;
             tasks.extend(open.start.clone().map(|row| open.record(row)));
         }
         let orphans = self.open.values().filter(|open| open.start.is_none()).count();
@@ -145,7 +152,7 @@ impl Ledger {
         }
         tasks.sort_unstable_by_key(|task| (task.start, task.id));
         let totals = std::mem::take(&mut self.totals).into_iter();
-        Ended {
+        SealedTasks {
             tasks,
             totals: totals.map(|(key, sums)| sums.totals(key)).collect(),
             lost_tasks: std::mem::take(&mut self.lost_tasks),
@@ -153,50 +160,51 @@ impl Ledger {
         }
     }
 
-    fn take(&mut self, cell: &ThreadCell, row: Row) {
+    fn add_row(&mut self, cell: &ThreadCell, row: Row) {
         match row {
             Row::Task(row) => {
-                let row = Told { row, thread: cell.thread.clone() };
+                let row = ThreadRow { row, thread: cell.thread.clone() };
                 if row.row.stop().is_none() {
                     if let Some(open) = self.open(row.row.id) {
                         open.start = Some(row);
                     }
-                } else if self.held.len() < HELD_MAX {
-                    self.held.push(row);
+                } else if self.delayed_ends.len() < DELAYED_ENDS_MAX {
+                    self.delayed_ends.push(row);
                 } else {
-                    self.settle(row);
+                    self.finish(row);
                 }
             }
             Row::Phase(PhaseRow { task, phase, start, stop }) => match self.open(task) {
                 Some(open) => {
                     open.phases.add(Interval { phase, start, stop });
-                    open.has_more = true;
+                    open.is_changed = true;
                 }
                 None => self.lost_tasks += 1,
             },
             Row::Result(ResultRow { task, bytes, type_name }) => {
                 if let Some(open) = self.open(task) {
-                    open.has_more = true;
+                    open.is_changed = true;
                     open.result_bytes = bytes.or(open.result_bytes);
-                    open.type_name =
-                        if type_name == NameId::NONE { open.type_name } else { type_name };
+                    if type_name != NameId::NONE {
+                        open.type_name = type_name;
+                    }
                 }
             }
         }
     }
 
-    /// What is known of a task; `None` if there is no room for it.
-    fn open(&mut self, id: LocalTaskId) -> Option<&mut Open> {
+    /// The open task with this id, which is added if needed; `None` if there is no room for it.
+    fn open(&mut self, id: LocalTaskId) -> Option<&mut OpenTask> {
         if self.open.len() >= OPEN_MAX && !self.open.contains_key(&id) {
             return None;
         }
         Some(self.open.entry(id).or_default())
     }
 
-    /// A task has ended, and all that was said of it is in.
-    fn settle(&mut self, ended: Told) {
+    /// Finishes a task that has ended and of which every row is read.
+    fn finish(&mut self, ended: ThreadRow) {
         let open = self.open.remove(&ended.row.id).unwrap_or_default();
-        let must_have_row = open.is_told;
+        let must_have_row = open.is_sent;
         let record = open.record(ended);
         if self.has_room_for_row(&record, must_have_row) {
             self.ended.push(record);
@@ -208,12 +216,13 @@ impl Ledger {
         }
     }
 
-    /// Whether an ended task gets a row; and counts that.
+    /// Whether an ended task gets a row, which is then counted.
     fn has_room_for_row(&mut self, record: &TaskRecord, must_have_row: bool) -> bool {
         let second = record.stop.unwrap_or(record.start).second();
-        // Ends come nearly in order; one of the second before is counted with this one's.
+        // Ends are nearly in order; an end of the previous second is counted with this second.
         if second > self.second {
-            (self.second, self.rows_kept) = (second, 0);
+            self.second = second;
+            self.rows_kept = 0;
         }
         let reserve = match record.outcome {
             Outcome::Ok => self.rows_per_second / RESERVE_PART,
@@ -235,8 +244,8 @@ impl Ledger {
         phases.for_each(|phase| detail::add_to_totals(&mut sums.phases, phase));
     }
 
-    /// Takes what a thread summed because its ring was full.
-    fn take_sum(&mut self, sum: SpillSum) {
+    /// Adds a sum of a thread whose ring was full.
+    fn add_sum(&mut self, sum: SpillSum) {
         match sum {
             SpillSum::Tasks { name, outcome, stop, duration_ns, buckets } => {
                 self.aggregated_tasks += buckets.iter().map(|(_, count)| count).sum::<u64>();
@@ -245,7 +254,8 @@ impl Ledger {
             SpillSum::Phases { task_name, phase, stop, duration_ns, count } => {
                 let name = registry::name(phase);
                 let phase = PhaseInterval { name, start_ns: 0, duration_ns, count };
-                // Their tasks have rows or sums of their own, which are without these.
+                // The tasks themselves have rows or sums of their own, which do not include these
+                // phases.
                 let sums = self.sums_of(stop, task_name, Outcome::Ok);
                 detail::add_to_totals(&mut sums.phases, &phase);
             }
@@ -253,9 +263,9 @@ impl Ledger {
     }
 
     fn sums_of(&mut self, stop: Timestamp, name: NameId, outcome: Outcome) -> &mut Sums {
-        let mut key = (stop.second(), name, outcome as usize);
+        let mut key = TotalsKey { second: stop.second(), name, outcome: outcome as usize };
         if self.totals.len() >= CYCLE_TOTALS_MAX && !self.totals.contains_key(&key) {
-            key.1 = NameId::OVERFLOW;
+            key.name = NameId::OVERFLOW;
         }
         self.totals.entry(key).or_default()
     }
@@ -271,15 +281,15 @@ impl Sums {
     }
 }
 
-impl Open {
-    /// Whether it runs and there is something to tell.
+impl OpenTask {
+    /// Whether it runs and must be sent or re-sent.
     fn is_news(&self) -> bool {
-        self.start.is_some() && (!self.is_told || self.has_more)
+        self.start.is_some() && (!self.is_sent || self.is_changed)
     }
 
-    /// The record of the task as it was told.
-    fn record(&self, told: Told) -> TaskRecord {
-        let Told { mut row, thread } = told;
+    /// The record of the task with this row.
+    fn record(&self, row: ThreadRow) -> TaskRecord {
+        let ThreadRow { mut row, thread } = row;
         let stop = row.stop();
         let phases = self.phases.intervals(row.start, stop);
         if self.result_bytes.is_some() || self.type_name != NameId::NONE {
@@ -287,7 +297,7 @@ impl Open {
             detail.set_result(self.result_bytes, self.type_name);
         }
         let detail = row.detail.as_deref();
-        let thread = detail.and_then(|detail| detail.began_on.as_ref()).unwrap_or(&thread);
+        let thread = detail.and_then(|detail| detail.started_on.as_ref()).unwrap_or(&thread);
         TaskRecord {
             id: row.id.into(),
             name: registry::name(row.name),
@@ -298,18 +308,18 @@ impl Open {
             stop,
             outcome: row.outcome,
             cause: detail.and_then(|detail| detail.cause.clone()).unwrap_or_default(),
-            detail: detail::told(detail, phases),
+            detail: detail::task_detail(detail, phases),
             key: row.key.unwrap_or_default(),
         }
     }
 }
 
 impl Sums {
-    fn totals(self, (second, name, outcome): TotalsKey) -> TaskTotals {
+    fn totals(self, key: TotalsKey) -> TaskTotals {
         TaskTotals {
-            name: registry::name(name),
-            outcome: Outcome::ALL[outcome],
-            second: Timestamp::from_unix_ns(second.saturating_mul(1_000_000_000)),
+            name: registry::name(key.name),
+            outcome: Outcome::ALL[key.outcome],
+            second: Timestamp::from_unix_ns(key.second.saturating_mul(1_000_000_000)),
             duration_ns: self.duration_ns,
             buckets: self.buckets.into_iter().collect(),
             phases: self.phases,

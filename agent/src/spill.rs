@@ -1,6 +1,7 @@
-//! Sums of what had no room in a thread's ring: the thread adds, the folder takes, and neither waits
-//! for the other. Counts and durations stay exact however long the folder is away; what is lost is
-//! detail: durations are known to an eighth, and names past the first few are `[overflow]`.
+//! Sums of the rows that found a thread's ring full: the thread adds, the symbolizer takes, and
+//! neither waits for the other. Counts and total durations stay exact however long the symbolizer
+//! is busy; detail is lost: single durations are known to an eighth, and names past the first few
+//! are `[overflow]`.
 
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
@@ -9,37 +10,37 @@ use profiler_core::{Outcome, Timestamp};
 
 use crate::registry::NameId;
 
-/// Sums of tasks by name and outcome, the last ones for `[overflow]` with each outcome.
+/// Sums of tasks by name and outcome; the last ones are for `[overflow]`, one per outcome.
 const TASKS_MAX: usize = 16;
-/// Sums of phases by name of task and phase, the last one for `[overflow]`.
+/// Sums of phases by names of task and phase; the last one is for `[overflow]`.
 const PHASES_MAX: usize = 32;
 
-/// Coarse buckets of durations: four for each doubling from 2^7 ns to 2^47 ns, which is a day and a
+/// Coarse buckets of durations: four per doubling from 2^7 ns to 2^47 ns, which is a day and a
 /// half.
 const DOUBLINGS: usize = 40;
 const BUCKETS: usize = DOUBLINGS * PARTS;
 const PARTS: usize = 4;
 const LOWEST_BIT: u32 = 7;
 
-/// See the module. Written by one thread only.
+/// The sums of one thread, which alone adds to them.
 #[derive(Debug)]
 pub(crate) struct Spill {
-    /// Additions since the folder looked last.
-    news: AtomicU32,
+    /// Additions since the last [`Spill::take`].
+    additions: AtomicU32,
     tasks: Box<[TaskSum]>,
     phases: Box<[PhaseSum]>,
 }
 
-/// What was taken: tasks of one name that ended alike, or stays in one phase.
+/// A sum of tasks with the same name and outcome, or of phases with the same names.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum SpillSum {
     Tasks {
         name: NameId,
         outcome: Outcome,
-        /// When the last one ended.
+        /// When the last of them ended.
         stop: Timestamp,
         duration_ns: u64,
-        /// In rising order.
+        /// Bucket and count, in rising order.
         buckets: Vec<(u32, u64)>,
     },
     Phases {
@@ -67,7 +68,7 @@ struct PhaseSum {
     count: AtomicU32,
 }
 
-/// A key of two names or a name and an outcome; never 0.
+/// A key of a name and an outcome, or of two names; never 0.
 fn key(first: NameId, second: u32) -> u64 {
     (u64::from(first.0) << 32) | (u64::from(second) + 1)
 }
@@ -81,13 +82,13 @@ impl Spill {
             counts: [const { AtomicU32::new(0) }; BUCKETS],
         };
         Spill {
-            news: AtomicU32::new(0),
+            additions: AtomicU32::new(0),
             tasks: (0..TASKS_MAX).map(|_| task()).collect(),
             phases: (0..PHASES_MAX).map(|_| PhaseSum::default()).collect(),
         }
     }
 
-    /// Adds a task that ended.
+    /// Adds an ended task.
     pub(crate) fn add_task(
         &self,
         name: NameId,
@@ -98,39 +99,39 @@ impl Spill {
         let duration_ns = stop.since_ns(start);
         let names = TASKS_MAX - Outcome::ALL.len();
         let own = key(name, outcome as u32);
-        let place = find(self.tasks[..names].iter().map(|sum| &sum.key), own);
-        let place = place.unwrap_or_else(|| {
-            let place = names + outcome as usize;
-            self.tasks[place].key.store(key(NameId::OVERFLOW, outcome as u32), Ordering::Relaxed);
-            place
+        let index = find(self.tasks[..names].iter().map(|sum| &sum.key), own);
+        let index = index.unwrap_or_else(|| {
+            let index = names + outcome as usize;
+            self.tasks[index].key.store(key(NameId::OVERFLOW, outcome as u32), Ordering::Relaxed);
+            index
         });
-        let sum = &self.tasks[place];
+        let sum = &self.tasks[index];
         sum.duration_ns.fetch_add(duration_ns, Ordering::Relaxed);
         sum.stop_ns.fetch_max(stop.unix_ns(), Ordering::Relaxed);
         sum.counts[coarse_bucket(duration_ns)].fetch_add(1, Ordering::Relaxed);
-        self.news.fetch_add(1, Ordering::Release);
+        self.additions.fetch_add(1, Ordering::Release);
     }
 
-    /// Adds a stay in a phase.
+    /// Adds a phase.
     pub(crate) fn add_phase(&self, task: NameId, phase: NameId, start: Timestamp, stop: Timestamp) {
         let own = key(task, phase.0);
-        let place = find(self.phases[..PHASES_MAX - 1].iter().map(|sum| &sum.key), own);
-        let place = place.unwrap_or_else(|| {
+        let index = find(self.phases[..PHASES_MAX - 1].iter().map(|sum| &sum.key), own);
+        let index = index.unwrap_or_else(|| {
             let overflow = key(NameId::OVERFLOW, NameId::OVERFLOW.0);
             self.phases[PHASES_MAX - 1].key.store(overflow, Ordering::Relaxed);
             PHASES_MAX - 1
         });
-        let sum = &self.phases[place];
+        let sum = &self.phases[index];
         sum.duration_ns.fetch_add(stop.since_ns(start), Ordering::Relaxed);
         sum.stop_ns.fetch_max(stop.unix_ns(), Ordering::Relaxed);
         sum.count.fetch_add(1, Ordering::Relaxed);
-        self.news.fetch_add(1, Ordering::Release);
+        self.additions.fetch_add(1, Ordering::Release);
     }
 
-    /// Takes what was added, on the folder's thread. What is added meanwhile is taken now or the next
-    /// time, and a duration may come a time before its count; nothing is taken twice or never.
+    /// Takes the sums, on the symbolizer's thread. What is added meanwhile is taken now or the next
+    /// time, and a duration may come one call before its count; nothing is taken twice or missed.
     pub(crate) fn take(&self, mut each: impl FnMut(SpillSum)) {
-        if self.news.swap(0, Ordering::Acquire) == 0 {
+        if self.additions.swap(0, Ordering::Acquire) == 0 {
             return;
         }
         for sum in &self.tasks {
@@ -148,8 +149,8 @@ impl Spill {
             });
         }
         for sum in &self.phases {
-            let (key, count) =
-                (sum.key.load(Ordering::Relaxed), sum.count.swap(0, Ordering::Relaxed));
+            let key = sum.key.load(Ordering::Relaxed);
+            let count = sum.count.swap(0, Ordering::Relaxed);
             if key == 0 || count == 0 {
                 continue;
             }
@@ -165,26 +166,26 @@ impl Spill {
 }
 
 impl TaskSum {
-    /// Takes the counts, by the buckets of the ledger.
+    /// Takes the counts, as buckets of the ledger.
     fn buckets(&self) -> impl Iterator<Item = (u32, u64)> {
         let counts = self.counts.iter().enumerate();
-        counts.filter_map(|(place, count)| {
+        counts.filter_map(|(index, count)| {
             let count = count.swap(0, Ordering::Relaxed);
-            (count > 0).then(|| (bucket(middle_ns(place)), u64::from(count)))
+            (count > 0).then(|| (bucket(middle_ns(index)), u64::from(count)))
         })
     }
 }
 
-/// The place of `key`, which takes the first free one if it has none yet. Only the writer looks for
-/// places, so nobody else takes it meanwhile.
+/// The index of `key`, which gets the first free one if it has none yet. Only the writing thread
+/// calls this, so no other thread takes the index meanwhile.
 fn find<'a>(keys: impl Iterator<Item = &'a AtomicU64>, key: u64) -> Option<usize> {
-    for (place, held) in keys.enumerate() {
-        let held_key = held.load(Ordering::Relaxed);
-        if held_key == 0 {
-            held.store(key, Ordering::Relaxed);
+    for (index, stored) in keys.enumerate() {
+        let stored_key = stored.load(Ordering::Relaxed);
+        if stored_key == 0 {
+            stored.store(key, Ordering::Relaxed);
         }
-        if held_key == 0 || held_key == key {
-            return Some(place);
+        if stored_key == 0 || stored_key == key {
+            return Some(index);
         }
     }
     None
@@ -198,10 +199,10 @@ fn coarse_bucket(nanoseconds: u64) -> usize {
 }
 
 /// The middle of a coarse bucket's durations.
-fn middle_ns(place: usize) -> u64 {
-    let log = LOWEST_BIT + (place / PARTS) as u32;
+fn middle_ns(index: usize) -> u64 {
+    let log = LOWEST_BIT + (index / PARTS) as u32;
     let width = 1u64 << (log - 2);
-    (1 << log) + (place % PARTS) as u64 * width + width / 2
+    (1 << log) + (index % PARTS) as u64 * width + width / 2
 }
 
 #[cfg(test)]
@@ -229,11 +230,12 @@ mod tests {
         assert_eq!(coarse_bucket(u64::MAX), BUCKETS - 1);
     }
 
-    /// The folder takes all the while; in the end each count and nanosecond was taken once.
+    /// Takes concurrently with adding; in the end each count and nanosecond was taken once.
     #[test]
-    fn nothing_is_taken_twice_or_never() {
+    fn nothing_is_taken_twice_or_missed() {
         const ADDED: u64 = 300_000;
-        let (spill, done) = (Spill::new(), AtomicBool::new(false));
+        let spill = Spill::new();
+        let done = AtomicBool::new(false);
         let mut tasks: BTreeMap<(u32, usize), (u64, u64)> = BTreeMap::new();
         let mut phases: BTreeMap<(u32, u32), (u64, u64)> = BTreeMap::new();
         let mut take = || {
@@ -278,7 +280,7 @@ mod tests {
             let failed = outcome == Outcome::Failed as usize;
             assert_eq!(sum, expected(u64::from(name), failed), "{name} {outcome}");
         }
-        // 31 of the 40 phases have a place of their own.
+        // 31 of the 40 phases have a sum of their own.
         assert_eq!(phases.len(), PHASES_MAX);
         assert_eq!(phases.values().map(|(count, _)| count).sum::<u64>(), ADDED);
         assert_eq!(phases[&(9, 3)], (ADDED / 40, ADDED / 40));
@@ -286,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn names_past_the_room_are_overflow_by_outcome() {
+    fn names_past_the_limit_are_overflow_by_outcome() {
         let spill = Spill::new();
         for number in 0..100 {
             spill.add_task(NameId(number + 9), Outcome::Ok, at(0), at(5));

@@ -15,7 +15,7 @@ use rustc_hash::FxHashSet;
 use crate::batch::{Batch, Span};
 use crate::clock;
 use crate::control::{Control, ThreadDumpReply};
-use crate::ledger::{Ended, Ledger};
+use crate::ledger::{Ledger, SealedTasks};
 use crate::registry;
 use crate::sampler::{
     AddressFrame, CodeModule, OTHER_THREADS, OverheadCounters, RawCycle, RawThread, RawThreadDump,
@@ -38,8 +38,8 @@ pub(crate) trait Sink: Send {
     /// Takes a cycle; must not block.
     fn push(&mut self, batch: Batch);
 
-    /// Takes a thread dump, whose nodes were in earlier cycles; must not block. The default drops it:
-    /// nobody can request one.
+    /// Takes a thread dump, whose nodes were in earlier cycles; must not block. The default drops
+    /// it: nobody can request one.
     fn thread_dump(&mut self, reply: ThreadDumpReply) {
         drop(reply);
     }
@@ -93,7 +93,7 @@ impl Symbolizer {
             match cycles.recv_timeout(DRAIN_INTERVAL) {
                 Ok(raw) => {
                     stop = clock::at(raw.stop_ns);
-                    // Twice, because the first drain holds back the ends of tasks.
+                    // Twice, because a drain delays the ends of tasks until the next one.
                     self.ledger.drain();
                     self.drain_rings();
                     sink.push(self.symbolize(&raw));
@@ -112,10 +112,10 @@ impl Symbolizer {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        // Twice, so that what was held back is settled; later rows have no further drain.
+        // Twice, so that delayed ends are finished; later rows have no further drain.
         self.ledger.drain();
         self.ledger.drain();
-        self.ledger.settle_all();
+        self.ledger.finish_all();
         self.telemetry.drain();
         self.telemetry.sample_resources_last();
         self.push_without_samples(stop, sink);
@@ -164,7 +164,7 @@ impl Symbolizer {
     /// Adds the tasks and telemetry since the last batch.
     fn with_rows(&mut self, samples: Batch) -> Batch {
         let (telemetry, lost_telemetry) = self.telemetry.take();
-        let Ended { tasks, totals, lost_tasks, aggregated_tasks } = self.ledger.seal();
+        let SealedTasks { tasks, totals, lost_tasks, aggregated_tasks } = self.ledger.seal();
         Batch { tasks, totals, telemetry, aggregated_tasks, lost_tasks, lost_telemetry, ..samples }
     }
 
@@ -205,8 +205,8 @@ impl Symbolizer {
         }
         let mut drained = clock::now();
         for frame in &tree.frames {
-            // Naming the frames of the first cycle takes seconds; meanwhile rings fill up and resource
-            // samples are due.
+            // Naming the frames of the first cycle takes seconds; meanwhile rings fill up and
+            // resource samples are due.
             self.telemetry.sample_resources();
             let now = clock::now();
             if now.since_ns(drained) >= DRAIN_INTERVAL.as_nanos() as u64 {
@@ -262,9 +262,9 @@ impl Symbolizer {
     }
 }
 
-/// A thread's name at the end of the cycle in which it was first seen. Threads set their own names, and
-/// until one first runs it has the name of its creator. Threads that are gone or counted together keep
-/// the name that the sampler saw.
+/// A thread's name at the end of the cycle in which it was first seen. Threads set their own names,
+/// and until one first runs it has the name of its creator. Threads that are gone or counted
+/// together keep the name that the sampler saw.
 fn current_thread_name(name: &str, id: u32) -> Cow<'_, str> {
     let current = if id == 0 { String::new() } else { thread_name(id) };
     if current.is_empty() { name.into() } else { current.into() }

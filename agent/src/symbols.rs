@@ -1,8 +1,8 @@
-//! From code addresses to functions, files and lines, by the `backtrace` crate's resolver. Slow and
-//! hungry, so it runs on the folder's thread alone, once for each address.
+//! Resolves code addresses to functions, files and lines with the `backtrace` crate. This is slow
+//! and takes much memory, so it runs on the symbolizer's thread only, once per address.
 //!
-//! That resolver passes over symbols that no compiler marked as functions, as those of assembly
-//! often are; they are looked up here, by name alone.
+//! That crate ignores symbols that are not marked as functions, as those of assembly often are.
+//! They are looked up here, by name only.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -16,13 +16,13 @@ use profiler_core::{Frame, FrameKind};
 use crate::fork;
 use crate::sampler::CodeModule;
 
-/// Most inlined functions at one address; beyond, the outermost are left out.
+/// Most inlined functions at one address; beyond, the outermost are omitted.
 const INLINED_MAX: usize = 64;
 
-/// Code that lies further from the nearest symbol before it does not belong to it.
+/// Code further than this from the preceding unmarked symbol does not belong to it.
 const UNSIZED_BYTES_MAX: u64 = 64 << 10;
 
-/// Resolves addresses, and keeps what it read of their files until it is told to let go.
+/// Resolves addresses, and caches the symbols of files until [`Resolver::release`].
 #[derive(Debug, Default)]
 pub(crate) struct Resolver {
     /// By path: the file's unmarked symbols; empty if there are none or it cannot be read.
@@ -30,8 +30,8 @@ pub(crate) struct Resolver {
 }
 
 impl Resolver {
-    /// The functions at `address`, the outermost first: those after it were inlined into it. An
-    /// address without a symbol gives one frame, with its module and offset.
+    /// The functions at `address`, the outermost first, followed by those inlined into it. For an
+    /// address without a symbol this is one frame with its module and offset.
     pub(crate) fn resolve(
         &mut self,
         address: u64,
@@ -69,22 +69,22 @@ impl Resolver {
             .or_insert_with(|| Unmarked::read(path).unwrap_or_default())
     }
 
-    /// Gives back the memory of all tables; the next address loads them again.
+    /// Frees the memory of all tables; the next address loads them again.
     pub(crate) fn release(&mut self) {
         self.unmarked = HashMap::new();
         fork::while_resolving(backtrace::clear_symbol_cache);
     }
 }
 
-/// What the `backtrace` crate finds at an address, the outermost function first.
+/// The functions that the `backtrace` crate finds at an address, the outermost first.
 fn marked(address: u64, base: &Frame<String>) -> Vec<Frame<String>> {
     let mut frames: Vec<Frame<String>> = Vec::new();
-    // The resolver expects return addresses and takes one off.
+    // The resolver expects a return address and subtracts one.
     let Ok(pointer) = usize::try_from(address.wrapping_add(1)) else {
         return frames;
     };
     let mut take = |symbol: &backtrace::Symbol| {
-        // Without a name a line is still worth having, but frames are merged by name.
+        // A line without a name would be useful too, but frames are merged by name.
         let Some(name) = symbol.name() else { return };
         if frames.len() < INLINED_MAX {
             let file = symbol.filename().map(|file| file.to_string_lossy().into_owned());
@@ -106,8 +106,8 @@ fn marked(address: u64, base: &Frame<String>) -> Vec<Frame<String>> {
     frames
 }
 
-/// The code symbols of a file, by address: the names of those that are not marked as functions, and
-/// `None` where one that is marked begins.
+/// The code symbols of a file, by address: the name of a symbol that is not marked as a function,
+/// `None` for one that is.
 #[derive(Debug, Default)]
 struct Unmarked(Vec<(u64, Option<Box<str>>)>);
 
@@ -128,7 +128,7 @@ impl Unmarked {
                 (symbol.address(), name)
             })
             .collect();
-        // Of several symbols at one address, one with a name comes last and is found.
+        // Of several symbols at one address, one with a name is last and so is found.
         symbols.sort_unstable();
         Some(Unmarked(symbols))
     }
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unmarked_symbol_reaches_to_the_next() {
+    fn an_unmarked_symbol_ends_at_the_next_symbol() {
         let symbols = Unmarked(vec![
             (0x100, None),
             (0x200, Some("_ZN3asm6kernelE".into())),

@@ -3,8 +3,8 @@
 use profiler_core::limits::{AGENT_NODES_MAX, AGENT_TASK_NAMES_MAX};
 use profiler_core::{CallTrie, SymbolTable};
 
-/// The epoch's tables, which only grow. The symbolizer adds to them; the shipper sends the part that the
-/// collector does not hold yet.
+/// The epoch's tables, which only grow. The symbolizer adds to them; the shipper sends the part
+/// that the collector does not hold yet.
 #[derive(Debug)]
 pub(crate) struct Tables {
     pub(crate) symbols: SymbolTable,

@@ -1,5 +1,5 @@
-//! The agent's own threads, by kernel id, so that the sampler can tell them from the program's; and the
-//! identity of a thread in task records.
+//! The agent's own threads, by kernel id, so that the sampler can tell them from the program's; and
+//! the identity of a thread in task records.
 
 #[cfg(feature = "tracing-layer")]
 use std::cell::Cell;

@@ -1,5 +1,5 @@
-//! What one cycle produces, about a second of the process's time, on its way from the symbolizer to the
-//! shipper or a local recording.
+//! What one cycle produces, about a second of the process's time, on its way from the symbolizer to
+//! the shipper or a local recording.
 
 mod merge;
 #[cfg(feature = "ship")]
@@ -24,8 +24,8 @@ pub(crate) struct Span {
     pub(crate) ticks: Ticks,
 }
 
-/// A sealed cycle, several merged into one, or a part of one: the content of a flush. Names in `tasks`
-/// and the nodes of `delta` and `threads` are in the [`Tables`](crate::tables::Tables).
+/// A sealed cycle, several merged into one, or a part of one: the content of a flush. Names in
+/// `tasks` and the nodes of `delta` and `threads` are in the [`Tables`](crate::tables::Tables).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Batch {
     /// `None` if there are no samples; then the deltas are empty.
@@ -53,12 +53,13 @@ pub(crate) struct Batch {
 impl Batch {
     /// The samples of one cycle.
     pub(crate) fn of_samples(span: Span, delta: Delta, threads: Delta) -> Batch {
-        // Encoding a weight that is not a multiple of the quantum would panic. There should be none; if
-        // there is, a quantum of one nanosecond keeps it exact and costs only bytes.
+        // Encoding a weight that is not a multiple of the quantum would panic. There should be
+        // none; if there is, a quantum of one nanosecond keeps it exact and costs only bytes.
         let is_exact =
             is_in_quanta(&delta, span.quantum_ns) && is_in_quanta(&threads, span.quantum_ns);
         let quantum_ns = if is_exact { span.quantum_ns } else { 1 };
-        // While sampling is off, rows are collected without a span: nothing was sampled in that time.
+        // While sampling is off, rows are collected without a span: nothing was sampled in that
+        // time.
         let is_sampled = span.ticks.expected > 0 || !delta.is_empty() || !threads.is_empty();
         let span = is_sampled.then_some(Span { quantum_ns, ..span });
         Batch { span, delta, threads, ..Batch::default() }

@@ -1,5 +1,5 @@
-//! How much room a batch takes, in memory and on the wire; and what keeps it within a limit: merging,
-//! splitting, and shedding the oldest rows.
+//! How much room a batch takes, in memory and on the wire; and what keeps it within a limit:
+//! merging, splitting, and shedding the oldest rows.
 
 use profiler_core::wire::weight_bytes_max;
 use profiler_core::{Delta, NodeId, TaskId, TaskRecord, TaskTotals, Ticks};
@@ -11,8 +11,8 @@ use super::{Batch, Span, telemetry};
 /// Memory of a batch without its entries and rows, in bytes, rounded up.
 const BATCH_BYTES: usize = 256;
 
-/// Most bytes of a row on the wire without its texts and lists: thirteen numbers, their tags, and four
-/// lengths.
+/// Most bytes of a row on the wire without its texts and lists: thirteen numbers, their tags, and
+/// four lengths.
 const ROW_BYTES_MAX: usize = 104;
 /// Most bytes of a label without its value, and of a phase.
 const LABEL_BYTES_MAX: usize = 16;
@@ -48,8 +48,8 @@ impl Batch {
         self.span.map_or(0, |span| span.range.length_ns())
     }
 
-    /// Memory of the batch in bytes: a fixed part, the entries, and the rows, sums and telemetry with all
-    /// their texts, as if no text were shared.
+    /// Memory of the batch in bytes: a fixed part, the entries, and the rows, sums and telemetry
+    /// with all their texts, as if no text were shared.
     pub(crate) fn bytes(&self) -> usize {
         let rows = self.tasks.iter().map(row_bytes).sum::<usize>();
         let totals = self.totals.iter().map(totals_bytes).sum::<usize>();
@@ -77,10 +77,10 @@ impl Batch {
         self
     }
 
-    /// Splits the batch into what one flush of at most `bytes_max` encoded bytes holds, and the rest.
-    /// The first part has at least one entry, row, sum or record, so that splitting ends. Weights by
-    /// thread go first, then weights by stack, rows, sums and telemetry. Ticks and counts of losses go
-    /// with the first part.
+    /// Splits the batch into what one flush of at most `bytes_max` encoded bytes holds, and the
+    /// rest. The first part has at least one entry, row, sum or record, so that splitting ends.
+    /// Weights by thread go first, then weights by stack, rows, sums and telemetry. Ticks and
+    /// counts of losses go with the first part.
     pub(crate) fn split(mut self, bytes_max: usize) -> (Batch, Option<Batch>) {
         let mut room = bytes_max.saturating_sub(FLUSH_BYTES_MAX);
         let mut is_first = true;
@@ -125,8 +125,8 @@ impl Batch {
         summed.saturating_add(self.tasks.len() as u64)
     }
 
-    /// Drops rows until `bytes` are freed or none is left: ended tasks before running ones, the oldest
-    /// first. Returns their number.
+    /// Drops rows until `bytes` are freed or none is left: ended tasks before running ones, the
+    /// oldest first. Returns their number.
     pub(crate) fn shed_tasks(&mut self, bytes: usize) -> u64 {
         let before = self.tasks.len();
         let mut freed = 0;
@@ -155,8 +155,8 @@ fn merge_delta(delta: &mut Delta, later: Delta) {
     }
 }
 
-/// The number of entries from the front that fit into `bytes_max` encoded bytes, and their size. With
-/// `at_least_one`, the first is taken even if it does not fit.
+/// The number of entries from the front that fit into `bytes_max` encoded bytes, and their size.
+/// With `at_least_one`, the first is taken even if it does not fit.
 fn entries_within(
     delta: &Delta,
     quantum_ns: u64,

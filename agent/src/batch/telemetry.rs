@@ -66,8 +66,8 @@ pub(super) fn memory_bytes(records: &Telemetry) -> usize {
     sum(transfers) + sum(resources) + sum(expected) + sum(runs)
 }
 
-/// Splits off what does not fit into `room` bytes of a flush. With `at_least_one`, the first record stays
-/// even if it does not fit. Records that must not arrive late come first.
+/// Splits off what does not fit into `room` bytes of a flush. With `at_least_one`, the first record
+/// stays even if it does not fit. Records that must not arrive late come first.
 pub(super) fn split_off(records: &mut Telemetry, room: usize, at_least_one: bool) -> Telemetry {
     let mut space = Space { room, must_take: at_least_one, is_full: false };
     Telemetry {
@@ -101,8 +101,8 @@ impl Space {
     }
 }
 
-/// Drops resource samples, then transfers, until `bytes` are freed or none is left, the oldest first.
-/// Returns their number.
+/// Drops resource samples, then transfers, until `bytes` are freed or none is left, the oldest
+/// first. Returns their number.
 pub(super) fn shed(records: &mut Telemetry, bytes: usize) -> u64 {
     let mut freed = 0;
     shed_oldest(&mut records.resources, bytes, &mut freed)

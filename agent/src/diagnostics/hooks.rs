@@ -233,7 +233,7 @@ pub(crate) fn task_ended(observed: Observed, mut task: TaskRecord, said: Option<
         if noted.result_bytes.is_some() || noted.type_name != NameId::NONE {
             all.get_or_insert_default().set_result(noted.result_bytes, noted.type_name);
         }
-        task.detail = detail::told(all.as_ref(), phases);
+        task.detail = detail::task_detail(all.as_ref(), phases);
     }
     let task = &task;
     state.count_end(&task.name, matches!(task.outcome, Outcome::Failed | Outcome::Panicked));

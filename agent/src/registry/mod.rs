@@ -32,8 +32,8 @@ pub(crate) fn cells_version() -> u64 {
     CELLS_VERSION.load(Ordering::Acquire)
 }
 
-/// Calls `each` for every cell. Returns `None` if a thread is registering right now; the caller retries
-/// later, so that no host thread waits for the agent.
+/// Calls `each` for every cell. Returns `None` if a thread is registering right now; the caller
+/// retries later, so that no host thread waits for the agent.
 pub(crate) fn try_each_cell(mut each: impl FnMut(&Arc<ThreadCell>)) -> Option<()> {
     let cells = CELLS.get().try_lock().ok()?;
     cells.iter().for_each(&mut each);
@@ -46,8 +46,8 @@ pub(crate) enum Drained<'a> {
     Sum(SpillSum),
 }
 
-/// Takes everything that threads have written and returns the number of lost rows. Drops the cells of
-/// threads that are gone once they are empty.
+/// Takes everything that threads have written and returns the number of lost rows. Drops the cells
+/// of threads that are gone once they are empty.
 pub(crate) fn drain(mut each: impl FnMut(Drained<'_>)) -> u64 {
     let cells: Vec<Arc<ThreadCell>> = lock(CELLS.get()).clone();
     let mut lost = 0;

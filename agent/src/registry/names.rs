@@ -1,5 +1,5 @@
-//! Names as numbers: each name of a task, phase, type or label key gets one number, which fits a word
-//! that a signal handler can copy.
+//! Names as numbers: each name of a task, phase, type or label key gets one number, which fits a
+//! word that a signal handler can copy.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -10,19 +10,19 @@ use profiler_core::{Outcome, TaskId, Timestamp};
 use super::names::NameId;
 use crate::detail::Detail;
 
-/// Rows that one thread can write before the agent drains its ring, forty times a second. Rows past it
-/// are counted as lost: a guard never waits.
+/// Rows that one thread can write before the agent drains its ring, forty times a second. Rows past
+/// it are counted as lost: a guard never waits.
 pub(super) const RING_ROWS: usize = 4096;
 
-/// Rows reserved for phases and the ends of tasks. The row of an end is the whole record, so when tasks
-/// come fast their starts can be omitted without loss.
+/// Rows reserved for phases and the ends of tasks. The row of an end is the whole record, so when
+/// tasks come fast their starts can be omitted without loss.
 pub(crate) const ROWS_BEYOND_STARTS: usize = RING_ROWS / 2;
 
 /// Rows reserved for the ends of tasks.
 pub(crate) const ROWS_FOR_ENDS: usize = RING_ROWS / 4;
 
-/// Rows reserved for the ends of tasks whose start was written: whoever saw the start must see the end.
-/// Other ends are summed in the [`Spill`](crate::spill::Spill).
+/// Rows reserved for the ends of tasks whose start was written: whoever saw the start must see the
+/// end. Other ends are summed in the [`Spill`](crate::spill::Spill).
 pub(crate) const ROWS_FOR_KNOWN_ENDS: usize = RING_ROWS / 8;
 
 /// What a guard writes for the ledger.
@@ -33,8 +33,8 @@ pub(crate) enum Row {
     Result(ResultRow),
 }
 
-/// A row in a ring. It has a cache line of its own, because the symbolizer has read the old content and
-/// the line is not in the writer's cache.
+/// A row in a ring. It has a cache line of its own, because the symbolizer has read the old content
+/// and the line is not in the writer's cache.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct RingSlot(pub(crate) Row);
@@ -89,7 +89,8 @@ impl From<LocalTaskId> for TaskId {
     }
 }
 
-/// Numbers that a thread takes at a time, because incrementing a counter that all threads share is slow.
+/// Numbers that a thread takes at a time, because incrementing a counter that all threads share is
+/// slow.
 const TASK_IDS_PER_BLOCK: u64 = 256;
 
 static NEXT_TASK: AtomicU64 = AtomicU64::new(1);

@@ -43,7 +43,8 @@ pub(super) struct TaskLevels {
     pub(super) phase: NameId,
 }
 
-/// Where a weight is counted: at a stack, and once more at the thread below the same task and phase.
+/// Where a weight is counted: at a stack, and once more at the thread below the same task and
+/// phase.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Attribution {
     pub(crate) node: NodeId,
@@ -149,8 +150,8 @@ impl AddressTrie {
         self.trie.add_weight(attribution.thread, weight);
     }
 
-    /// Passes everything new since the last seal to `send`. If `send` has no room and returns it, it stays
-    /// in the tree for the next seal. Returns whether it was sent.
+    /// Passes everything new since the last seal to `send`. If `send` has no room and returns it,
+    /// it stays in the tree for the next seal. Returns whether it was sent.
     pub(super) fn seal(&mut self, send: impl FnOnce(TreeDelta) -> Result<(), TreeDelta>) -> bool {
         let end = self.trie.node_count();
         let new_nodes = (self.sealed_nodes..end).filter_map(|id| self.trie.node(NodeId(id)));

@@ -1,9 +1,9 @@
 //! The files of `/proc` about this process's threads, and which of them stay open.
 //!
-//! Opening a file costs three times as much as reading it, so the files of threads that run now and then
-//! are kept open: few, because descriptors belong to the program. A program may also close descriptors that
-//! are not its own and reuse their numbers; so each is a [`CheckedFile`], and is only read at an offset,
-//! which affects no other user of the descriptor.
+//! Opening a file costs three times as much as reading it, so the files of threads that run now and
+//! then are kept open: few, because descriptors belong to the program. A program may also close
+//! descriptors that are not its own and reuse their numbers; so each is a [`CheckedFile`], and is
+//! only read at an offset, which affects no other user of the descriptor.
 
 use std::fs::{self, File};
 use std::io;
@@ -91,8 +91,8 @@ impl Files {
         })
     }
 
-    /// Nanoseconds that a thread has been ready but without a processor; `None` if the kernel does not
-    /// count them or the thread is gone.
+    /// Nanoseconds that a thread has been ready but without a processor; `None` if the kernel does
+    /// not count them or the thread is gone.
     pub(super) fn run_delay_ns(&mut self, thread_id: u32, files: &mut ThreadFiles) -> Option<u64> {
         let mut buffer = [0; 128];
         let text = self.read(thread_id, "schedstat", &mut files.schedstat, &mut buffer).ok()?;

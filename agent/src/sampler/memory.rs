@@ -1,14 +1,15 @@
-//! The two ways to read the stack of a thread.
+//! Reading the stack of a thread: from the copy of its signal handler, or from outside.
 
 use crate::sys::process::read_memory;
 
-/// Most of a blocked thread's stack that is read; what lies deeper is `[truncated]`.
+/// Most bytes of a blocked thread's stack that are read; deeper frames are `[truncated]`.
 const REMOTE_BYTES_MAX: u64 = 1 << 20;
-/// Bytes of the first reading; most blocked threads are not deeper. Each further one is four times as
-/// long as the one before, as a reading costs a microsecond more than its bytes.
+/// Bytes of the first read, enough for most blocked threads. Each further read quadruples the
+/// total, because a read costs a microsecond in addition to its bytes.
 const FIRST_BYTES: usize = 4096;
 
-/// Reads words from a copy that the thread's handler made; its first word stood at `at`.
+/// Reads words from the copy that a thread's handler made, whose first word was at the address
+/// `at`.
 pub(super) fn copied(at: u64, words: &[u64]) -> impl FnMut(u64) -> Result<u64, ()> + '_ {
     move |address| {
         let offset = address.checked_sub(at).filter(|offset| offset % 8 == 0).ok_or(())?;
@@ -17,13 +18,13 @@ pub(super) fn copied(at: u64, words: &[u64]) -> impl FnMut(u64) -> Result<u64, (
     }
 }
 
-/// Reads the stack of a blocked thread without disturbing it, and about as deep as it is asked.
-/// Never trusts that an address is mapped.
+/// The stack of a blocked thread, read without disturbing it and only about as deep as needed.
+/// Never relies on an address being mapped.
 #[derive(Debug, Default)]
 pub(super) struct RemoteStack {
     at: u64,
     bytes: Vec<u8>,
-    /// Nothing can be read above what is held.
+    /// No further memory can be read.
     ended: bool,
 }
 
@@ -49,14 +50,14 @@ impl RemoteStack {
         Ok(u64::from_ne_bytes(*word))
     }
 
-    /// Appends what follows. The kernel copies whole pages up to the first that is not mapped.
+    /// Reads further memory. The kernel copies whole pages, up to the first unmapped one.
     fn read_on(&mut self) {
         let from = self.at + self.bytes.len() as u64;
-        let held = self.bytes.len();
-        let length = FIRST_BYTES.max(held * 3);
-        self.bytes.resize(held + length, 0);
-        let read = read_memory(from, &mut self.bytes[held..]);
-        self.bytes.truncate(held + read);
+        let before = self.bytes.len();
+        let length = FIRST_BYTES.max(before * 3);
+        self.bytes.resize(before + length, 0);
+        let read = read_memory(from, &mut self.bytes[before..]);
+        self.bytes.truncate(before + read);
         self.ended = read < length;
     }
 }
@@ -66,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_remote_stack_is_read_as_deep_as_asked_and_ends_at_unmapped_memory() {
+    fn a_remote_stack_is_read_on_demand_and_ends_at_unmapped_memory() {
         let words: Vec<u64> = (0..2_000).collect();
         let at = words.as_ptr() as u64;
         let mut remote = RemoteStack::default();
@@ -74,7 +75,7 @@ mod tests {
         assert_eq!(remote.read(at + 8 * 1_700), Ok(1_700));
         assert_eq!(remote.read(at), Ok(0));
         assert_eq!(remote.read(at - 8), Err(()));
-        assert_eq!(remote.read(at + 3), Err(()), "not a word's address");
+        assert_eq!(remote.read(at + 3), Err(()), "not aligned to a word");
         assert_eq!(remote.read(at + REMOTE_BYTES_MAX), Err(()));
         remote.reset(64);
         assert_eq!(remote.read(64), Err(()));

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Overhead;
 
-/// Time that the kernel spends on delivering a signal, in addition to the handler: measured at 1 to 4 µs.
+/// Time that the kernel spends on delivering a signal, in addition to the handler: measured at 1 to
+/// 4 µs.
 const DELIVERY_NS: u64 = 2_000;
 /// Unspent time that can be saved up, in nanoseconds of the process's life.
 const BURST_NS: u64 = 2_000_000_000;
@@ -178,8 +179,8 @@ impl Meter {
         self.counters.sampler_cpu_ns.store(cpu_ns, Ordering::Relaxed);
     }
 
-    /// Sets the CPU time of the agent's other threads so far. It is reported but not limited: they name,
-    /// record and ship what the program did, and fewer samples would not make that cheaper.
+    /// Sets the CPU time of the agent's other threads so far. It is reported but not limited: they
+    /// name, record and ship what the program did, and fewer samples would not make that cheaper.
     pub(super) fn count_others(&self, cpu_ns: u64) {
         self.counters.other_cpu_ns.store(cpu_ns, Ordering::Relaxed);
     }

@@ -1,16 +1,16 @@
-//! When the next tick is due, by settings that may change while the sampler runs; and the state of a
-//! requested thread dump.
+//! When the next tick is due, by settings that may change while the sampler runs; and the state of
+//! a requested thread dump.
 //!
-//! A change takes effect at a tick, right after the cycle was sealed: so each cycle has one quantum and
-//! one set of states, and its count of due ticks is exact. While sampling is off, no thread is known, so
-//! none is probed and no time counts; switching it on starts afresh.
+//! A change takes effect at a tick, right after the cycle was sealed: so each cycle has one quantum
+//! and one set of states, and its count of due ticks is exact. While sampling is off, no thread is
+//! known, so none is probed and no time counts; switching it on starts afresh.
 
 use profiler_core::Settings;
 
 use crate::control::{Control, DesiredSettings};
 
-/// While a request is open, the next tick comes this soon: even at long intervals a reply takes only two
-/// of these.
+/// While a request is open, the next tick comes this soon: even at long intervals a reply takes
+/// only two of these.
 const SOON_NS: u64 = 10_000_000;
 
 /// When ticks are due, and what has been applied of the [`Control`]'s requests.
@@ -49,8 +49,8 @@ impl Schedule {
         self.throttled = ticks;
     }
 
-    /// Counts the regular ticks that have come due. After a late tick the missed ones are skipped: the
-    /// delay becomes weight, not a burst of ticks.
+    /// Counts the regular ticks that have come due. After a late tick the missed ones are skipped:
+    /// the delay becomes weight, not a burst of ticks.
     pub(super) fn pass(&mut self, now: u64) {
         let late_ns = now.checked_sub(self.due_ns);
         self.passed = late_ns.map_or(0, |late_ns| 1 + late_ns / self.settings.interval_ns);
@@ -81,7 +81,8 @@ impl Schedule {
         self.dump_in_progress.is_some()
     }
 
-    /// The number of the dump request to answer at this tick: all threads were probed since it was made.
+    /// The number of the dump request to answer at this tick: all threads were probed since it was
+    /// made.
     pub(super) fn dump_due(&mut self, control: &Control) -> Option<u64> {
         let requested = control.dump_requested();
         if self.dump_in_progress.is_none() && requested != self.answered {

@@ -64,8 +64,8 @@ pub(super) struct BlockedAt {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ThreadFrame {
     pub(super) frame: FrameId,
-    /// Whether its name was read after it was no longer young. Threads name themselves; a name that is
-    /// read earlier is that of the thread's creator.
+    /// Whether its name was read after it was no longer young. Threads name themselves; a name that
+    /// is read earlier is that of the thread's creator.
     pub(super) is_final: bool,
 }
 
@@ -115,7 +115,8 @@ impl Thread {
         self.cell.as_ref().map_or(0, |cell| cell.task_word().load(Ordering::Acquire))
     }
 
-    /// The first levels of a sample taken under `task_word`: the task, and the phase if it is in one.
+    /// The first levels of a sample taken under `task_word`: the task, and the phase if it is in
+    /// one.
     pub(super) fn levels(&self, task_word: u64) -> TaskLevels {
         let TaskContext { task, phase } = TaskContext::from_word(task_word);
         match task {
@@ -142,10 +143,10 @@ impl Thread {
 
 /// A thread's time: the part that is counted, and the part that is not attributed to a stack yet.
 ///
-/// The kernel knows to the nanosecond how long a thread was on a processor; only *where* that time went
-/// needs a sample. Time on a processor (and waiting for one) is attributed by the next sample of the
-/// running thread, the rest by the next observation of the blocked one. However rare these are, the sums
-/// by state stay exact.
+/// The kernel knows to the nanosecond how long a thread was on a processor; only *where* that time
+/// went needs a sample. Time on a processor (and waiting for one) is attributed by the next sample
+/// of the running thread, the rest by the next observation of the blocked one. However rare these
+/// are, the sums by state stay exact.
 #[derive(Debug)]
 pub(super) struct TimeAccount {
     /// Until when its time is counted or unattributed.
@@ -154,7 +155,8 @@ pub(super) struct TimeAccount {
     cpu_ns: u64,
     /// Time ready without a processor (run delay), as far as the kernel reported it.
     delay_ns: u64,
-    /// Run delay that was already counted as waiting; it is taken from later time off the processor.
+    /// Run delay that was already counted as waiting; it is taken from later time off the
+    /// processor.
     delay_due_ns: u64,
     unattributed: Unattributed,
     /// Until when samples of the running thread have said where it was.
@@ -277,9 +279,9 @@ impl TimeAccount {
         }
     }
 
-    /// Takes the unattributed time of running before the moment of a sample, in whole quanta; the rest is
-    /// left for the next sample. A sample stands for the time before it: a thread that lost its processor
-    /// shows where when it gets one again, before it goes on.
+    /// Takes the unattributed time of running before the moment of a sample, in whole quanta; the
+    /// rest is left for the next sample. A sample stands for the time before it: a thread that lost
+    /// its processor shows where when it gets one again, before it goes on.
     pub(super) fn take_sampled(&mut self, sampled_at_ns: u64, quantum_ns: u64) -> Weight {
         let until = sampled_at_ns.clamp(self.sampled_to_ns, self.accounted_to_ns);
         let part = until - self.sampled_to_ns;

@@ -1,6 +1,6 @@
-//! Time by thread: each weight is counted once more in the same tree, at a path of task, phase and thread.
-//! Where a program creates new threads all the time, threads are counted together by name, so that the
-//! tree does not grow with each of them.
+//! Time by thread: each weight is counted once more in the same tree, at a path of task, phase and
+//! thread. Where a program creates new threads all the time, threads are counted together by name,
+//! so that the tree does not grow with each of them.
 
 use std::sync::Arc;
 

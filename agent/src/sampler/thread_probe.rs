@@ -17,16 +17,16 @@ use super::unwind::{Registers, Stack, Unwinder};
 use super::wait::WaitSite;
 use crate::sys::process;
 
-/// A blocked thread whose CPU clock moved by no more than this was woken for a moment at most; it is
-/// counted where it was.
+/// A blocked thread whose CPU clock moved by no more than this was woken for a moment at most; it
+/// is counted where it was.
 const IDLE_CPU_NS: u64 = 10_000;
 /// Ticks after which a blocked thread's site is verified although its CPU clock stands still.
 const VERIFY_TICKS: u32 = 100;
 /// Time that is unattributed for longer than this is counted where the thread was last seen.
 const UNATTRIBUTED_MAX_NS: u64 = 1_000_000_000;
-/// A thread is contended if it waited for a processor for more than 1/64 of the time. Then it is asked at
-/// every clock interrupt: when one takes the processor from it, the thread answers when it gets a
-/// processor again, before it goes on, and so shows where it waited.
+/// A thread is contended if it waited for a processor for more than 1/64 of the time. Then it is
+/// asked at every clock interrupt: when one takes the processor from it, the thread answers when it
+/// gets a processor again, before it goes on, and so shows where it waited.
 const CONTENDED_PART: u64 = 64;
 /// A thread that ran for this long without answering may block the signal.
 const ANSWER_MAX_CPU_NS: u64 = 200_000_000;
@@ -135,8 +135,8 @@ impl ThreadProbe {
         }
     }
 
-    /// Counts the samples that arrived before the tick `now`. `index` is the position of each thread in
-    /// `threads`, by its id.
+    /// Counts the samples that arrived before the tick `now`. `index` is the position of each
+    /// thread in `threads`, by its id.
     pub(super) fn harvest(
         &mut self,
         threads: &mut [Thread],
@@ -196,8 +196,8 @@ impl ThreadProbe {
         self.count(thread, attribution, State::Cpu, weight);
     }
 
-    /// Reads how long the thread has waited for a processor. Returns by how much that rose; `None` if the
-    /// kernel does not count it.
+    /// Reads how long the thread has waited for a processor. Returns by how much that rose; `None`
+    /// if the kernel does not count it.
     fn update_run_delay(&mut self, thread: &mut Thread) -> Option<u64> {
         let delay_ns = self.files.run_delay_ns(thread.id, &mut thread.files)?;
         Some(thread.time.set_run_delay(delay_ns))
@@ -264,7 +264,8 @@ impl ThreadProbe {
         self.stale = true;
     }
 
-    /// Counts time that has been unattributed for too long, or waits for a sample that will never come.
+    /// Counts time that has been unattributed for too long, or waits for a sample that will never
+    /// come.
     fn attribute_overdue(&mut self, thread: &mut Thread, now: u64) {
         let max_ns = |can_come| if can_come { UNATTRIBUTED_MAX_NS } else { 0 };
         let can_answer = self.slots.is_some() && thread.signal_blocked_until_ns <= now;
@@ -286,7 +287,8 @@ impl ThreadProbe {
         let weight = thread.time.take_running(self.quantum_ns);
         self.addresses.add(attribution, weight);
         if !where_last_seen {
-            // No better observation will come: later time belongs here, not where it was blocked before.
+            // No better observation will come: later time belongs here, not where it was blocked
+            // before.
             thread.set_counted(attribution, State::Cpu);
         }
     }
@@ -295,8 +297,8 @@ impl ThreadProbe {
         let attribution = self.last_attribution(thread, where_last_seen);
         let state = match thread.observation {
             LastObservation::Blocked(at) => at.state,
-            // Never seen blocked, and neither on a processor nor waiting for one as the kernel counts it:
-            // the hypervisor took the processor.
+            // Never seen blocked, and neither on a processor nor waiting for one as the kernel
+            // counts it: the hypervisor took the processor.
             LastObservation::Ready if where_last_seen => State::Runnable,
             LastObservation::Ready => State::Other,
         };
@@ -316,7 +318,8 @@ impl ThreadProbe {
         }
     }
 
-    /// Counts a thread again if it has not run since it was last seen blocked. Returns whether it has not.
+    /// Counts a thread again if it has not run since it was last seen blocked. Returns whether it
+    /// has not.
     fn still_blocked(&mut self, thread: &mut Thread, cpu_ns: u64, now: u64) -> bool {
         let LastObservation::Blocked(mut at) = thread.observation else {
             return false;
@@ -348,8 +351,8 @@ impl ThreadProbe {
         true
     }
 
-    /// Counts the time in which a thread stayed where it was seen blocked: once for many ticks, because
-    /// nothing changes in between.
+    /// Counts the time in which a thread stayed where it was seen blocked: once for many ticks,
+    /// because nothing changes in between.
     pub(super) fn count_idle(&mut self, thread: &mut Thread) {
         let idle_to_ns = std::mem::take(&mut thread.idle_to_ns);
         if let LastObservation::Blocked(at) = thread.observation
@@ -401,9 +404,9 @@ impl ThreadProbe {
         }
     }
 
-    /// Unwinds a blocked thread from outside. The result is used only if the thread has not run meanwhile:
-    /// its CPU clock, exact to the nanosecond, must stand still from before its site was read until after
-    /// its stack was copied.
+    /// Unwinds a blocked thread from outside. The result is used only if the thread has not run
+    /// meanwhile: its CPU clock, exact to the nanosecond, must stand still from before its site was
+    /// read until after its stack was copied.
     fn read_blocked(&mut self, thread: &mut Thread, site: WaitSite, cpu_ns: u64, now: u64) {
         let mut site = site;
         let mut cpu_ns = cpu_ns;
@@ -457,10 +460,11 @@ fn learn_span(thread: &mut Thread, sample: &Sample<'_>) {
 
 /// The span of a thread's own stack that its handler may copy, from a stack pointer within it.
 ///
-/// A mapping may extend past the stack's end: the kernel joins adjacent mappings, and the other memory may
-/// be unmapped at any time. The C library puts the thread's control block at the upper end of the stacks
-/// that it creates, so that is the bound; the main thread's stack is a mapping of its own. Any other stack
-/// (of a fiber, for example) has no known end and is copied by checked reads only.
+/// A mapping may extend past the stack's end: the kernel joins adjacent mappings, and the other
+/// memory may be unmapped at any time. The C library puts the thread's control block at the upper
+/// end of the stacks that it creates, so that is the bound; the main thread's stack is a mapping of
+/// its own. Any other stack (of a fiber, for example) has no known end and is copied by checked
+/// reads only.
 fn own_span(sp: u64, thread_pointer: u64, mapping: Option<Mapping>) -> Option<StackSpan> {
     let mapping = mapping?;
     let low = mapping.low;

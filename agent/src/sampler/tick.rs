@@ -22,8 +22,8 @@ use crate::control::{Control, DesiredSettings};
 use crate::sys::process;
 use crate::{registry, threads};
 
-/// Most threads that are probed in one tick, and the time after which no further probe begins; the next
-/// tick continues where this one stopped. A thousand idle threads take 0.3 ms.
+/// Most threads that are probed in one tick, and the time after which no further probe begins; the
+/// next tick continues where this one stopped. A thousand idle threads take 0.3 ms.
 const PROBES_MAX: usize = 1_000;
 const PROBING_NS_MAX: u64 = 2_000_000;
 /// Probes between two readings of the clock.
@@ -53,8 +53,8 @@ pub(crate) struct Sampler {
 }
 
 impl Sampler {
-    /// Prepares to sample this process, on the thread that will do it. What the system refuses reduces the
-    /// [mode](Mode), which is logged once.
+    /// Prepares to sample this process, on the thread that will do it. What the system refuses
+    /// reduces the [mode](Mode), which is logged once.
     pub(crate) fn new(
         options: SamplerOptions,
         control: Arc<Control>,
@@ -147,8 +147,8 @@ impl Sampler {
         }
     }
 
-    /// Counts a regular tick and those that were due before it, and skips the next ones if this one cost
-    /// too much.
+    /// Counts a regular tick and those that were due before it, and skips the next ones if this one
+    /// cost too much.
     fn count_tick(&mut self) {
         let passed = self.schedule.passed;
         if passed == 0 {
@@ -178,8 +178,8 @@ impl Sampler {
         self.next_thread = (self.next_thread + step) % count.max(1);
     }
 
-    /// Ends the cycle at this tick. Returns whether a new one begins; unattributed time of running threads
-    /// then belongs to that.
+    /// Ends the cycle at this tick. Returns whether a new one begins; unattributed time of running
+    /// threads then belongs to that.
     fn seal(
         &mut self,
         last: bool,
@@ -309,8 +309,8 @@ impl Sampler {
         }
     }
 
-    /// Sleeps until the next tick and returns its time, or `None` if there is none: sampling is off, or a
-    /// request woke the sampler.
+    /// Sleeps until the next tick and returns its time, or `None` if there is none: sampling is
+    /// off, or a request woke the sampler.
     fn sleep(&mut self) -> Option<u64> {
         if !self.schedule.settings.enabled {
             match self.schedule.new_settings(&self.control) {

@@ -1,4 +1,4 @@
-//! What a blocked thread waits for, by the system call that it is in.
+//! The kind of wait of a blocked thread, by the system call that it is in.
 
 use libc::c_long;
 use profiler_core::State;
@@ -19,10 +19,9 @@ pub(super) struct WaitSite {
 impl WaitSite {
     /// The kind of wait.
     pub(super) fn state(&self) -> State {
-        let known = KINDS.iter().find(|(_, calls)| calls.contains(&self.call));
-        match known {
+        match KINDS.iter().find(|(_, calls)| calls.contains(&self.call)) {
             Some((state, _)) => *state,
-            // A page that is not there yet comes from a disk.
+            // A page fault waits for a disk.
             None if self.call < 0 => State::Disk,
             None if BY_DESCRIPTOR.contains(&self.call) => self.state_by_descriptor(),
             None => State::Other,
@@ -39,7 +38,7 @@ impl WaitSite {
     }
 }
 
-/// Calls that say by themselves what they wait for.
+/// Calls that wait for one kind of event.
 const KINDS: [(State, &[c_long]); 4] = [
     (
         State::Lock,
@@ -121,7 +120,7 @@ const KINDS: [(State, &[c_long]); 4] = [
     ),
 ];
 
-/// Calls for which it depends on what their first argument is.
+/// Calls whose kind of wait depends on the descriptor in their first argument.
 const BY_DESCRIPTOR: [c_long; 5] =
     [libc::SYS_read, libc::SYS_readv, libc::SYS_write, libc::SYS_writev, libc::SYS_splice];
 
@@ -132,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_are_told_apart_by_their_calls() {
+    fn the_kind_of_wait_follows_from_the_call() {
         let check = |call, argument, state| {
             let site = WaitSite { call, argument, sp: 0, pc: 0 };
             assert_eq!(site.state(), state, "call {call} on {argument}");

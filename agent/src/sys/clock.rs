@@ -2,8 +2,8 @@
 
 use libc::{CLOCK_MONOTONIC, timespec};
 
-/// Nanoseconds of the monotonic clock. Unlike nix's wrapper this returns no `Result`, which has to be
-/// written to memory and read back; that took up to a fifth of the whole call.
+/// Nanoseconds of the monotonic clock. Unlike nix's wrapper this returns no `Result`, which has to
+/// be written to memory and read back; that took up to a fifth of the whole call.
 #[inline]
 pub(crate) fn monotonic_ns() -> u64 {
     let mut time = timespec { tv_sec: 0, tv_nsec: 0 };

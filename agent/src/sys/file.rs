@@ -5,8 +5,9 @@ use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 
-/// An open file that is identified by device and inode, because the program may close its descriptor and
-/// open another file under the same number. It is closed only if the descriptor is still this file.
+/// An open file that is identified by device and inode, because the program may close its
+/// descriptor and open another file under the same number. It is closed only if the descriptor is
+/// still this file.
 #[derive(Debug)]
 pub(crate) struct CheckedFile {
     file: ManuallyDrop<File>,
@@ -38,7 +39,8 @@ impl CheckedFile {
         (metadata.dev() == self.device && metadata.ino() == self.inode).then(|| metadata.nlink())
     }
 
-    /// Makes this the identity of another file's descriptor, as if the program had reused the number.
+    /// Makes this the identity of another file's descriptor, as if the program had reused the
+    /// number.
     #[cfg(test)]
     pub(crate) fn impersonate(&mut self, other: &CheckedFile) {
         self.inode = other.inode;
@@ -48,8 +50,8 @@ impl CheckedFile {
 impl Drop for CheckedFile {
     fn drop(&mut self) {
         if self.links_if_same().is_some() {
-            // Nobody else has closed it. By number, because safe code cannot take the file out of its
-            // wrapper. If closing fails, there is nothing to do.
+            // Nobody else has closed it. By number, because safe code cannot take the file out of
+            // its wrapper. If closing fails, there is nothing to do.
             let _ = nix::unistd::close(self.file.as_raw_fd());
         }
     }

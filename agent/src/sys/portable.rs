@@ -41,7 +41,8 @@ pub(crate) mod process {
 }
 
 pub(crate) mod signals {
-    /// Does nothing: without a sampler the agent has no thread of its own that signals could disturb.
+    /// Does nothing: without a sampler the agent has no thread of its own that signals could
+    /// disturb.
     pub(crate) struct BlockedSignals;
 
     impl BlockedSignals {

@@ -39,7 +39,8 @@ pub(crate) fn thread_id() -> u32 {
     nix::unistd::gettid().as_raw().unsigned_abs()
 }
 
-/// Returns the kernel's name of the calling thread, which threads that no Rust code started have too.
+/// Returns the kernel's name of the calling thread, which threads that no Rust code started have
+/// too.
 pub(crate) fn own_thread_name() -> String {
     let name = fs::read_to_string("/proc/thread-self/comm").unwrap_or_default();
     name.trim_end().to_owned()
@@ -107,8 +108,8 @@ pub(crate) fn set_memory_access(access: MemoryAccess) {
     MEMORY_PID.store(pid, Ordering::Relaxed);
 }
 
-/// Copies memory of this process from `address` and returns the number of bytes read. Unmapped memory
-/// ends the copy early; it does not fault.
+/// Copies memory of this process from `address` and returns the number of bytes read. Unmapped
+/// memory ends the copy early; it does not fault.
 pub(crate) fn read_memory(address: u64, buffer: &mut [u8]) -> usize {
     let pid = MEMORY_PID.load(Ordering::Relaxed);
     if pid == 0 {
@@ -122,8 +123,8 @@ pub(crate) fn read_memory(address: u64, buffer: &mut [u8]) -> usize {
     process_vm_readv(Pid::from_raw(pid), &mut [IoSliceMut::new(buffer)], &remote).unwrap_or(0)
 }
 
-/// Lowers the calling thread's share of a busy machine to about a third of an ordinary thread's: low
-/// enough not to get in the way, high enough to symbolize a second's samples within a second.
+/// Lowers the calling thread's share of a busy machine to about a third of an ordinary thread's:
+/// low enough not to get in the way, high enough to symbolize a second's samples within a second.
 pub(crate) fn lower_priority() {
     const NICE: libc::c_int = 5;
     // SAFETY: `setpriority` takes plain numbers; 0 means the calling thread.

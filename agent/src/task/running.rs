@@ -138,7 +138,7 @@ impl Running {
         if let Some(origin) = self.thread.take()
             && !Arc::ptr_eq(&origin, &link.cell.thread)
         {
-            self.detail().began_on = Some(origin);
+            self.detail().started_on = Some(origin);
         }
         let key = self.key.take();
         let detail = self.detail.take();
@@ -160,7 +160,7 @@ impl Running {
             stop,
             outcome,
             cause: self.detail.as_ref().and_then(|it| it.cause.clone()).unwrap_or_default(),
-            detail: detail::told(self.detail.as_deref(), Vec::new()),
+            detail: detail::task_detail(self.detail.as_deref(), Vec::new()),
         }
     }
 

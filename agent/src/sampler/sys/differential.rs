@@ -1,7 +1,8 @@
-//! Shows that a stack unwound from a copy is the stack that the `backtrace` crate finds in place, at
-//! the same instant: a handler on the interrupted thread copies registers and stack as the sampler's
-//! does, and walks the stack with the compiler's own unwinder (libgcc's). Each workload is one kind
-//! of code. Run it with `--nocapture` to see the shares, and with `SAMPLES=50000` for longer.
+//! Shows that a stack unwound from a copy is the stack that the `backtrace` crate finds in place,
+//! at the same instant: a handler on the interrupted thread copies registers and stack as the
+//! sampler's does, and walks the stack with the compiler's own unwinder (libgcc's). Each workload
+//! is one kind of code. Run it with `--nocapture` to see the shares, and with `SAMPLES=50000` for
+//! longer.
 
 mod workloads;
 
@@ -64,8 +65,8 @@ extern "C" fn handler(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
         place.store(machine.gregs[index as usize].cast_unsigned(), Ordering::Relaxed);
     }
     let sp = ANSWER.registers[7].load(Ordering::Relaxed);
-    // SAFETY: it takes nothing, and gives the address of this thread's block, which lies at the upper
-    // end of the stack that the C library made for it.
+    // SAFETY: it takes nothing, and gives the address of this thread's block, which lies at the
+    // upper end of the stack that the C library made for it.
     let end = unsafe { libc::pthread_self() };
     let from = sp & !7;
     let words = (end.saturating_sub(from) / 8).min(STACK_WORDS as u64) as usize;
@@ -74,7 +75,8 @@ extern "C" fn handler(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
     unsafe { ptr::copy_nonoverlapping(from as *const u64, ANSWER.stack.get().cast(), words) };
     ANSWER.words.store(words, Ordering::Relaxed);
     let guarded = GUARDED.get().expect("set before the first signal");
-    // The C library's own `siglongjmp` leaves `walk` where it faults: none of its frames owns anything.
+    // The C library's own `siglongjmp` leaves `walk` where it faults: none of its frames owns
+    // anything.
     let crashed = guarded(walk) != 0;
     ANSWER.state.store(if crashed { CRASHED } else { ANSWERED }, Ordering::Release);
 }

@@ -1,4 +1,4 @@
-//! Which mapping an address lies in.
+//! Finding the mapping that contains an address.
 
 use std::fs::File;
 use std::io::Read;
@@ -9,20 +9,21 @@ use std::os::fd::AsRawFd;
 pub(in crate::sampler) struct Mapping {
     pub(in crate::sampler) low: u64,
     pub(in crate::sampler) end: u64,
-    /// The main thread's stack, which the kernel grows and never joins with another mapping.
+    /// Whether it is the main thread's stack, which the kernel grows and never joins with another
+    /// mapping.
     pub(in crate::sampler) main_stack: bool,
 }
 
 const MAPS: &str = "/proc/self/maps";
 const MAIN_STACK: &[u8] = b"[stack]\0";
 
-/// Finds the mapping that holds `address`.
+/// Finds the mapping that contains `address`.
 pub(in crate::sampler) fn mapping_of(address: u64) -> Option<Mapping> {
     let mut maps = File::open(MAPS).ok()?;
     match query(&maps, address) {
         Answer::Mapping(mapping) => Some(mapping),
         Answer::None => None,
-        // Kernels before 6.11 only have the whole list, which takes a second at 10,000 threads.
+        // Kernels before 6.11 only have the whole list, which takes a second with 10,000 threads.
         Answer::Unknown => {
             let mut text = String::new();
             maps.read_to_string(&mut text).ok()?;
@@ -34,11 +35,11 @@ pub(in crate::sampler) fn mapping_of(address: u64) -> Option<Mapping> {
 enum Answer {
     Mapping(Mapping),
     None,
-    /// The kernel does not know the question.
+    /// The kernel does not support the query.
     Unknown,
 }
 
-/// Asks the kernel for one mapping, which takes half a microsecond whatever their number.
+/// Queries the kernel for one mapping, which takes half a microsecond whatever their number.
 fn query(maps: &File, address: u64) -> Answer {
     /// The kernel's `procmap_query`.
     #[repr(C)]
@@ -68,15 +69,15 @@ fn query(maps: &File, address: u64) -> Answer {
     let mut ask = |name: Option<&mut [u8; 16]>| {
         query.name_size = if name.is_some() { 16 } else { 0 };
         query.name = name.map_or(0, |name| name.as_mut_ptr() as u64);
-        // SAFETY: the kernel reads and writes one `Query`, whose size it is told, and at most 16
-        // bytes of a name, for which there is room.
+        // SAFETY: the kernel reads and writes one `Query`, whose size is in the request, and writes
+        // at most 16 bytes of a name, for which there is room.
         let result = unsafe { libc::ioctl(maps.as_raw_fd(), REQUEST, &raw mut query) };
         let error = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
         (if result == 0 { 0 } else { error }, query.start, query.end)
     };
     let mut found = ask(Some(&mut name));
     if found.0 == libc::ENAMETOOLONG {
-        // A longer name than the one that matters.
+        // The name is longer than `[stack]`, so it does not matter.
         found = ask(None);
     }
     match found {
@@ -101,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_ways_find_the_same_mapping() {
+    fn the_query_and_the_list_find_the_same_mapping() {
         let text = std::fs::read_to_string(MAPS).unwrap();
         let maps = File::open(MAPS).unwrap();
         let stack = text.lines().filter_map(parse).find(|map| map.main_stack).unwrap();

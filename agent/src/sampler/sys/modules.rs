@@ -1,8 +1,8 @@
 //! The executables and libraries that the loader has mapped, and their unwind tables.
 //!
 //! Tables are copied out of this process's memory by checked reads, so that a `dlclose` at any
-//! moment costs a failed read and not the process. That works alike for the vdso and for files that
-//! were deleted or lie outside this mount namespace.
+//! moment causes a failed read and not a crash. This also works for the vdso, and for files that
+//! were deleted or are outside this mount namespace.
 
 use std::ffi::CStr;
 use std::ops::Range;
@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use crate::sys::process::read_memory;
 
-/// Most bytes of one module's unwind tables; the largest known programs have about 60 MB.
+/// Most bytes of one module's unwind tables; the largest programs known have about 60 MB.
 const TABLE_BYTES_MAX: u64 = 128 << 20;
-/// Most modules that are looked at.
+/// Most modules that are read.
 const MODULES_MAX: usize = 4096;
 
-/// How often the loader has added and removed modules: two equal values mean nothing changed.
+/// How often the loader has added and removed modules. If two values are equal, nothing changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(in crate::sampler) struct Generation {
     adds: u64,
@@ -27,17 +27,17 @@ pub(in crate::sampler) struct Generation {
 pub(in crate::sampler) struct Module {
     /// Its path; empty for the vdso of some kernels.
     pub(in crate::sampler) path: Arc<str>,
-    /// In hexadecimal; empty if it has none.
+    /// Its build id in hexadecimal; empty if it has none.
     pub(in crate::sampler) build_id: Arc<str>,
-    /// Where it lies in memory.
+    /// Its addresses in memory.
     pub(in crate::sampler) range: Range<u64>,
-    /// What to add to an address of the file to get one in memory.
+    /// Add it to an address in the file to get the address in memory.
     pub(in crate::sampler) base: u64,
-    /// Its unwind tables; `None` if it has none that can be read.
+    /// Its unwind tables; `None` if there are none or they cannot be read.
     pub(in crate::sampler) tables: Option<Tables>,
 }
 
-/// Copies of a module's `.eh_frame_hdr` and `.eh_frame`, and where they lie in memory.
+/// Copies of a module's `.eh_frame_hdr` and `.eh_frame`, and their addresses in memory.
 #[derive(Clone, Debug)]
 pub(in crate::sampler) struct Tables {
     pub(in crate::sampler) index_at: u64,
@@ -46,7 +46,7 @@ pub(in crate::sampler) struct Tables {
     pub(in crate::sampler) frames: Arc<[u8]>,
 }
 
-/// The loader's generation now.
+/// The loader's current generation.
 pub(in crate::sampler) fn generation() -> Generation {
     let mut generation = Generation::default();
     visit(|info| {
@@ -56,9 +56,8 @@ pub(in crate::sampler) fn generation() -> Generation {
     generation
 }
 
-/// All modules, and the generation that they belong to. What is `known` of a module is
-/// not read again. A module that goes away while it is read is left out; the generation then differs
-/// from the next one.
+/// All modules, and their generation. A module in `known` is not read again. A module that is
+/// unloaded while it is read is omitted; the next generation then differs.
 pub(in crate::sampler) fn load(known: &[Module]) -> (Generation, Vec<Module>) {
     let before = generation();
     let mut headers = Vec::new();
@@ -69,7 +68,7 @@ pub(in crate::sampler) fn load(known: &[Module]) -> (Generation, Vec<Module>) {
     (before, headers.iter().filter_map(|headers| headers.read(known)).collect())
 }
 
-/// Calls `each` with what the loader tells of each module, until it says `false`.
+/// Calls `each` with the loader's description of each module, until it returns `false`.
 fn visit<F: FnMut(&libc::dl_phdr_info) -> bool>(mut each: F) {
     unsafe extern "C" fn call<F: FnMut(&libc::dl_phdr_info) -> bool>(
         info: *mut libc::dl_phdr_info,
@@ -78,13 +77,13 @@ fn visit<F: FnMut(&libc::dl_phdr_info) -> bool>(mut each: F) {
     ) -> libc::c_int {
         // SAFETY: the loader passes a valid description, which outlives this call.
         let info = unsafe { &*info };
-        // SAFETY: `each` is the closure that `visit` passed below, used by nobody else meanwhile.
+        // SAFETY: `each` is the closure that `visit` passed below, and has no other user meanwhile.
         let each = unsafe { &mut *each.cast::<F>() };
         libc::c_int::from(!each(info))
     }
     let each = (&raw mut each).cast();
-    // SAFETY: `call` has the type that the loader asks for and does not unwind: the closures of
-    // this module only copy numbers and strings.
+    // SAFETY: `call` has the type that the loader expects and does not unwind: the closures of this
+    // module only copy numbers and strings.
     unsafe { libc::dl_iterate_phdr(Some(call::<F>), each) };
 }
 
@@ -95,7 +94,7 @@ struct Segment {
     range: Range<u64>,
 }
 
-/// What must be copied while the loader holds the module in place.
+/// The data that must be copied while the loader keeps the module loaded.
 #[derive(Debug)]
 struct Headers {
     path: String,
@@ -108,14 +107,14 @@ impl Headers {
         let path = if info.dlpi_name.is_null() {
             String::new()
         } else {
-            // SAFETY: the loader's name ends in a 0 and stays for the duration of the visit.
+            // SAFETY: the loader's name is NUL-terminated and valid for the visit.
             unsafe { CStr::from_ptr(info.dlpi_name) }.to_string_lossy().into_owned()
         };
         let count = usize::from(info.dlpi_phnum);
         let headers: &[libc::Elf64_Phdr] = if info.dlpi_phdr.is_null() {
             &[]
         } else {
-            // SAFETY: the loader's table has `dlpi_phnum` entries and stays for the visit.
+            // SAFETY: the loader's table has `dlpi_phnum` entries and is valid for the visit.
             unsafe { std::slice::from_raw_parts(info.dlpi_phdr, count) }
         };
         let segments = headers
@@ -133,19 +132,20 @@ impl Headers {
         let loaded = || self.of_kind(libc::PT_LOAD);
         let low = loaded().map(|range| range.start).min()?;
         let high = loaded().map(|range| range.end).max()?;
-        // Only the program itself has no name.
+        // Only the executable has no name.
         let path = if self.path.is_empty() {
             std::fs::read_link("/proc/self/exe").ok()?.to_string_lossy().into_owned()
         } else {
             self.path.clone()
         };
         let build_id = self.build_id().unwrap_or_default();
-        // Without a build id another file may have taken the place.
+        // Without a build id, another file may be at the same path.
         let same = known.iter().find(|module| {
             !build_id.is_empty()
                 && *module.build_id == *build_id
                 && *module.path == *path
-                && (module.base, &module.range) == (self.base, &(low..high))
+                && module.base == self.base
+                && module.range == (low..high)
         });
         Some(same.cloned().unwrap_or_else(|| Module {
             path: path.into(),
@@ -164,12 +164,13 @@ impl Headers {
     fn tables(&self) -> Option<Tables> {
         let index_range = self.of_kind(libc::PT_GNU_EH_FRAME).next()?;
         let index = copy(&index_range)?;
-        // Version 1, and a pointer to the frames that is relative to itself: what every linker
-        // writes.
+        // Version 1, and a pointer to the frames that is relative to itself: every linker writes
+        // these.
         let [1, 0x1b, ..] = *index else { return None };
         let pointer = index_range.start + 4;
         let frames_at = pointer.wrapping_add_signed(read_i32(&index, 4)?.into());
-        // No header says where the frames end; the segment does, and they end themselves earlier.
+        // No header has the end of the frames. Copy to the end of the segment; the frames end with
+        // a terminator before that.
         let segment = self.of_kind(libc::PT_LOAD).find(|range| range.contains(&frames_at))?;
         let frames = copy(&(frames_at..segment.end))?;
         Some(Tables { index_at: index_range.start, index, frames_at, frames })
@@ -180,7 +181,7 @@ impl Headers {
     }
 }
 
-/// Copies a range of memory up to the first part of it that cannot be read; `None` if that is all.
+/// Copies a range of memory up to the first unreadable part; `None` if nothing can be read.
 fn copy(range: &Range<u64>) -> Option<Arc<[u8]>> {
     let length = range.end.checked_sub(range.start).filter(|length| *length <= TABLE_BYTES_MAX)?;
     let mut bytes = vec![0; usize::try_from(length).ok()?];
@@ -189,7 +190,7 @@ fn copy(range: &Range<u64>) -> Option<Arc<[u8]>> {
     (read > 0).then(|| bytes.into())
 }
 
-/// Finds the build id among a module's notes: (name size, size, type, name, value), each padded to
+/// Finds the build id in a module's notes: (name size, size, type, name, value), each padded to
 /// four bytes.
 fn build_id_in(mut notes: &[u8]) -> Option<String> {
     const GNU_BUILD_ID: i32 = 3;
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_is_not_read_again() {
+    fn a_known_module_is_not_read_again() {
         let frames = |modules: &[Module]| {
             let libc = modules.iter().find(|module| module.path.contains("libc.so")).unwrap();
             libc.tables.as_ref().unwrap().frames.clone()
@@ -238,16 +239,16 @@ mod tests {
         let (_, known) = load(&[]);
         let (_, again) = load(&known);
         assert!(Arc::ptr_eq(&frames(&known), &frames(&again)));
-        let strangers: Vec<Module> = known
+        let others: Vec<Module> = known
             .iter()
             .map(|module| Module { build_id: "another".into(), ..module.clone() })
             .collect();
-        let (_, anew) = load(&strangers);
-        assert!(!Arc::ptr_eq(&frames(&known), &frames(&anew)));
+        let (_, reread) = load(&others);
+        assert!(!Arc::ptr_eq(&frames(&known), &frames(&reread)));
     }
 
     #[test]
-    fn notes_that_lie_about_their_size_are_left() {
+    fn notes_with_wrong_sizes_are_ignored() {
         let mut note = Vec::new();
         for word in [4, 2, 3] {
             note.extend(i32::to_le_bytes(word));

@@ -1,8 +1,8 @@
-//! Who may touch what, between the sampler and the handlers: two small state machines, kept apart
+//! The protocol between the sampler and the signal handlers: two small state machines, separate
 //! from the rest so that a model checker can run every interleaving of them.
 //!
-//! A *slot* belongs to one thread and holds what its handler must know. A *buffer* belongs to
-//! nobody; a handler claims one to answer in.
+//! A *slot* belongs to one thread and holds the data that its handler needs. A *buffer* has no
+//! fixed owner; a handler claims one for its answer.
 //!
 //! ```text
 //!   slot    IDLE ──arm (sampler)──▶ ARMED ──take (handler)──▶ TAKEN ──put_down (handler)──▶ IDLE,
@@ -13,7 +13,7 @@
 //! ```
 //!
 //! A handler puts its slot down after it has published its buffer. A signal carries its slot's
-//! generation, so one that comes late, after the slot was retired, finds nothing to do.
+//! generation, so one that arrives after the slot was retired has no effect.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(super) trait Word {
     fn load(&self, order: Ordering) -> u64;
     fn store(&self, value: u64, order: Ordering);
-    /// Whether the word was `old` and is now `new`.
+    /// Replaces `old` by `new`. Returns whether the word was `old`.
     fn exchange(&self, old: u64, new: u64, order: Ordering) -> bool;
 }
 
@@ -48,45 +48,45 @@ const ARMED: u64 = 1;
 const TAKEN: u64 = 2;
 const GENERATION: u64 = STATE_BITS + 1;
 
-/// The word of a slot: its generation and state.
+/// The generation and state of a slot.
 pub(super) struct SlotWord<W = AtomicU64>(pub(super) W);
 
 impl<W: Word> SlotWord<W> {
-    /// Sampler: how often the slot was retired, as far as 32 bits tell.
+    /// Sampler: how often the slot was retired, modulo 2^32.
     pub(super) fn generation(&self) -> u32 {
-        // Cut on purpose: a signal that is four billion uses late does not exist.
+        // Truncated on purpose: no signal is four billion uses late.
         (self.0.load(Ordering::Relaxed) / GENERATION) as u32
     }
 
-    /// Sampler: whether neither a signal nor a handler is under way.
+    /// Sampler: whether the slot is neither armed nor taken.
     pub(super) fn is_idle(&self) -> bool {
         self.0.load(Ordering::Acquire) & STATE_BITS == IDLE
     }
 
-    /// Sampler: lets a handler in, who sees all that was written to the slot before. The slot is
-    /// idle.
+    /// Sampler: lets a handler in, which sees everything written to the slot before. The slot must
+    /// be idle.
     pub(super) fn arm(&self) {
         let word = self.0.load(Ordering::Relaxed);
         debug_assert_eq!(word & STATE_BITS, IDLE, "only an idle slot is armed");
         self.0.store(word | ARMED, Ordering::Release);
     }
 
-    /// Sampler: takes back `arm`. `false` while a handler is at work.
+    /// Sampler: undoes `arm`. Returns `false` while a handler is running.
     pub(super) fn disarm(&self) -> bool {
         let word = self.0.load(Ordering::Relaxed);
         let idle = word & !STATE_BITS | IDLE;
         word & STATE_BITS == ARMED && self.0.exchange(word, idle, Ordering::AcqRel)
     }
 
-    /// Sampler: shuts out every handler of this generation. `false` while one is at work: it still
-    /// reads what the slot points to.
+    /// Sampler: shuts out every handler of this generation. Returns `false` while one is running:
+    /// it still reads the data that the slot points to.
     pub(super) fn retire(&self) -> bool {
         let word = self.0.load(Ordering::Acquire);
         let next = (word & !STATE_BITS).wrapping_add(GENERATION) | IDLE;
         word & STATE_BITS != TAKEN && self.0.exchange(word, next, Ordering::AcqRel)
     }
 
-    /// Handler: begins, if this signal was asked for and is the first to come.
+    /// Handler: begins, if the slot is armed for this generation.
     #[inline(always)]
     pub(super) fn take(&self, generation: u32) -> bool {
         let word = self.0.load(Ordering::Relaxed);
@@ -95,7 +95,7 @@ impl<W: Word> SlotWord<W> {
             && self.0.exchange(word, word & !STATE_BITS | TAKEN, Ordering::Acquire)
     }
 
-    /// Handler: ends; `again` lets the next one in.
+    /// Handler: ends; `again` lets the next handler in.
     #[inline(always)]
     pub(super) fn put_down(&self, again: bool) {
         let word = self.0.load(Ordering::Relaxed);
@@ -108,28 +108,28 @@ const FREE: u64 = 0;
 const FILLING: u64 = 1;
 const FULL: u64 = 2;
 
-/// The word of a buffer: whose turn it is.
+/// The state of a buffer.
 pub(super) struct BufferWord<W = AtomicU64>(pub(super) W);
 
 impl<W: Word> BufferWord<W> {
-    /// Handler: whether the buffer was free and is now its own.
+    /// Handler: claims the buffer. Returns whether it was free.
     #[inline(always)]
     pub(super) fn claim(&self) -> bool {
         self.0.load(Ordering::Relaxed) == FREE && self.0.exchange(FREE, FILLING, Ordering::Acquire)
     }
 
-    /// Handler: gives what it has written to the sampler.
+    /// Handler: passes the buffer to the sampler.
     #[inline(always)]
     pub(super) fn publish(&self) {
         self.0.store(FULL, Ordering::Release);
     }
 
-    /// Sampler: whether there is something to read, which then stands still.
+    /// Sampler: whether the buffer can be read; its content is stable until `free`.
     pub(super) fn is_full(&self) -> bool {
         self.0.load(Ordering::Acquire) == FULL
     }
 
-    /// Sampler: has read it.
+    /// Sampler: the buffer has been read.
     pub(super) fn free(&self) {
         self.0.store(FREE, Ordering::Release);
     }
@@ -137,8 +137,8 @@ impl<W: Word> BufferWord<W> {
 
 #[cfg(test)]
 mod tests {
-    //! All interleavings and all orders that the memory model allows, by loom. What a handler reads
-    //! through its slot and writes to its buffer are cells that loom watches for races.
+    //! Checks all interleavings and memory orders with loom. The data that a handler reads through
+    //! its slot and writes to its buffer are cells that loom checks for races.
 
     use loom::cell::UnsafeCell;
     use loom::sync::Arc;
@@ -165,7 +165,7 @@ mod tests {
     /// One slot and one buffer, as the handler and the sampler share them.
     struct Shared {
         slot: SlotWord<LoomWord>,
-        /// Stands for the task cell: 0 once it is freed.
+        /// Stands for the thread's cell: 0 once it is freed.
         asked: UnsafeCell<u64>,
         buffer: BufferWord<LoomWord>,
         answer: UnsafeCell<u64>,
@@ -181,16 +181,17 @@ mod tests {
             })
         }
 
-        /// What the handler does with a signal of `generation`.
+        /// Handles a signal of `generation`, as the signal handler does.
         fn handle(&self, generation: u32, again: bool) {
             if !self.slot.take(generation) {
                 return;
             }
             if self.buffer.claim() {
-                // SAFETY: the slot is taken, so the sampler writes nothing that it points to.
+                // SAFETY: the slot is taken, so the sampler does not write the data that it points
+                // to.
                 let asked = self.asked.with(|asked| unsafe { *asked });
-                assert_ne!(asked, 0, "the handler read what was already given back");
-                // SAFETY: the buffer was claimed by this handler alone.
+                assert_ne!(asked, 0, "the handler read a cell that was freed");
+                // SAFETY: only this handler has claimed the buffer.
                 self.answer.with_mut(|answer| unsafe { *answer = asked });
                 self.buffer.publish();
             }
@@ -198,14 +199,14 @@ mod tests {
         }
 
         fn ask(&self, question: u64) {
-            // SAFETY: the slot is idle or was just retired: no handler reads.
+            // SAFETY: the slot is idle or was just retired, so no handler reads.
             self.asked.with_mut(|asked| unsafe { *asked = question });
             self.slot.arm();
         }
 
         fn harvest(&self) -> Option<u64> {
             self.buffer.is_full().then(|| {
-                // SAFETY: a full buffer stands still until it is freed.
+                // SAFETY: a full buffer does not change until it is freed.
                 let answer = self.answer.with(|answer| unsafe { *answer });
                 self.buffer.free();
                 answer
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_can_be_given_to_another_thread_at_any_moment() {
+    fn a_slot_can_be_reassigned_at_any_moment() {
         loom::model(|| {
             let shared = Shared::new();
             shared.ask(1);
@@ -224,7 +225,7 @@ mod tests {
             });
             let mut answers = vec![shared.harvest()];
             if shared.slot.retire() {
-                // SAFETY: retired: no handler of the old generation reads any more.
+                // SAFETY: the slot is retired, so no handler of the old generation reads.
                 shared.asked.with_mut(|asked| unsafe { *asked = 0 });
                 shared.ask(2);
             }
@@ -236,13 +237,13 @@ mod tests {
             let answers: Vec<u64> = answers.into_iter().flatten().collect();
             assert!(
                 [&[][..], &[1], &[2], &[1, 2]].contains(&&answers[..]),
-                "each question is answered once at most, and in order: {answers:?}"
+                "each request is answered at most once, and in order: {answers:?}"
             );
         });
     }
 
     #[test]
-    fn what_a_slot_says_changes_only_while_no_handler_reads_it() {
+    fn a_slot_changes_only_while_no_handler_reads_it() {
         loom::model(|| {
             let shared = Shared::new();
             shared.ask(1);
@@ -261,12 +262,12 @@ mod tests {
             handler.join().unwrap();
             answers.push(shared.harvest());
             let answers: Vec<u64> = answers.into_iter().flatten().collect();
-            assert!(answers.is_sorted(), "an old question after a new one: {answers:?}");
+            assert!(answers.is_sorted(), "an old request after a new one: {answers:?}");
         });
     }
 
     #[test]
-    fn two_handlers_never_share_a_buffer_or_a_question() {
+    fn two_handlers_never_share_a_buffer_or_a_request() {
         loom::model(|| {
             let shared = Shared::new();
             shared.ask(7);
@@ -283,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_buffer_is_no_loss_of_the_slot() {
+    fn a_slot_survives_a_full_buffer() {
         loom::model(|| {
             let shared = Shared::new();
             assert!(shared.buffer.claim());

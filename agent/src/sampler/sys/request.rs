@@ -1,11 +1,11 @@
-//! Asking one thread for its stack: a slot that its handler answers in, and a timer on its CPU clock that
-//! makes the kernel send the signal.
+//! Asking one thread for its stack: a slot that its handler answers in, and a timer on its CPU
+//! clock that makes the kernel send the signal.
 //!
-//! Such a timer expires only while its thread runs, and the kernel delivers the signal when the thread
-//! returns to user code. So it interrupts no system call of the program, unlike a signal that is sent
-//! directly: with one signal to each of 4 threads each millisecond, 20,645 of 44,505 calls of `poll` and
-//! `nanosleep` failed with `EINTR`; with these timers none did. Kernels before 5.11 send the signal from
-//! the clock interrupt instead, and a call may fail.
+//! Such a timer expires only while its thread runs, and the kernel delivers the signal when the
+//! thread returns to user code. So it interrupts no system call of the program, unlike a signal
+//! that is sent directly: with one signal to each of 4 threads each millisecond, 20,645 of 44,505
+//! calls of `poll` and `nanosleep` failed with `EINTR`; with these timers none did. Kernels before
+//! 5.11 send the signal from the clock interrupt instead, and a call may fail.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,8 +68,8 @@ impl Request {
         }
     }
 
-    /// Asks the thread. It answers at the first clock interrupt that finds it running, or at every one if
-    /// `repeat`.
+    /// Asks the thread. It answers at the first clock interrupt that finds it running, or at every
+    /// one if `repeat`.
     pub(in crate::sampler) fn send(
         &mut self,
         slots: &mut Slots,

@@ -1,13 +1,13 @@
-//! The signal handler: the only way to see the stack of a thread that runs.
+//! The signal handler: the only way to read the stack of a running thread.
 //!
-//! The sampler arms a slot and a timer on one thread's CPU clock; when the timer expires, the kernel
-//! sends the signal to that thread, and the handler copies its registers, its current task and its
-//! stack into a buffer. Nobody waits: the sampler looks at the buffers at its next tick.
-//! [`protocol`](super::protocol) says who may touch what.
+//! The sampler arms a slot and a timer on one thread's CPU clock. When the timer expires, the
+//! kernel sends the signal to that thread, and the handler copies its registers, its current task
+//! and its stack into a buffer. Nothing waits: the sampler reads the buffers at its next tick.
+//! [`protocol`](super::protocol) defines which side may access what, and when.
 //!
-//! The signal carries the slot's index and generation, not a pointer, so that a late or forged one
-//! finds nothing to do. Slots and buffers are static: a handler may run at any time, even after the
-//! agent is gone. What is never used is never touched and costs no memory.
+//! The signal carries the slot's index and generation, not a pointer, so that a late or forged
+//! signal has no effect. Slots and buffers are static, because a handler may run at any time, even
+//! after the agent is gone. Unused buffers are never touched and take no memory.
 
 use std::arch::x86_64::_rdtsc;
 use std::cell::UnsafeCell;
@@ -22,27 +22,27 @@ use nix::sys::signal::Signal;
 
 use super::protocol::{BufferWord, SlotWord};
 
-/// Most threads that can be asked at one time.
+/// Most threads that can be asked at the same time.
 pub(super) const SLOTS_MAX: usize = 1024;
-/// Most samples that can wait to be read. The kernel's clock interrupt, at most 1,000 times a second
-/// on each processor, brings them; a handler that finds no buffer leaves its thread's time to the
-/// next sample.
+/// Most samples that can wait to be read. They come with the kernel's clock interrupt, at most
+/// 1,000 times a second per processor. If a handler finds no free buffer, the thread's time waits
+/// for the next sample.
 pub(super) const COMMON_BUFFERS: usize = 64;
-/// Most of a stack that is copied: 64 KiB.
+/// Most words of a stack that are copied: 64 KiB.
 pub(super) const COMMON_WORDS: usize = 64 * 1024 / 8;
-/// For stacks that do not fit: few, as their copies keep a thread for longer.
+/// Buffers for deeper stacks: few, because copying them delays the thread for longer.
 pub(super) const DEEP_BUFFERS: usize = 2;
 const DEEP_WORDS: usize = 512 * 1024 / 8;
-/// Bytes that are copied of a stack whose end is not known.
+/// Most bytes that are copied of a stack whose end is not known.
 const CHECKED_BYTES: usize = 32 * 1024;
 
-/// Stands for the task word of a thread whose cell the sampler did not know; no name's number.
+/// The task word of a thread whose cell the sampler did not know. No name has this number.
 pub(super) const NO_WORD: u64 = u64::MAX;
 
-/// The upper part of a signal's value: tells ours from foreign timers.
+/// The upper part of a signal's value, which distinguishes our timers from the program's.
 const MARK: u64 = 0x454d;
 
-/// A thread's registers, by their DWARF numbers: the innermost frame of some functions can be left by
+/// The registers that are copied, by their DWARF numbers. Unwinding the innermost frame may need
 /// any of them.
 pub(super) const COPIED: [libc::c_int; 17] = [
     libc::REG_RAX,
@@ -64,21 +64,21 @@ pub(super) const COPIED: [libc::c_int; 17] = [
     libc::REG_RIP,
 ];
 
-/// What a handler must know of its thread.
+/// The data that a handler needs about its thread.
 pub(super) struct Slot {
     pub(super) word: SlotWord,
-    /// Where a direct copy is safe: `[low, end)`; empty if it is nowhere.
+    /// The range `[low, end)` in which a direct copy is safe; empty if there is none.
     pub(super) low: AtomicU64,
     pub(super) end: AtomicU64,
     /// Whether the stack is known to be deeper than a common buffer.
     pub(super) deep: AtomicBool,
-    /// Whether every signal is answered until the sampler says otherwise, not one alone.
+    /// Whether every signal is answered, not just one, until the sampler changes it.
     pub(super) repeat: AtomicBool,
     /// The thread's task word, or null. The sampler keeps it alive until the slot is retired.
     pub(super) task: AtomicPtr<AtomicU64>,
 }
 
-/// What a handler found, but for the stack.
+/// A handler's sample without the stack.
 pub(super) struct Buffer {
     pub(super) word: BufferWord,
     pub(super) slot: AtomicUsize,
@@ -89,19 +89,19 @@ pub(super) struct Buffer {
     pub(super) thread_pointer: AtomicU64,
     /// Words of the stack that were copied.
     pub(super) words: AtomicUsize,
-    /// Whether more lay above them.
+    /// Whether the stack continues above them.
     pub(super) cut: AtomicBool,
-    /// The processor's time-stamp counter when the handler began, and how many of its ticks it took.
+    /// The time-stamp counter when the handler began, and how many ticks of it the handler took.
     pub(super) stamp: AtomicU64,
     pub(super) took: AtomicU64,
 }
 
-/// Room for the copy of a stack.
+/// Memory for the copy of a stack.
 struct Stack<const WORDS: usize>(UnsafeCell<[u64; WORDS]>);
 
 // SAFETY: a handler writes a stack between `claim` and `publish` of the buffer that has its number,
-// the sampler reads it between `is_full` and `free`; the buffer's word passes through these states in
-// order, so the two never overlap.
+// the sampler reads it between `is_full` and `free`; the buffer's word passes through these states
+// in order, so the two never overlap.
 unsafe impl<const WORDS: usize> Sync for Stack<WORDS> {}
 
 impl Slot {
@@ -135,8 +135,8 @@ impl Buffer {
 }
 
 pub(super) static SLOTS: [Slot; SLOTS_MAX] = [const { Slot::new() }; SLOTS_MAX];
-/// The common ones, then the deep ones. Apart from their stacks, for the sampler looks at all of
-/// them each tick.
+/// The common buffers, then the deep ones. Separate from the stacks, because the sampler reads the
+/// state of all buffers each tick.
 pub(super) static BUFFERS: [Buffer; COMMON_BUFFERS + DEEP_BUFFERS] =
     [const { Buffer::new() }; COMMON_BUFFERS + DEEP_BUFFERS];
 static COMMON_STACKS: [Stack<COMMON_WORDS>; COMMON_BUFFERS] =
@@ -144,7 +144,7 @@ static COMMON_STACKS: [Stack<COMMON_WORDS>; COMMON_BUFFERS] =
 static DEEP_STACKS: [Stack<DEEP_WORDS>; DEEP_BUFFERS] =
     [const { Stack(UnsafeCell::new([0; DEEP_WORDS])) }; DEEP_BUFFERS];
 
-/// Where the stack of a buffer goes, and its room in words.
+/// The memory for the stack of a buffer, and its size in words.
 #[inline(always)]
 fn stack_of(buffer: usize) -> (*mut u64, usize) {
     match buffer.checked_sub(COMMON_BUFFERS) {
@@ -153,7 +153,7 @@ fn stack_of(buffer: usize) -> (*mut u64, usize) {
     }
 }
 
-/// Sampler: shows what buffer `index` holds, if it is full, and frees it.
+/// Sampler: calls `see` with the content of buffer `index`, if it is full, and frees the buffer.
 pub(super) fn take_stack(index: usize, see: impl FnOnce(&Buffer, &[u64])) {
     let buffer = &BUFFERS[index];
     if !buffer.word.is_full() {
@@ -161,29 +161,29 @@ pub(super) fn take_stack(index: usize, see: impl FnOnce(&Buffer, &[u64])) {
     }
     let (stack, words_max) = stack_of(index);
     let words = buffer.words.load(Ordering::Relaxed).min(words_max);
-    // SAFETY: `stack` is valid for `words_max` words, and as the buffer is full no handler writes to
-    // it until it is freed below, after the last use of this.
+    // SAFETY: `stack` is valid for `words_max` words. The buffer is full, so no handler writes to
+    // it until it is freed below, after the last use of this slice.
     let stack = unsafe { std::slice::from_raw_parts(stack, words) };
     see(buffer, stack);
     buffer.word.free();
 }
 
-/// The process in which handlers may copy memory by a checked system call; 0: none.
+/// The process in which handlers may copy memory by a checked system call; 0 for none.
 static CHECKED_IN: AtomicI32 = AtomicI32::new(0);
-/// Whoever handled our signal before us, called for every signal that is not ours.
+/// The handler that was installed before ours; it is called for every signal that is not ours.
 static CHAINED: AtomicPtr<libc::c_void> = AtomicPtr::new(ptr::null_mut());
 static CHAINED_TAKES_INFO: AtomicBool = AtomicBool::new(false);
 
-/// Signals that do nothing by default, so that one in flight never kills: not this process, and not
-/// a program that it becomes by `exec`.
+/// Signals that are ignored by default, so that a pending one never kills this process, nor a
+/// program that it becomes by `exec`.
 const SIGNALS: [Signal; 2] = [Signal::SIGURG, Signal::SIGWINCH];
 
-/// Installs the handler, once for the life of the process: taking it away could let a signal that
-/// is still under way find the default action. `checked` lets handlers copy stacks whose end is not
-/// known by `process_vm_readv`.
+/// Installs the handler, once for the life of the process: if it were removed, a pending signal
+/// could meet the default action. `checked` lets handlers copy stacks whose end is not known by
+/// `process_vm_readv`.
 ///
-/// The signal is `SIGURG`, or `SIGWINCH` where the program itself handles `SIGURG`; a program that
-/// handles both keeps getting its own.
+/// The signal is `SIGURG`, or `SIGWINCH` if the program itself handles `SIGURG`. If the program
+/// handles both, its own handler is still called for its signals.
 ///
 /// # Errors
 /// If the system refuses.
@@ -198,7 +198,7 @@ pub(super) fn install(checked: bool) -> io::Result<Signal> {
     install_handler()
 }
 
-/// Whether `signal` still comes to our handler: a program may install its own at any time.
+/// Whether our handler is installed for `signal`. The program may install its own at any time.
 pub(super) fn is_ours(signal: Signal) -> bool {
     current_action(signal).is_ok_and(|action| action.sa_sigaction == handler as *const () as usize)
 }
@@ -209,9 +209,9 @@ pub(super) fn value_of(slot: usize, generation: u32) -> isize {
 }
 
 fn current_action(signal: Signal) -> io::Result<libc::sigaction> {
-    // SAFETY: every byte pattern of zeros is a valid `sigaction` (no flags, default handler).
+    // SAFETY: all zeros are a valid `sigaction` (no flags, default handler).
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    // SAFETY: a null new action only asks; `action` is a valid place for the answer.
+    // SAFETY: with a null new action this only reads; `action` is valid for writing.
     let result = unsafe { libc::sigaction(signal as libc::c_int, ptr::null(), &raw mut action) };
     if result == 0 { Ok(action) } else { Err(io::Error::last_os_error()) }
 }
@@ -230,19 +230,20 @@ fn install_handler() -> io::Result<Signal> {
     // SAFETY: as in `current_action`.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = handler as *const () as usize;
-    // The alternate stack where there is one: small stacks (Go's, fibers) then stay whole.
+    // Use the alternate stack if there is one, so that small stacks (Go, fibers) do not overflow.
     action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
     // SAFETY: `sa_mask` is a valid signal set. Nothing nests in the handler.
     unsafe { libc::sigfillset(&raw mut action.sa_mask) };
-    // SAFETY: `handler` has the type that SA_SIGINFO asks for, touches only statics and the
+    // SAFETY: `handler` has the type that SA_SIGINFO requires, accesses only statics and the
     // interrupted thread's own stack, and lives as long as the process.
     let result =
         unsafe { libc::sigaction(signal as libc::c_int, &raw const action, ptr::null_mut()) };
     if result == 0 { Ok(signal) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Copies what the sampler asked for. It allocates nothing, takes no lock, calls no function of the
-/// C library and uses no thread-local variable (errno included: nothing here changes it).
+/// Copies the thread's state if the sampler asked for it. Allocates nothing, takes no lock, calls
+/// no function of the C library and uses no thread-local variable; in particular it does not change
+/// errno.
 extern "C" fn handler(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: reading the counter changes nothing.
     let begin = unsafe { _rdtsc() };
@@ -275,7 +276,7 @@ extern "C" fn handler(signal: libc::c_int, info: *mut libc::siginfo_t, context: 
     slot.word.put_down(slot.repeat.load(Ordering::Relaxed));
 }
 
-/// Which use of which slot is answered, and since when.
+/// The slot and generation that are answered, and when the handler began.
 #[derive(Clone, Copy)]
 struct Stamp {
     index: usize,
@@ -283,7 +284,7 @@ struct Stamp {
     begin: u64,
 }
 
-/// Answers in the first free one of the `candidates`; `false` if there is none.
+/// Answers in the first free buffer of `candidates`. Returns `false` if there is none.
 #[inline(always)]
 fn answer(
     mut candidates: Range<usize>,
@@ -308,16 +309,15 @@ fn answer(
     true
 }
 
-/// Fills all of a claimed buffer but for the stack, on the thread that was asked; gives the stack
-/// pointer.
+/// Fills a claimed buffer except the stack. Returns the stack pointer.
 #[inline(always)]
 fn fill(buffer: &Buffer, slot: &Slot, machine: &libc::mcontext_t, stamp: Stamp) -> u64 {
     buffer.slot.store(stamp.index, Ordering::Relaxed);
     buffer.generation.store(stamp.generation, Ordering::Relaxed);
     buffer.stamp.store(stamp.begin, Ordering::Relaxed);
     let register = |index: libc::c_int| machine.gregs[index as usize].cast_unsigned();
-    for (place, index) in buffer.registers.iter().zip(COPIED) {
-        place.store(register(index), Ordering::Relaxed);
+    for (slot, index) in buffer.registers.iter().zip(COPIED) {
+        slot.store(register(index), Ordering::Relaxed);
     }
     buffer.thread_pointer.store(thread_pointer(), Ordering::Relaxed);
     let task = slot.task.load(Ordering::Relaxed);
@@ -331,10 +331,11 @@ fn fill(buffer: &Buffer, slot: &Slot, machine: &libc::mcontext_t, stamp: Stamp) 
     register(libc::REG_RSP)
 }
 
-/// Copies the stack from `from` upwards; gives the words copied, and whether more lay above them.
+/// Copies the stack from `from` upwards. Returns the number of words copied, and whether the stack
+/// continues.
 ///
 /// # Safety
-/// `to` is writable for `words_max` words, by this handler alone.
+/// `to` is writable for `words_max` words, and only this handler uses it.
 #[inline(always)]
 unsafe fn copy_stack(slot: &Slot, from: u64, to: *mut u64, words_max: usize) -> (usize, bool) {
     let low = slot.low.load(Ordering::Relaxed);
@@ -342,8 +343,8 @@ unsafe fn copy_stack(slot: &Slot, from: u64, to: *mut u64, words_max: usize) -> 
     if low <= from && from < end {
         let whole = (end - from) / 8;
         let words = whole.min(words_max as u64) as usize;
-        // SAFETY: [from, from + 8 * words) lies in [low, end), a span of the mapping that holds this
-        // thread's stack, between its stack pointer and the stack's upper end: in use by this
+        // SAFETY: [from, from + 8 * words) lies in [low, end), a span of the mapping that holds
+        // this thread's stack, between its stack pointer and the stack's upper end: in use by this
         // thread, so mapped for as long as the thread does not return from this handler.
         unsafe { copy_words(from as *const u64, to, words) };
         return (words, whole > words as u64);
@@ -353,18 +354,18 @@ unsafe fn copy_stack(slot: &Slot, from: u64, to: *mut u64, words_max: usize) -> 
         return (0, false);
     }
     let bytes = CHECKED_BYTES.min(words_max * 8);
-    // SAFETY: the caller's promise: `to` is writable for this length.
+    // SAFETY: the caller guarantees that `to` is writable for this length.
     let copied = unsafe { copy_checked(pid, from, to, bytes) };
     (copied / 8, copied == bytes)
 }
 
-/// Copies without a call into the C library, whose `memcpy` may not be bound yet.
+/// Copies without calling the C library, whose `memcpy` may not be bound yet.
 ///
 /// # Safety
 /// `from` is readable and `to` writable for `words` words; they do not overlap.
 #[inline(always)]
 unsafe fn copy_words(from: *const u64, to: *mut u64, words: usize) {
-    // SAFETY: the caller's promise; the direction flag is clear, as the ABI has it at every call.
+    // SAFETY: guaranteed by the caller; the ABI requires a clear direction flag at every call.
     unsafe {
         std::arch::asm!(
             "rep movsq",
@@ -376,8 +377,8 @@ unsafe fn copy_words(from: *const u64, to: *mut u64, words: usize) {
     }
 }
 
-/// Copies memory that may not be there, by the kernel; gives how many bytes it could. The system
-/// call stands here itself, because the C library's would change errno.
+/// Copies memory that may be unmapped, by a system call. Returns the number of bytes copied. The
+/// system call is written out, because the C library's wrapper would change errno.
 ///
 /// # Safety
 /// `to` is writable for `bytes` bytes.
@@ -386,8 +387,8 @@ unsafe fn copy_checked(pid: i32, from: u64, to: *mut u64, bytes: usize) -> usize
     let local = libc::iovec { iov_base: to.cast(), iov_len: bytes };
     let remote = libc::iovec { iov_base: from as *mut libc::c_void, iov_len: bytes };
     let result: i64;
-    // SAFETY: process_vm_readv(pid, &local, 1, &remote, 1, 0) writes to `to` alone, which the caller
-    // promises; a source that is not mapped ends the copy.
+    // SAFETY: process_vm_readv(pid, &local, 1, &remote, 1, 0) writes only to `to`, which the caller
+    // guarantees to be writable; unmapped source memory ends the copy.
     unsafe {
         std::arch::asm!(
             "syscall",
@@ -406,7 +407,7 @@ unsafe fn copy_checked(pid: i32, from: u64, to: *mut u64, bytes: usize) -> usize
     usize::try_from(result).unwrap_or(0)
 }
 
-/// The thread's own pointer, which on x86-64 stands where it points to.
+/// The thread pointer, which on x86-64 is stored at the address that it points to.
 #[inline(always)]
 fn thread_pointer() -> u64 {
     let pointer: u64;
@@ -421,7 +422,7 @@ fn thread_pointer() -> u64 {
     pointer
 }
 
-/// Hands a signal that is not ours to whoever had it before us.
+/// Passes a signal that is not ours to the handler that was installed before ours.
 fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     type WithInfo = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
     type Plain = extern "C" fn(libc::c_int);
@@ -430,11 +431,11 @@ fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_
         return;
     }
     if CHAINED_TAKES_INFO.load(Ordering::Relaxed) {
-        // SAFETY: the system had this as a handler with SA_SIGINFO, so it is one.
+        // SAFETY: it was installed as a handler with SA_SIGINFO, so it has this type.
         let before: WithInfo = unsafe { std::mem::transmute(before) };
         before(signal, info, context);
     } else {
-        // SAFETY: the system had this as a handler without SA_SIGINFO, so it is one.
+        // SAFETY: it was installed as a handler without SA_SIGINFO, so it has this type.
         let before: Plain = unsafe { std::mem::transmute(before) };
         before(signal);
     }

@@ -1,4 +1,4 @@
-//! The sampler's side of the slots and buffers that it shares with the handlers.
+//! The sampler's side of the slots and buffers that it shares with the signal handlers.
 
 use std::io;
 use std::ptr;
@@ -20,37 +20,38 @@ pub(in crate::sampler) struct SlotId {
 }
 
 impl SlotId {
-    /// What the thread's timer must send with its signal.
+    /// The value that the thread's timer must send with its signal.
     pub(in crate::sampler) fn signal_value(self) -> isize {
         signal::value_of(self.index, self.generation)
     }
 }
 
-/// The span of a thread's stack that its handler may copy; empty if it is not known.
+/// The part of a thread's stack that its handler may copy; empty if it is not known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(in crate::sampler) struct StackSpan {
     pub(in crate::sampler) low: u64,
     pub(in crate::sampler) end: u64,
-    /// Whether more of it is in use than fits a common buffer.
+    /// Whether more of it is in use than a common buffer holds.
     pub(in crate::sampler) deep: bool,
 }
 
 /// A running thread's state, as its handler copied it.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::sampler) struct Sample<'s> {
-    /// By their DWARF numbers.
+    /// Registers by their DWARF numbers.
     pub(in crate::sampler) registers: [u64; COPIED.len()],
-    /// The word of [`ThreadCell::task_word`]; `None` if no cell was known when the thread was asked.
+    /// The word of [`ThreadCell::task_word`]; `None` if no cell was known when the thread was
+    /// asked.
     pub(in crate::sampler) task_word: Option<u64>,
-    /// The thread's own pointer, which lies at the upper end of a stack that the C library made.
+    /// The thread pointer, which is at the upper end of a stack that the C library created.
     pub(in crate::sampler) thread_pointer: u64,
     /// The stack from `sp` (rounded down to a word) upwards; empty if it could not be copied.
     pub(in crate::sampler) stack: &'s [u64],
-    /// Whether the stack goes on above what was copied.
+    /// Whether the stack continues above the copy.
     pub(in crate::sampler) cut: bool,
     /// Whether a deep buffer was used.
     pub(in crate::sampler) deep: bool,
-    /// The processor's time-stamp counter when the handler began, and how many of its ticks it took.
+    /// The time-stamp counter when the handler began, and how many ticks of it the handler took.
     pub(in crate::sampler) stamp: u64,
     pub(in crate::sampler) took: u64,
 }
@@ -60,22 +61,22 @@ impl Sample<'_> {
         self.registers[7]
     }
 
-    /// Whether the stack would have fitted a common buffer.
+    /// Whether the stack fits a common buffer.
     pub(in crate::sampler) fn is_common(&self) -> bool {
         !self.cut && self.stack.len() <= COMMON_WORDS
     }
 }
 
-/// All slots. There is one owner of them at a time.
+/// All slots. They have one owner at a time.
 #[derive(Debug)]
 pub(in crate::sampler) struct Slots {
     signal: Signal,
     /// By slot: keeps the thread's task word alive while a handler may read it.
     cells: Vec<Option<Arc<ThreadCell>>>,
     free: Vec<usize>,
-    /// Released, but a handler was at work.
+    /// Released while a handler was running.
     ending: Vec<usize>,
-    /// Buffers that are full, by the time of their samples.
+    /// Full buffers, by the time of their samples.
     full: Vec<(u64, usize)>,
 }
 
@@ -86,14 +87,19 @@ impl Slots {
     /// If the system refuses.
     pub(in crate::sampler) fn install(checked: bool) -> io::Result<Slots> {
         let signal = signal::install(checked)?;
-        // Left over by an agent that ended, or by the parent of this process.
+        // Left over by an earlier agent, or by the parent of this process.
         for buffer in BUFFERS.iter().filter(|buffer| buffer.word.is_full()) {
             buffer.word.free();
         }
-        // A slot that cannot be retired has a handler at work this moment: leave it alone.
+        // A slot that cannot be retired has a running handler; it is not used.
         let free = (0..SLOTS_MAX).rev().filter(|index| SLOTS[*index].word.retire());
-        let (free, cells) = (free.collect(), vec![None; SLOTS_MAX]);
-        Ok(Slots { signal, cells, free, ending: Vec::new(), full: Vec::new() })
+        Ok(Slots {
+            signal,
+            cells: vec![None; SLOTS_MAX],
+            free: free.collect(),
+            ending: Vec::new(),
+            full: Vec::new(),
+        })
     }
 
     /// The signal that timers must send.
@@ -101,7 +107,7 @@ impl Slots {
         self.signal
     }
 
-    /// Whether the signal still comes to our handler.
+    /// Whether our handler is still installed.
     pub(in crate::sampler) fn are_ours(&self) -> bool {
         signal::is_ours(self.signal)
     }
@@ -112,8 +118,8 @@ impl Slots {
         Some(SlotId { index, generation: SLOTS[index].word.generation() })
     }
 
-    /// Lets the slot's thread answer its next signal, or each one if `repeat`. `false` if it is so
-    /// already.
+    /// Lets the slot's thread answer its next signal, or every signal if `repeat`. Returns `false`
+    /// if it is armed already.
     pub(in crate::sampler) fn arm(
         &mut self,
         slot: SlotId,
@@ -129,7 +135,7 @@ impl Slots {
                 && shared.end.load(Ordering::Relaxed) == span.end
                 && shared.deep.load(Ordering::Relaxed) == span.deep
                 && shared.repeat.load(Ordering::Relaxed) == repeat;
-            // What a handler may read is changed only while none can.
+            // Fields that a handler may read are changed only while no handler can run.
             if same || !shared.word.disarm() {
                 return false;
             }
@@ -146,8 +152,8 @@ impl Slots {
         true
     }
 
-    /// Gives the slot back: its thread is gone, or is not asked any more. If a signal still comes,
-    /// it finds another generation.
+    /// Frees the slot: its thread is gone or no longer asked. A late signal finds another
+    /// generation.
     pub(in crate::sampler) fn release(&mut self, slot: SlotId) {
         self.ending.push(slot.index);
         self.end_released();
@@ -167,8 +173,8 @@ impl Slots {
         });
     }
 
-    /// Shows every sample that came since the last call, the earliest first, with its slot, and frees
-    /// its buffer. A sample may belong to a slot that was released meanwhile.
+    /// Calls `see` with every sample since the last call and its slot, the earliest first, and
+    /// frees its buffer. The slot may have been released meanwhile.
     pub(in crate::sampler) fn harvest(&mut self, mut see: impl FnMut(SlotId, Sample<'_>)) {
         self.end_released();
         let full = BUFFERS.iter().enumerate().filter(|(_, buffer)| buffer.word.is_full());
@@ -201,8 +207,8 @@ fn sample_of<'s>(buffer: &Buffer, stack: &'s [u64], deep: bool) -> Sample<'s> {
 }
 
 impl Drop for Slots {
-    /// Shuts out all handlers, and waits out those that run at this moment, because they read the
-    /// cells that are dropped next. A handler takes about a microsecond.
+    /// Shuts out all handlers and waits for those that are running, because they read the cells
+    /// that are dropped next. A handler takes about a microsecond.
     fn drop(&mut self) {
         let in_use = (0..SLOTS_MAX).filter(|index| self.cells[*index].is_some());
         for index in in_use {

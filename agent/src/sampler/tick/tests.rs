@@ -14,8 +14,8 @@ use crate::sync::lock;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A sampler of this process, on a thread of its own. There is one at a time, because it signals all
-/// threads of the process.
+/// A sampler of this process, on a thread of its own. There is one at a time, because it signals
+/// all threads of the process.
 struct Running {
     control: Arc<Control>,
     stop: Arc<AtomicBool>,

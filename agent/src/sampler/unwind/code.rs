@@ -1,11 +1,11 @@
-//! Machine code as the unwinder reads it: prologues, and calls before a return address.
+//! Machine code that the unwinder reads: prologues, and calls before a return address.
 
 use crate::sys::process::read_memory;
 
-/// Longest call instruction that is recognised.
+/// Length of the longest call instruction that is recognized.
 const CALL_BYTES_MAX: u64 = 7;
 
-/// Whether the code before `address` is a call, so that `address` can be where it returns to.
+/// Whether the code before `address` is a call, so that `address` can be a return address.
 pub(super) fn returns_here(address: u64) -> bool {
     let mut code = [0; CALL_BYTES_MAX as usize];
     let Some(start) = address.checked_sub(CALL_BYTES_MAX) else {
@@ -16,8 +16,8 @@ pub(super) fn returns_here(address: u64) -> bool {
 
 /// Whether `code` ends in a call.
 fn is_call(code: &[u8; CALL_BYTES_MAX as usize]) -> bool {
-    // `call` through a register or memory: opcode ff, with 2 in the middle bits of what follows,
-    // which says how many bytes belong to it.
+    // `call` through a register or memory: opcode ff with 2 in the middle bits of the next byte,
+    // which also determines the length.
     let indirect = |mode: u8| mode & 0b0011_1000 == 0b0001_0000;
     code[2] == 0xe8 // direct, with a distance of 4 bytes
         || matches!(*code, [.., 0xff, mode] if indirect(mode) && matches!(mode >> 6, 0 | 3))
@@ -27,8 +27,8 @@ fn is_call(code: &[u8; CALL_BYTES_MAX as usize]) -> bool {
         || matches!(*code, [0xff, mode, ..] if indirect(mode) && matches!(mode >> 6, 0 | 2))
 }
 
-/// Reads `push rbp; mov rbp, rsp; push …; sub rsp, n` and gives the distance from the final stack
-/// pointer to the frame pointer; `None` for any other shape.
+/// Parses `push rbp; mov rbp, rsp; push …; sub rsp, n` and returns the distance from the final
+/// stack pointer to the frame pointer; `None` for any other prologue.
 pub(super) fn distance_in_prologue(code: &[u8]) -> Option<u64> {
     let code = code.strip_prefix(&[0xf3, 0x0f, 0x1e, 0xfa]).unwrap_or(code); // endbr64
     let mut code = code.strip_prefix(&[0x55, 0x48, 0x89, 0xe5])?; // push rbp; mov rbp, rsp
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prologues_give_the_frame_pointers_distance() {
+    fn the_frame_pointer_distance_follows_from_the_prologue() {
         let check = |code: &[u8], distance| assert_eq!(distance_in_prologue(code), distance);
         check(&[0x55, 0x48, 0x89, 0xe5, 0xe8], Some(0));
         check(&[0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0x48, 0x89, 0xe5, 0x53, 0xe8], Some(8));

@@ -1,4 +1,4 @@
-//! From registers and a copy of the stack to return addresses, on the sampler's thread.
+//! Unwinds registers and a copy of the stack to return addresses, on the sampler's thread.
 
 mod code;
 mod rows;
@@ -13,69 +13,71 @@ use profiler_core::limits::STACK_FRAMES_MAX;
 use rustc_hash::FxHashMap;
 
 use self::code::{distance_in_prologue, returns_here};
-use self::rows::{RBP, RIP, RSP, Step, Values};
+use self::rows::{RBP, RIP, RSP, RegisterValues, Step};
 use self::tables::function_of;
 use super::sys::modules::{self, Generation, Module};
 use crate::sys::process::read_memory;
 
-/// Most code addresses of which something is remembered.
-const REMEMBERED_MAX: usize = 65_536;
-/// Most words of the stack that are tried as the return address of code without tables.
+/// Most entries of each cache by code address.
+const CACHED_MAX: usize = 65_536;
+/// Most words of the stack that are tried as the return address of code without unwind tables.
 const SCANNED_WORDS_MAX: u64 = 512;
-/// Stands for an unknown frame pointer: no stack lies there, so every use of it fails.
+/// An unknown frame pointer: no stack is at this address, so every use of it fails.
 const UNKNOWN: u64 = 1;
 
-/// Registers to start from, by their DWARF numbers, as far as they are known. A frame pointer that is
-/// not is recovered where a frame needs it.
+/// The registers to start from, by their DWARF numbers, if known. An unknown frame pointer is
+/// recovered where a frame needs it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Registers(Values);
+pub(super) struct Registers(RegisterValues);
 
 impl Registers {
-    /// Those of an interrupted thread.
+    /// All registers of an interrupted thread.
     pub(super) fn all(registers: [u64; 17]) -> Registers {
         Registers(registers.map(Some))
     }
 
-    /// Those that are known of a blocked thread, or of the caller of code that tells no more.
+    /// The registers that are known of a blocked thread, or of the caller of code without tables.
     pub(super) fn of_caller(pc: u64, sp: u64, bp: Option<u64>) -> Registers {
         let mut values = [None; 17];
-        (values[RIP], values[RSP], values[RBP]) = (Some(pc), Some(sp), bp);
+        values[RIP] = Some(pc);
+        values[RSP] = Some(sp);
+        values[RBP] = bp;
         Registers(values)
     }
 }
 
 /// How the caller of code is found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Way {
-    /// By the stack pointer or the frame pointer, as the tables say.
-    Usual,
-    /// By any register, as the tables say.
-    Unusual,
-    /// No table describes the code, and it follows a call: by its frame pointer, if at all.
-    Undescribed,
-    /// What should be code is none that anybody returns to.
-    None,
+enum UnwindMethod {
+    /// The tables need the stack pointer or the frame pointer only.
+    StandardRegisters,
+    /// The tables need other registers.
+    AnyRegister,
+    /// No table describes the code, and it follows a call: the frame pointer may work.
+    NoTable,
+    /// Not code that anything returns to.
+    NotCode,
 }
 
-/// A stack, innermost frame first, each the address of an instruction inside its function: the
-/// return address less one, except for the innermost.
+/// A stack, innermost frame first. Each address is inside its function: the return address minus
+/// one, except for the innermost frame.
 #[derive(Debug, Default)]
 pub(super) struct Stack {
     pub(super) addresses: Vec<u64>,
-    /// Whether the outermost frame is the thread's first.
+    /// Whether the outermost frame is the thread's root.
     pub(super) complete: bool,
 }
 
-/// The loaded modules and what unwinding needs of them; rebuilt when the loader's list changes.
+/// The loaded modules and their unwind tables; rebuilt when the loader's list changes.
 pub(super) struct Unwinder {
     generation: Generation,
     modules: Arc<[Module]>,
     framehop: UnwinderX86_64<Arc<[u8]>>,
     cache: CacheX86_64,
-    /// By code address: distance from the stack pointer to the frame pointer, if it is known.
+    /// By code address: the distance from the stack pointer to the frame pointer, if known.
     prologues: FxHashMap<u64, Option<u64>>,
     /// By code address.
-    ways: FxHashMap<u64, Way>,
+    methods: FxHashMap<u64, UnwindMethod>,
     context: UnwindContext<usize>,
 }
 
@@ -87,14 +89,14 @@ impl Unwinder {
             framehop: UnwinderX86_64::new(),
             cache: CacheX86_64::new(),
             prologues: FxHashMap::default(),
-            ways: FxHashMap::default(),
+            methods: FxHashMap::default(),
             context: UnwindContext::new(),
         };
         unwinder.rebuild();
         unwinder
     }
 
-    /// Takes over the loader's list if it has changed; says whether it had.
+    /// Rebuilds if the loader's list has changed. Returns whether it had.
     pub(super) fn refresh(&mut self) -> bool {
         let changed = modules::generation() != self.generation;
         if changed {
@@ -103,7 +105,7 @@ impl Unwinder {
         changed
     }
 
-    /// The modules that present addresses belong to.
+    /// The modules that are loaded now.
     pub(super) fn modules(&self) -> &Arc<[Module]> {
         &self.modules
     }
@@ -114,7 +116,7 @@ impl Unwinder {
         self.modules = modules.into();
         self.framehop = UnwinderX86_64::new();
         self.prologues.clear();
-        self.ways.clear();
+        self.methods.clear();
         for module in &*self.modules {
             let Some(tables) = &module.tables else {
                 continue;
@@ -129,12 +131,17 @@ impl Unwinder {
                 eh_frame_hdr: Some(tables.index.clone()),
                 ..Default::default()
             };
-            let (name, range) = (module.path.to_string(), module.range.clone());
-            self.framehop.add_module(framehop::Module::new(name, range, module.base, sections));
+            self.framehop.add_module(framehop::Module::new(
+                module.path.to_string(),
+                module.range.clone(),
+                module.base,
+                sections,
+            ));
         }
     }
 
-    /// Unwinds from `registers` into `stack`; `read` gives a word of the thread's stack, or fails.
+    /// Unwinds from `registers` into `stack`; `read` returns a word of the thread's stack, or
+    /// fails.
     pub(super) fn unwind(
         &mut self,
         registers: Registers,
@@ -144,22 +151,22 @@ impl Unwinder {
         stack.addresses.clear();
         stack.complete = false;
         let pc = registers.0[RIP].unwrap_or(UNKNOWN);
-        match self.way(pc) {
-            Way::Usual | Way::Unusual => {
+        match self.method(pc) {
+            UnwindMethod::StandardRegisters | UnwindMethod::AnyRegister => {
                 let frame = FrameAddress::from_instruction_pointer(pc);
                 self.unwind_from(frame, &registers.0, &mut read, stack);
             }
-            Way::Undescribed | Way::None => {
-                self.unwind_undescribed(&registers.0, &mut read, stack);
+            UnwindMethod::NoTable | UnwindMethod::NotCode => {
+                self.unwind_without_tables(&registers.0, &mut read, stack);
             }
         }
     }
 
-    /// Unwinds from a frame that the tables describe, and appends to `stack`.
+    /// Unwinds from a frame that the tables describe. Appends to `stack`.
     fn unwind_from(
         &mut self,
         first: FrameAddress,
-        values: &Values,
+        values: &RegisterValues,
         read: &mut impl FnMut(u64) -> Result<u64, ()>,
         stack: &mut Stack,
     ) {
@@ -172,9 +179,9 @@ impl Unwinder {
             if stack.addresses.len() == STACK_FRAMES_MAX {
                 return;
             }
-            match self.way(address) {
-                Way::Usual | Way::Undescribed => {}
-                Way::Unusual => {
+            match self.method(address) {
+                UnwindMethod::StandardRegisters | UnwindMethod::NoTable => {}
+                UnwindMethod::AnyRegister => {
                     let depth = stack.addresses.len() - 1 - first_index;
                     let mut above = self.replay(first, values, depth, read);
                     if above[RIP] != Some(state.ip()) || above[RSP] != Some(state.sp()) {
@@ -195,7 +202,7 @@ impl Unwinder {
                     state = state_of(&above);
                     continue;
                 }
-                Way::None => return,
+                UnwindMethod::NotCode => return,
             }
             let saved = state;
             let mut next = self.framehop.unwind_frame(frame, &mut state, &mut self.cache, read);
@@ -222,14 +229,14 @@ impl Unwinder {
         }
     }
 
-    /// The registers `depth` frames above `first`, all of them followed by the tables.
+    /// The registers `depth` frames above `first`, all of them restored by the tables.
     fn replay(
         &mut self,
         first: FrameAddress,
-        values: &Values,
+        values: &RegisterValues,
         depth: usize,
         read: &mut impl FnMut(u64) -> Result<u64, ()>,
-    ) -> Values {
+    ) -> RegisterValues {
         let mut values = *values;
         let mut address = first.address_for_lookup();
         for _ in 0..depth {
@@ -243,11 +250,11 @@ impl Unwinder {
     }
 
     /// Unwinds from code without unwind tables, such as assembly: tries the words above the stack
-    /// pointer that can be return addresses, and believes the first from which the thread's root is
+    /// pointer that can be return addresses, and uses the first from which the thread's root is
     /// reached.
-    fn unwind_undescribed(
+    fn unwind_without_tables(
         &mut self,
-        values: &Values,
+        values: &RegisterValues,
         read: &mut impl FnMut(u64) -> Result<u64, ()>,
         stack: &mut Stack,
     ) {
@@ -257,15 +264,17 @@ impl Unwinder {
         for slot in 0..SCANNED_WORDS_MAX {
             let at = (sp & !7) + slot * 8;
             let Ok(word) = read(at) else { break };
-            let described = matches!(self.way(word.wrapping_sub(1)), Way::Usual | Way::Unusual);
-            if !described || !returns_here(word) {
+            let has_table = matches!(
+                self.method(word.wrapping_sub(1)),
+                UnwindMethod::StandardRegisters | UnwindMethod::AnyRegister
+            );
+            if !has_table || !returns_here(word) {
                 continue;
             }
             let Some(caller) = FrameAddress::from_return_address(word) else {
                 continue;
             };
-            // What the code has saved since is not known, so neither is the frame pointer, unless
-            // the caller's still stands.
+            // The code may have changed the frame pointer; try it, then without it.
             for bp in [values[RBP], None] {
                 stack.addresses.clear();
                 stack.addresses.push(pc);
@@ -281,25 +290,30 @@ impl Unwinder {
     }
 
     /// How the caller of the code at `address` is found.
-    fn way(&mut self, address: u64) -> Way {
-        if let Some(known) = self.ways.get(&address) {
+    fn method(&mut self, address: u64) -> UnwindMethod {
+        if let Some(known) = self.methods.get(&address) {
             return *known;
         }
-        let way = if function_of(&self.modules, address).is_none() {
-            if returns_here(address.wrapping_add(1)) { Way::Undescribed } else { Way::None }
+        let method = if function_of(&self.modules, address).is_none() {
+            if returns_here(address.wrapping_add(1)) {
+                UnwindMethod::NoTable
+            } else {
+                UnwindMethod::NotCode
+            }
         } else {
-            match rows::is_usual(&self.modules, &mut self.context, address) {
-                Some(false) => Way::Unusual,
-                Some(true) | None => Way::Usual,
+            match rows::needs_standard_registers(&self.modules, &mut self.context, address) {
+                Some(false) => UnwindMethod::AnyRegister,
+                Some(true) | None => UnwindMethod::StandardRegisters,
             }
         };
-        if self.ways.len() < REMEMBERED_MAX {
-            self.ways.insert(address, way);
+        if self.methods.len() < CACHED_MAX {
+            self.methods.insert(address, method);
         }
-        way
+        method
     }
 
-    /// For code after a call: how far above the stack pointer its function keeps the frame pointer.
+    /// The distance from the stack pointer to the frame pointer in the function of code after a
+    /// call.
     fn frame_pointer_distance(&mut self, address: u64) -> Option<u64> {
         if let Some(distance) = self.prologues.get(&address) {
             return *distance;
@@ -310,20 +324,20 @@ impl Unwinder {
             let read = read_memory(function.start, &mut code[..length]);
             distance_in_prologue(&code[..read])
         });
-        if self.prologues.len() < REMEMBERED_MAX {
+        if self.prologues.len() < CACHED_MAX {
             self.prologues.insert(address, distance);
         }
         distance
     }
 }
 
-fn state_of(values: &Values) -> UnwindRegsX86_64 {
+fn state_of(values: &RegisterValues) -> UnwindRegsX86_64 {
     let or_unknown = |register: usize| values[register].unwrap_or(UNKNOWN);
     UnwindRegsX86_64::new(or_unknown(RIP), or_unknown(RSP), or_unknown(RBP))
 }
 
-/// The frame that `step` has led to.
-fn frame_of(step: Step, values: &Values) -> Option<FrameAddress> {
+/// The frame that `step` led to.
+fn frame_of(step: Step, values: &RegisterValues) -> Option<FrameAddress> {
     match step {
         Step::Caller => FrameAddress::from_return_address(values[RIP]?),
         Step::Interrupted => Some(FrameAddress::from_instruction_pointer(values[RIP]?)),
@@ -346,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unreadable_stack_leaves_its_innermost_frame() {
+    fn an_unreadable_stack_has_its_innermost_frame() {
         let mut unwinder = Unwinder::new();
         let mut stack = Stack::default();
         let pc = function_of as *const () as u64;

@@ -1,6 +1,6 @@
-//! The unwind tables' own words, for the few functions whose frames hang on another register than
-//! the stack and the frame pointer: the loader's lazy binding, entries of a procedure linkage table,
-//! stacks that are realigned, signal trampolines. All registers are followed, as in no other frame.
+//! Rows of the unwind tables, for the few functions whose frames depend on another register than
+//! the stack pointer and the frame pointer: the loader's lazy binding, entries of a procedure
+//! linkage table, realigned stacks, signal trampolines. Only here all registers are restored.
 
 use gimli::{
     BaseAddresses, CfaRule, EhFrame, EhFrameHdr, Encoding, EndianSlice, EvaluationResult, Location,
@@ -10,11 +10,11 @@ use gimli::{
 
 use crate::sampler::sys::modules::Module;
 
-/// Most steps of one expression of the tables; real ones have about ten.
+/// Most steps of one expression of the tables; real ones take about ten.
 const EXPRESSION_STEPS_MAX: u32 = 100;
 
-/// Registers by their DWARF numbers, as far as they are known.
-pub(super) type Values = [Option<u64>; 17];
+/// Registers by their DWARF numbers, if known.
+pub(super) type RegisterValues = [Option<u64>; 17];
 pub(super) const RBP: usize = X86_64::RBP.0 as usize;
 pub(super) const RSP: usize = X86_64::RSP.0 as usize;
 pub(super) const RIP: usize = X86_64::RA.0 as usize;
@@ -31,12 +31,13 @@ pub(super) enum Step {
     Interrupted,
     /// The thread's first frame.
     Root,
-    /// To nowhere: a register or a word is not known.
+    /// Nowhere: a register or a word of the stack is not known.
     Lost,
 }
 
-/// Whether the frame of the code at `address` hangs on the stack pointer or the frame pointer alone.
-pub(super) fn is_usual(
+/// Whether the frame of the code at `address` depends on the stack pointer or the frame pointer
+/// only.
+pub(super) fn needs_standard_registers(
     modules: &[Module],
     context: &mut UnwindContext<usize>,
     address: u64,
@@ -55,12 +56,13 @@ pub(super) fn is_usual(
     Some(cfa && by_offset(X86_64::RA) && by_offset(X86_64::RBP) && !found.trampoline)
 }
 
-/// Goes from the frame of the code at `address` to its caller's, whose registers `values` then holds.
+/// Steps from the frame of the code at `address` to its caller's frame, whose registers `values`
+/// then holds.
 pub(super) fn step(
     modules: &[Module],
     context: &mut UnwindContext<usize>,
     address: u64,
-    values: &mut Values,
+    values: &mut RegisterValues,
     read: &mut impl FnMut(u64) -> Result<u64, ()>,
 ) -> Step {
     let Some(found) = find(modules, context, address) else {
@@ -79,7 +81,7 @@ pub(super) fn step(
     let Some(cfa) = cfa else {
         return Step::Lost;
     };
-    let mut above: Values = [None; 17];
+    let mut above: RegisterValues = [None; 17];
     for (register, place) in (0u16..).map(Register).zip(&mut above) {
         *place = frame.restored(register, cfa);
     }
@@ -91,8 +93,8 @@ pub(super) fn step(
     if found.trampoline { Step::Interrupted } else { Step::Caller }
 }
 
-/// What the tables say of one address.
-struct Found<'m, 'c> {
+/// The row of the tables for one address.
+struct AddressRow<'m, 'c> {
     frames: EhFrame<Bytes<'m>>,
     encoding: Encoding,
     row: &'c Row,
@@ -103,7 +105,7 @@ fn find<'m, 'c>(
     modules: &'m [Module],
     context: &'c mut UnwindContext<usize>,
     address: u64,
-) -> Option<Found<'m, 'c>> {
+) -> Option<AddressRow<'m, 'c>> {
     let module = modules.iter().find(|module| module.range.contains(&address))?;
     let tables = module.tables.as_ref()?;
     let bases =
@@ -114,14 +116,18 @@ fn find<'m, 'c>(
     let entry =
         index.table()?.fde_for_address(&frames, &bases, address, EhFrame::cie_from_offset).ok()?;
     let row = entry.unwind_info_for_address(&frames, &bases, context, address).ok()?;
-    let (encoding, trampoline) = (entry.cie().encoding(), entry.is_signal_trampoline());
-    Some(Found { frames, encoding, row, trampoline })
+    Some(AddressRow {
+        frames,
+        encoding: entry.cie().encoding(),
+        row,
+        trampoline: entry.is_signal_trampoline(),
+    })
 }
 
-/// One frame whose caller is looked for.
+/// A frame whose caller is being found.
 struct Frame<'f, 'm, 'c, R> {
-    found: &'f Found<'m, 'c>,
-    values: &'f Values,
+    found: &'f AddressRow<'m, 'c>,
+    values: &'f RegisterValues,
     read: &'f mut R,
 }
 
@@ -137,18 +143,19 @@ impl<R: FnMut(u64) -> Result<u64, ()>> Frame<'_, '_, '_, R> {
     /// The caller's value of `register`.
     fn restored(&mut self, register: Register, cfa: u64) -> Option<u64> {
         let Some(rule) = self.found.row.register(register) else {
-            // Said nothing of: functions keep these for their callers, and no others.
-            let kept =
+            // No rule: by the ABI a function preserves these registers for its caller, and no
+            // others.
+            let preserved =
                 [X86_64::RBX, X86_64::RBP, X86_64::R12, X86_64::R13, X86_64::R14, X86_64::R15];
-            return kept.contains(&register).then(|| self.value(register)).flatten();
+            return preserved.contains(&register).then(|| self.value(register)).flatten();
         };
         match rule {
             RegisterRule::SameValue => self.value(register),
             RegisterRule::Offset(offset) => {
                 let address = cfa.wrapping_add_signed(offset);
-                // Below the stack pointer: an epilogue has taken it off already.
-                let taken = Some(address) < self.value(X86_64::RSP);
-                if taken { self.value(register) } else { self.word(address) }
+                // Below the stack pointer: an epilogue has popped it already.
+                let popped = Some(address) < self.value(X86_64::RSP);
+                if popped { self.value(register) } else { self.word(address) }
             }
             RegisterRule::ValOffset(offset) => Some(cfa.wrapping_add_signed(offset)),
             RegisterRule::Register(other) => self.value(other),
@@ -173,7 +180,7 @@ impl<R: FnMut(u64) -> Result<u64, ()>> Frame<'_, '_, '_, R> {
         }
         evaluation.set_max_iterations(EXPRESSION_STEPS_MAX);
         let mut state = evaluation.evaluate().ok()?;
-        // Each round answers one question of the expression, which has at most so many.
+        // Each round supplies one value that the expression needs.
         for _ in 0..EXPRESSION_STEPS_MAX {
             state = match state {
                 EvaluationResult::Complete => break,

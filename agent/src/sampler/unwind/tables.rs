@@ -1,17 +1,17 @@
-//! Questions to a module's unwind tables that the unwinder itself does not answer.
+//! Finding functions in a module's unwind tables, which the unwinder has no interface for.
 
 use crate::sampler::sys::modules::{Module, Tables, read_i32};
 
-/// The function that the sorted table in `.eh_frame_hdr` gives for an address.
+/// A function of the sorted table in `.eh_frame_hdr`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Function {
     pub(super) start: u64,
-    /// First address after it.
+    /// The first address after it.
     pub(super) end: u64,
 }
 
-/// The function that holds `address`; `None` if no table describes it, such as for code written in
-/// assembly.
+/// The function that contains `address`; `None` if no table describes it, as for much code written
+/// in assembly.
 pub(super) fn function_of(modules: &[Module], address: u64) -> Option<Function> {
     let module = modules.iter().find(|module| module.range.contains(&address))?;
     let function = preceding(module.tables.as_ref()?, address)?;
@@ -20,14 +20,15 @@ pub(super) fn function_of(modules: &[Module], address: u64) -> Option<Function> 
 
 /// The last function that starts at or before `address`.
 fn preceding(tables: &Tables, address: u64) -> Option<Function> {
-    // Count as a 4-byte number; entries relative to the table's own address, 4 bytes each.
+    // The count is a 4-byte number; entries are relative to the table's address, 4 bytes each.
     let [_, _, 0x03, 0x3b, ..] = *tables.index else {
         return None;
     };
     let count = usize::try_from(read_i32(&tables.index, 8)?).ok()?;
     let entry = |index: usize| read_i32(&tables.index, 12 + index * 8);
     let relative = i32::try_from(i128::from(address) - i128::from(tables.index_at)).ok()?;
-    let (mut low, mut high) = (0, count);
+    let mut low = 0;
+    let mut high = count;
     while low < high {
         let middle = low.midpoint(high);
         if entry(middle)? <= relative { low = middle + 1 } else { high = middle }
@@ -36,12 +37,12 @@ fn preceding(tables: &Tables, address: u64) -> Option<Function> {
     let start = tables.index_at.wrapping_add_signed(entry(index)?.into());
     let record = read_i32(&tables.index, 16 + index * 8)?;
     let record_at = tables.index_at.wrapping_add_signed(record.into());
-    // A record: length, pointer to what is common, start relative to itself, length of the code.
+    // A record: length, pointer to the common entry, start relative to itself, length of the code.
     let offset = usize::try_from(record_at.checked_sub(tables.frames_at)?).ok()?;
     let begin = record_at + 8;
     let stated = begin.wrapping_add_signed(read_i32(&tables.frames, offset + 8)?.into());
     let length = u64::from(read_i32(&tables.frames, offset + 12)?.cast_unsigned());
-    // Another encoding than the usual: the start is still right, the end is not known.
+    // With another encoding the start is still right, but the end is not known.
     let end = if stated == start { start + length } else { u64::MAX };
     Some(Function { start, end })
 }
