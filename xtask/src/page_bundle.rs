@@ -23,6 +23,9 @@ const SOURCES: &str = "collector/ui";
 /// The Rust list of the bundle's files, which the collector includes.
 const LIST: &str = "files.rs";
 
+/// What npm and vite write next to the copied sources.
+const NOT_COPIED: [&str; 3] = ["node_modules", "installed.json", "dist"];
+
 /// What to do with the bundle.
 #[derive(clap::Args)]
 pub struct Options {
@@ -122,11 +125,8 @@ fn build() -> Result<Files> {
 /// If npm is missing or fails.
 pub fn prepare() -> Result<PathBuf> {
     let ui = root().join("target/page-check/ui");
-    let sources = ui.join("src");
-    if sources.exists() {
-        // A deleted source must not be built any more.
-        fs::remove_dir_all(sources)?;
-    }
+    fs::create_dir_all(&ui)?;
+    remove_deleted(&root().join(SOURCES), &ui)?;
     copy_all(&root().join(SOURCES), &ui)?;
     npm_ci(&ui)?;
     Ok(ui)
@@ -218,12 +218,34 @@ fn read_all(folder: &Path, prefix: &str, files: &mut Files) -> Result<()> {
     Ok(())
 }
 
+/// Removes the files of an earlier copy whose source is gone: they must not be built or checked.
+fn remove_deleted(from: &Path, to: &Path) -> Result<()> {
+    for entry in fs::read_dir(to)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if NOT_COPIED.iter().any(|kept| name == *kept) {
+            continue;
+        }
+        let source = from.join(&name);
+        if !entry.file_type()?.is_dir() {
+            if !source.exists() {
+                fs::remove_file(entry.path())?;
+            }
+        } else if source.is_dir() {
+            remove_deleted(&source, &entry.path())?;
+        } else {
+            fs::remove_dir_all(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
 fn copy_all(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from).with_context(|| from.display().to_string())? {
         let entry = entry?;
         let target = to.join(entry.file_name());
-        if entry.file_name() == "node_modules" {
+        if NOT_COPIED.iter().any(|name| entry.file_name() == *name) {
             continue;
         }
         if entry.file_type()?.is_dir() {
@@ -258,6 +280,26 @@ mod tests {
             ]
         );
         assert!(differences(&committed, &committed).is_empty());
+    }
+
+    #[test]
+    fn a_deleted_source_is_removed_from_the_copy_and_packages_stay() {
+        let directory = tempfile::tempdir().unwrap();
+        let from = directory.path().join("from");
+        let to = directory.path().join("to");
+        for path in ["src/a.ts", "old/b.ts", "c.ts", "node_modules/x/index.js", "installed.json"] {
+            let path = to.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
+        }
+        fs::create_dir_all(from.join("src")).unwrap();
+        fs::write(from.join("src/new.ts"), "").unwrap();
+        remove_deleted(&from, &to).unwrap();
+        copy_all(&from, &to).unwrap();
+        let mut files = Files::new();
+        read_all(&to, "", &mut files).unwrap();
+        let paths: Vec<_> = files.keys().map(String::as_str).collect();
+        assert_eq!(paths, ["installed.json", "node_modules/x/index.js", "src/new.ts"]);
     }
 
     #[test]

@@ -375,7 +375,7 @@ export function twoProfiles() {
   return {
     ...answersNamed(['load']),
     runs: { runs: [] },
-    profile: (url) => (url.searchParams.get('from') === '-600s' ? before : after),
+    profile: (url) => (url.searchParams.get('from') === '-10m' ? before : after),
   };
 }
 

@@ -88,7 +88,8 @@ export function LineChart({ lines, label, height, isAligned, written, onSelect }
           setSelect: [
             (u) => {
               if (u.select.width < 4) return;
-              const [from, to] = [u.posToVal(u.select.left, 'x'), u.posToVal(u.select.left + u.select.width, 'x')];
+              const from = u.posToVal(u.select.left, 'x');
+              const to = u.posToVal(u.select.left + u.select.width, 'x');
               u.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
               select.current?.(Math.floor(from), Math.max(Math.floor(from) + 1, Math.ceil(to)));
             },

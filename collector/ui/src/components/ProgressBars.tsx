@@ -9,12 +9,12 @@ import { count, duration, percent } from '../core/time';
 const ROWS = 8;
 
 export function ProgressBars({ names }: { names: Progress[] }) {
-  const told = names.filter(({ expected }) => expected !== null && expected > 0);
-  if (told.length === 0) return null;
+  const expectedNames = names.filter(({ expected }) => expected !== null && expected > 0);
+  if (expectedNames.length === 0) return null;
   return (
     <section>
       <h2>Progress</h2>
-      {told.slice(0, ROWS).map((one) => {
+      {expectedNames.slice(0, ROWS).map((one) => {
         const expected = one.expected!;
         const failed = one.failed + one.lost + one.cancelled;
         const words = [
@@ -47,7 +47,7 @@ export function ProgressBars({ names }: { names: Progress[] }) {
           </div>
         );
       })}
-      {told.length > ROWS && <p class="soft">{count(told.length - ROWS)} more</p>}
+      {expectedNames.length > ROWS && <p class="soft">{count(expectedNames.length - ROWS)} more</p>}
     </section>
   );
 }

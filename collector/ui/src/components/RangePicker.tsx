@@ -20,7 +20,8 @@ export function RangePicker() {
   const range = rangeOf(useAddress().params);
   const [own, setOwn] = useState<{ from: string; to: string } | null>(null);
   const preset = isLive(range) && PRESETS.some(([from]) => from === range.from) ? range.from : 'own';
-  const [fromMs, toMs] = [parseTimeMs(range.from, nowMs()), parseTimeMs(range.to, nowMs())];
+  const fromMs = parseTimeMs(range.from, nowMs());
+  const toMs = parseTimeMs(range.to, nowMs());
 
   function move(steps: number) {
     const length = toMs - fromMs;
@@ -72,7 +73,7 @@ export function RangePicker() {
           event.currentTarget.value = preset;
         }}
       >
-        {preset === 'own' && <option value="own">{rangeText(range, nowMs())}</option>}
+        {preset === 'own' && <option value="own">{rangeText(range, nowMs()).replace(/^the /, '')}</option>}
         {PRESETS.map(([from, words]) => (
           <option key={from} value={from}>
             last {words}

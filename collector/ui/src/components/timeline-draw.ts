@@ -120,7 +120,8 @@ function drawGrid(
   { left, width, top, height }: Area,
   most: number,
 ): void {
-  const [line, soft] = [variable('--line'), variable('--soft')];
+  const line = variable('--line');
+  const soft = variable('--soft');
   context.font = '11px system-ui, sans-serif';
   context.textBaseline = 'middle';
   context.textAlign = 'right';

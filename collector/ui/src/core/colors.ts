@@ -25,7 +25,8 @@ export function onTheme(changed: () => void): () => void {
  */
 export function oklch(lightness: number, chroma: number, hue: number): string {
   const angle = (hue * Math.PI) / 180;
-  const [a, b] = [chroma * Math.cos(angle), chroma * Math.sin(angle)];
+  const a = chroma * Math.cos(angle);
+  const b = chroma * Math.sin(angle);
   const l = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3;
   const m = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3;
   const s = (lightness - 0.0894841775 * a - 1.291485548 * b) ** 3;
@@ -58,47 +59,47 @@ function paletteColor(index: number, chroma: number): string {
 }
 
 /** Color index of each task. Never reassigned, so a new task does not change the colors of others. */
-const places = new Map<string, number>();
-const taken = new Set<number>();
-const PLACES = HUES.length * 3;
+const indexByTask = new Map<string, number>();
+const usedIndices = new Set<number>();
+const COLOR_COUNT = HUES.length * 3;
 
 /** Assigns colors to all task names in sorted order, so that every page assigns the same. */
 export function prepareColors(names: string[]): void {
-  [...names].sort().forEach(placeOf);
+  [...names].sort().forEach(colorIndexOf);
 }
 
-function placeOf(name: string): number {
-  let place = places.get(name);
-  if (place === undefined) {
-    place = hash(name) % HUES.length;
-    while (taken.has(place) && taken.size < PLACES) place = (place + 1) % PLACES;
-    places.set(name, place);
-    taken.add(place);
+function colorIndexOf(name: string): number {
+  let index = indexByTask.get(name);
+  if (index === undefined) {
+    index = hash(name) % HUES.length;
+    while (usedIndices.has(index) && usedIndices.size < COLOR_COUNT) index = (index + 1) % COLOR_COUNT;
+    indexByTask.set(name, index);
+    usedIndices.add(index);
   }
-  return place;
+  return index;
 }
 
 export function taskColor(name: string): string {
   if (name.endsWith(' others]')) return isDark() ? '#8a857e' : '#d8d2ca';
   if (name.startsWith('[')) return isDark() ? '#4f4c49' : '#b3ada5';
-  return themed(`task ${name}`, () => paletteColor(placeOf(name), 0.13));
+  return themed(`task ${name}`, () => paletteColor(colorIndexOf(name), 0.13));
 }
 
 /** Colors by name, for the current theme. */
-const known = new Map<string, string>();
-let knownTheme = isDark();
+const cache = new Map<string, string>();
+let cacheTheme = isDark();
 
 /** Computes a color once per theme. */
 function themed(name: string, make: () => string): string {
   const theme = isDark();
-  if (theme !== knownTheme) {
-    known.clear();
-    knownTheme = theme;
+  if (theme !== cacheTheme) {
+    cache.clear();
+    cacheTheme = theme;
   }
-  let color = known.get(name);
+  let color = cache.get(name);
   if (color === undefined) {
     color = make();
-    known.set(name, color);
+    cache.set(name, color);
   }
   return color;
 }

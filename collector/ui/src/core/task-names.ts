@@ -8,12 +8,12 @@ import { fetchJson } from './fetch';
 /** A page and its menus request the names one after the other while loading; one response serves both. */
 const SHARED_MS = 2000;
 
-let asked: { answer: Promise<TaskSummaryAnswer>; ms: number } | undefined;
+let latest: { answer: Promise<TaskSummaryAnswer>; ms: number } | undefined;
 
 export function fetchTaskNames(): Promise<TaskSummaryAnswer> {
   const ms = performance.now();
-  if (!asked || ms - asked.ms > SHARED_MS) {
-    asked = { answer: fetchJson<TaskSummaryAnswer>(apiUrl('tasks', new URLSearchParams({ summary: 'true' }))), ms };
+  if (!latest || ms - latest.ms > SHARED_MS) {
+    latest = { answer: fetchJson<TaskSummaryAnswer>(apiUrl('tasks', new URLSearchParams({ summary: 'true' }))), ms };
   }
-  return asked.answer;
+  return latest.answer;
 }

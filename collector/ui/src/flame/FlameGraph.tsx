@@ -34,7 +34,7 @@ interface Properties {
 const SHOWN_NS_MIN = 1000;
 
 /** The pointer's position and the node there, or -1. */
-interface Place {
+interface PointerPosition {
   node: number;
   px: number;
   py: number;
@@ -47,7 +47,7 @@ export function FlameGraph(properties: Properties) {
   const [theme, setTheme] = useState(0);
   const size = useSize(scroller);
   const [top, setTop] = useState(0);
-  const [hover, setHover] = useState<Place | null>(null);
+  const [hover, setHover] = useState<PointerPosition | null>(null);
   const [picked, setPicked] = useState(-1);
   const [free, setFree] = useState<{ from: number; to: number } | null>(null);
   // Menu of the selected node.
@@ -87,7 +87,8 @@ export function FlameGraph(properties: Properties) {
   useLayoutEffect(() => {
     const element = canvas.current!;
     const scale = devicePixelRatio || 1;
-    const [width, height] = [Math.round(size.width * scale), Math.round(size.height * scale)];
+    const width = Math.round(size.width * scale);
+    const height = Math.round(size.height * scale);
     if (element.width !== width) element.width = width;
     if (element.height !== height) element.height = height;
     if (width > 0 && height > 0) {
@@ -114,9 +115,10 @@ export function FlameGraph(properties: Properties) {
     if (y + ROW_PX > element.scrollTop + element.clientHeight) element.scrollTop = y + ROW_PX - element.clientHeight;
   }
 
-  function at(event: { clientX: number; clientY: number }): Place {
+  function at(event: { clientX: number; clientY: number }): PointerPosition {
     const box = canvas.current!.getBoundingClientRect();
-    const [px, py] = [event.clientX - box.left, event.clientY - box.top];
+    const px = event.clientX - box.left;
+    const py = event.clientY - box.top;
     return { node: nodeAt(layout, view, size.width, px, py), px: event.clientX, py: event.clientY };
   }
 
@@ -184,7 +186,7 @@ export function FlameGraph(properties: Properties) {
     );
   }
 
-  const told = hover?.node ?? picked;
+  const described = hover?.node ?? picked;
   const Tip = properties.tip ?? NodeTip;
   return (
     <div class="flame-box">
@@ -210,12 +212,12 @@ export function FlameGraph(properties: Properties) {
           }
         }}
         onContextMenu={(event) => {
-          const place = at(event);
-          if (place.node <= 0) return;
+          const position = at(event);
+          if (position.node <= 0) return;
           event.preventDefault();
-          pick(place.node);
+          pick(position.node);
           setHover(null);
-          setMenu(place);
+          setMenu(position);
         }}
         onKeyDown={key}
       >
@@ -236,11 +238,11 @@ export function FlameGraph(properties: Properties) {
           }}
         />
       )}
-      {told >= 0 && told < layout.count && !menu && (
+      {described >= 0 && described < layout.count && !menu && (
         <Tip
           layout={layout}
           functions={functions}
-          node={told}
+          node={described}
           rootLabel={rootLabel}
           viewNs={view.to - view.from}
           at={hover}
@@ -250,7 +252,7 @@ export function FlameGraph(properties: Properties) {
   );
 }
 
-const over = (place: Place) => (place.node < 0 ? null : place);
+const over = (position: PointerPosition) => (position.node < 0 ? null : position);
 
 function firstChild(layout: Layout, node: number): number {
   return layout.end[node] > node + 1 ? node + 1 : -1;

@@ -7,30 +7,33 @@ import type { LoadedProfile, Outside } from './load';
 import { fromTransferable } from './transferable';
 import type { Reply, Request, StreamRequest } from './worker';
 
-interface Asked {
+interface PendingRequest {
   done(answer: LoadedProfile | Comparison | Stream): void;
   failed(problem: ApiError): void;
 }
 
-const asked = new Map<number, Asked>();
+const pending = new Map<number, PendingRequest>();
 let worker: Worker | undefined;
 let next = 0;
 
 function start(): Worker {
   const started = new Worker(new URL('./worker.ts', import.meta.url), { type: 'module' });
   started.onmessage = ({ data }: MessageEvent<Reply>) => {
-    const asker = asked.get(data.id);
-    asked.delete(data.id);
+    const request = pending.get(data.id);
+    pending.delete(data.id);
     if ('loaded' in data)
-      asker?.done({ ...data.loaded, functions: fromTransferable(data.loaded.functions) } as LoadedProfile | Comparison);
-    else if ('stream' in data) asker?.done(data.stream);
-    else asker?.failed(new ApiError(data.problem.kind, data.problem.message, data.problem.nearest));
+      request?.done({ ...data.loaded, functions: fromTransferable(data.loaded.functions) } as
+        | LoadedProfile
+        | Comparison);
+    else if ('stream' in data) request?.done(data.stream);
+    else request?.failed(new ApiError(data.problem.kind, data.problem.message, data.problem.nearest));
   };
   // The worker could not be loaded: probably the collector was replaced or is unreachable.
   started.onerror = () => {
     worker = undefined;
-    for (const asker of asked.values()) asker.failed(new ApiError('connection', 'The collector cannot be reached.'));
-    asked.clear();
+    for (const request of pending.values())
+      request.failed(new ApiError('connection', 'The collector cannot be reached.'));
+    pending.clear();
   };
   return started;
 }
@@ -60,10 +63,10 @@ function ask(
   const to = worker;
   const id = next++;
   return new Promise((done, failed) => {
-    asked.set(id, { done, failed });
+    pending.set(id, { done, failed });
     signal.addEventListener('abort', () => {
       to.postMessage({ cancel: id });
-      asked.delete(id);
+      pending.delete(id);
       failed(new DOMException('aborted', 'AbortError'));
     });
     to.postMessage({ id, ...question } satisfies Request | StreamRequest);

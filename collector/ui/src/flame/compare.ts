@@ -30,12 +30,12 @@ export function compare(bodies: [ProfileBody, ProfileBody], outside: Outside, sc
   sides.forEach(({ parent, fn, self }, side) => {
     const sum = scale === 'share' ? self.reduce((all, one) => all + one, 0) : bodies[side].sampled_ns;
     const factor = sum > 0 ? FULL_WEIGHT / sum : 0;
-    const place = new Uint32Array(parent.length);
+    const target = new Uint32Array(parent.length);
     const weights = new Float64Array(STATE_COUNT);
     for (let i = 1; i < parent.length; i++) {
-      place[i] = builder.child(place[parent[i]], fn[i]);
+      target[i] = builder.child(target[parent[i]], fn[i]);
       weights[side === 0 ? BEFORE : AFTER] = self[i] * factor;
-      builder.add(place[i], self[i] * factor, weights);
+      builder.add(target[i], self[i] * factor, weights);
     }
   });
   const layout = builder.done();
@@ -49,7 +49,8 @@ function bothSums({ count, fn, end, parent, states }: Layout, functions: number)
   const [selfBefore, selfAfter, totalBefore, totalAfter] = columns;
   const until = new Uint32Array(functions);
   for (let i = 1; i < count; i++) {
-    const [before, after] = [states[i * STATE_COUNT + BEFORE], states[i * STATE_COUNT + AFTER]];
+    const before = states[i * STATE_COUNT + BEFORE];
+    const after = states[i * STATE_COUNT + AFTER];
     selfBefore[fn[i]] += before;
     selfAfter[fn[i]] += after;
     // Subtract the child's weight: it is not the parent's own.

@@ -32,7 +32,7 @@ export interface Layout {
 
 export const NO_FUNCTION = 0xffffffff;
 export const STATE_COUNT = 7;
-/** Indices of a comparison's weights, which take the place of the states. */
+/** Indices of a comparison's weights, which take the position of the states. */
 export const BEFORE = 0;
 export const AFTER = 1;
 
@@ -70,8 +70,8 @@ export function layOut(nodes: Nodes): Layout {
     rowNodes: new Uint32Array(count),
     rowStarts: new Uint32Array(0),
   };
-  const place = new Uint32Array(count);
-  for (let i = 0; i < count; i++) place[order[i]] = i;
+  const position = new Uint32Array(count);
+  for (let i = 0; i < count; i++) position[order[i]] = i;
   const used = new Float64Array(count);
   for (let i = 0; i < count; i++) {
     const node = order[i];
@@ -80,7 +80,7 @@ export function layOut(nodes: Nodes): Layout {
     layout.total[i] = sums[node];
     for (let s = 0; s < STATE_COUNT; s++) layout.states[i * STATE_COUNT + s] = states[node * STATE_COUNT + s];
     if (i === 0) continue;
-    const parent = place[nodes.parent[node]];
+    const parent = position[nodes.parent[node]];
     layout.parent[i] = parent;
     layout.x[i] = layout.x[parent] + used[parent];
     used[parent] += sums[node];
@@ -106,7 +106,8 @@ function heaviestFirst(parent: ArrayLike<number>, sums: Float64Array): Uint32Arr
   for (let at = 0; depth > 0; at++) {
     const node = stack[--depth];
     order[at] = node;
-    const [from, to] = [starts[node], starts[node + 1]];
+    const from = starts[node];
+    const to = starts[node + 1];
     if (to - from > 1) children.subarray(from, to).sort((a, b) => sums[b] - sums[a] || a - b);
     for (let i = to - 1; i >= from; i--) stack[depth++] = children[i];
   }

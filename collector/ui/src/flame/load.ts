@@ -54,17 +54,17 @@ export function readNodes(profile: ApiColumns, outside: Outside, table: Function
   const isTask = functions.kinds.map((kind) => kind === 'task');
   const hide = outside === 'hidden' && isTask.includes(true);
   const count = parents.length + 1;
-  const kept = new Int32Array(count).fill(-1);
-  kept[0] = 0;
+  const newIndex = new Int32Array(count).fill(-1);
+  newIndex[0] = 0;
   const parent = new Uint32Array(count);
   const fn = new Uint32Array(count);
   fn[0] = NO_FUNCTION;
   let next = 1;
   for (let i = 1; i < count; i++) {
     const from = i - parents[i - 1];
-    if (kept[from] < 0 || (hide && from === 0 && !isTask[numbers[i - 1]])) continue;
-    kept[i] = next;
-    parent[next] = kept[from];
+    if (newIndex[from] < 0 || (hide && from === 0 && !isTask[numbers[i - 1]])) continue;
+    newIndex[i] = next;
+    parent[next] = newIndex[from];
     fn[next] = known[numbers[i - 1]];
     next++;
   }
@@ -76,11 +76,11 @@ export function readNodes(profile: ApiColumns, outside: Outside, table: Function
     let node = 0;
     for (let at = 0; at < nodes.length; at++) {
       node += nodes[at];
-      const place = kept[node];
-      if (place < 0) outsideNs += ns[at];
+      const target = newIndex[node];
+      if (target < 0) outsideNs += ns[at];
       else {
-        self[place] += ns[at];
-        states[place * STATE_COUNT + s] = ns[at];
+        self[target] += ns[at];
+        states[target * STATE_COUNT + s] = ns[at];
       }
     }
   });

@@ -12,7 +12,7 @@ export interface Sandwich {
 export function sandwich(layout: Layout, fn: number): Sandwich {
   const callers = new TreeBuilder();
   const callees = new TreeBuilder();
-  const place = new Uint32Array(layout.count);
+  const target = new Uint32Array(layout.count);
   for (let i = 1; i < layout.count; ) {
     if (layout.fn[i] !== fn) {
       i++;
@@ -23,9 +23,9 @@ export function sandwich(layout: Layout, fn: number): Sandwich {
     callers.add(at, layout.total[i], statesOf(layout, i));
     // Recursive calls are in the outermost one's subtree, so nothing counts twice.
     for (let node = i; node < layout.end[i]; node++) {
-      const above = node === i ? 0 : place[layout.parent[node]];
-      place[node] = callees.child(above, layout.fn[node]);
-      if (layout.self[node] > 0) callees.add(place[node], layout.self[node], ownStates(layout, node));
+      const above = node === i ? 0 : target[layout.parent[node]];
+      target[node] = callees.child(above, layout.fn[node]);
+      if (layout.self[node] > 0) callees.add(target[node], layout.self[node], ownStates(layout, node));
     }
     i = layout.end[i];
   }

@@ -14,16 +14,16 @@ export type TransferableFunctions = Pick<Functions, 'names' | 'lines'> & Record<
 
 export function toTransferable(functions: Functions): TransferableFunctions {
   const columns = TEXTS.map((name) => {
-    const places = new Map<string, number>();
+    const indices = new Map<string, number>();
     const numbers = Uint32Array.from(functions[name], (text) => {
-      let place = places.get(text);
-      if (place === undefined) {
-        place = places.size;
-        places.set(text, place);
+      let index = indices.get(text);
+      if (index === undefined) {
+        index = indices.size;
+        indices.set(text, index);
       }
-      return place;
+      return index;
     });
-    return [name, { texts: [...places.keys()], numbers }];
+    return [name, { texts: [...indices.keys()], numbers }];
   });
   return { names: functions.names, lines: functions.lines, ...Object.fromEntries(columns) };
 }

@@ -37,19 +37,19 @@ export function transformTree(loaded: LoadedProfile, changes: TreeTransforms): T
   const own = ownStates(layout);
   const builder = new TreeBuilder();
   // The node of the new tree that gets each node's time, or -1.
-  const place = new Int32Array(layout.count).fill(-1);
-  place[0] = 0;
+  const target = new Int32Array(layout.count).fill(-1);
+  target[0] = 0;
   for (let i = 1; i < layout.count; ) {
     const fn = layout.fn[i];
     if (hide[fn] === 1 || wanted?.has[i] === 0) {
       i = layout.end[i];
       continue;
     }
-    const above = place[layout.parent[i]];
+    const above = target[layout.parent[i]];
     const again = changes.recursion ? builder.above(above, fn) : -1;
-    place[i] = merge[fn] === 1 ? above : again >= 0 ? again : builder.child(above, fn);
+    target[i] = merge[fn] === 1 ? above : again >= 0 ? again : builder.child(above, fn);
     if (!wanted || wanted.inside[i] === 1) {
-      builder.add(place[i], layout.self[i], own.subarray(i * STATE_COUNT, (i + 1) * STATE_COUNT));
+      builder.add(target[i], layout.self[i], own.subarray(i * STATE_COUNT, (i + 1) * STATE_COUNT));
     }
     i++;
   }

@@ -27,14 +27,21 @@ const CHANGE_MIN = FULL_WEIGHT * 5e-5;
 /** A comparison costs two profiles, and changes slowly. */
 const EVERY_MS = 5000;
 
+/** A time before now in the API's notation. */
+function agoText(ms: number): string {
+  const seconds = Math.round(ms / 1000);
+  return seconds % 60 === 0 ? `-${seconds / 60}m` : `-${seconds}s`;
+}
+
 /** The range of equal length right before. */
 function rangeBefore(range: Range): Range {
   const now = nowMs();
-  const [from, to] = [parseTimeMs(range.from, now), parseTimeMs(range.to, now)];
+  const from = parseTimeMs(range.from, now);
+  const to = parseTimeMs(range.to, now);
   if (!isLive(range)) return { from: isoTime(2 * from - to), to: range.from };
   // The range before a moving range moves too.
   return /^-/.test(range.from)
-    ? { from: `-${Math.round((2 * (now - from)) / 1000)}s`, to: range.from }
+    ? { from: agoText(2 * (now - from)), to: range.from }
     : { from: isoTime(2 * from - now), to: range.from };
 }
 

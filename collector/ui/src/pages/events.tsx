@@ -53,8 +53,8 @@ export function EventsPage() {
       <h2>
         Events{' '}
         <small>
-          of the newest {count(events.length)}
-          {kinds.length === 0 && '; only failed tasks'}
+          newest {count(events.length)}
+          {kinds.length === 0 && '; tasks only if they failed'}
         </small>
       </h2>
       <div class="chips" role="group" aria-label="Kinds of events">
@@ -107,7 +107,8 @@ const text = (value: unknown) => (typeof value === 'string' ? value : typeof val
 
 function EventRow({ event }: { event: FleetEvent }) {
   const { kind, data } = event;
-  const [worker, name] = [text(data.worker), text(data.name)];
+  const worker = text(data.worker);
+  const name = text(data.name);
   const isTask = kind.startsWith('task_');
   const took = typeof data.duration_ns === 'number' && !kind.endsWith('_started') ? duration(data.duration_ns) : '';
   const more = [

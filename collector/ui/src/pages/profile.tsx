@@ -33,7 +33,8 @@ export function ProfilePage() {
   const profile = useProfile();
 
   const now = pausedAt ?? nowMs();
-  const [fromMs, toMs] = [parseTimeMs(range.from, now), parseTimeMs(range.to, now)];
+  const fromMs = parseTimeMs(range.from, now);
+  const toMs = parseTimeMs(range.to, now);
   const context = contextOf(fromMs, toMs, now);
   const contextLive = isLive(context);
   const lines = filtersOf(params, []);

@@ -91,7 +91,7 @@ export function ResourcesPage() {
             checked={isAligned}
             onChange={(event) => setParams({ align: event.currentTarget.checked ? '1' : null })}
           />{' '}
-          align starts
+          align run starts
         </label>
         <span class="soft">{chosenRuns.length === 0 && rangeText(range, pausedAt ?? nowMs())}</span>
       </div>

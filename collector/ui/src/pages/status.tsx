@@ -112,7 +112,7 @@ export function StatusPage() {
           note={now.runnable > now.cpu ? 'threads: hosts are overloaded' : 'threads'}
         />
         <Tile
-          name="Tasks running"
+          name="Running tasks"
           value={count(running)}
           note={`${count(done)} done, ${failed > 0 ? `✕ ${count(failed)} failed` : 'none failed'}`}
           to={href('tasks', sharedParams())}
@@ -127,7 +127,7 @@ export function StatusPage() {
       </ul>
       <section>
         <h2>
-          Processors busy, by task <small>drag to select a part of {rangeText(range, nowMs())}</small>
+          CPU cores in use by task <small>drag to select a part of {rangeText(range, nowMs())}</small>
         </h2>
         <Timeline
           answer={timeline.value}

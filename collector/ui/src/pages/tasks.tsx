@@ -115,7 +115,8 @@ export function TasksPage() {
   if (problem?.kind === 'request') return <InvalidRequest problem={problem} />;
   if (!rows.value || !summary.value) return <Loading problem={problem} />;
   const now = pausedAt ?? nowMs();
-  const [fromMs, toMs] = [parseTimeMs(range.from, now), parseTimeMs(range.to, now)];
+  const fromMs = parseTimeMs(range.from, now);
+  const toMs = parseTimeMs(range.to, now);
   // Known before the columns arrive, so that the layout does not jump.
   const isCut = isMany && (stream ? stream.rows.count < stream.total : rows.value.total > Number(outlines));
   const slowest = slowestOfAll ?? [...rows.value.tasks].sort((a, b) => b.duration_ns - a.duration_ns).slice(0, SLOWEST);

@@ -202,7 +202,7 @@ function Types({ types }: { types: TransferSummaryAnswer['types'] }) {
               <th class="number">Transfers</th>
               <th class="number">Failed</th>
               <th class="number">Bytes</th>
-              <th class="number">Compressed</th>
+              <th class="number">Compression</th>
               <th class="number">Time</th>
               <th class="number">Bandwidth</th>
               <th class="number">Median</th>

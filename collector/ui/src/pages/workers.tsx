@@ -37,7 +37,7 @@ export function WorkersPage() {
   return (
     <section>
       <h2>
-        Workers <small>with warnings first</small>
+        Workers <small>workers with warnings first</small>
       </h2>
       <div class="scroll">
         <table>
@@ -47,7 +47,7 @@ export function WorkersPage() {
               <th>State</th>
               <th>Warnings</th>
               <th>Host</th>
-              <th class="number">Sampled</th>
+              <th class="number">Sampled thread time</th>
               <th class="number">Sample rate</th>
               <th class="number">Clock</th>
               <th class="number">Running tasks</th>

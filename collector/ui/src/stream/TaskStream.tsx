@@ -35,8 +35,8 @@ const LANE_PX_MIN = 4;
 /** How near the pointer must be to a narrower task. */
 const NEAR_PX = 3;
 /** Tasks in the screen reader's table. */
-const TOLD = 15;
-const PHASES_TOLD = 10;
+const SPOKEN_TASKS = 15;
+const LEGEND_PHASES_MAX = 10;
 /**
  * Agents count samples in cycles of a second, and a cycle belongs to the wall-clock second in which it
  * began: a task's samples are in the second of its start or in the one before.
@@ -68,10 +68,10 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
   const [free, setFree] = useState<{ from: number; to: number } | null>(null);
   const stream = useMemo(() => all ?? streamOf(answer), [all, answer]);
   const { rows, lanes, omitted } = stream;
-  const [told, setTold] = useState<Task[]>([]);
+  const [fetchedRecords, setFetchedRecords] = useState<Task[]>([]);
   const records = useMemo(
-    () => new Map([...answer.tasks, ...told].map((task) => [keyOfRecord(task), task])),
-    [answer, told],
+    () => new Map([...answer.tasks, ...fetchedRecords].map((task) => [keyOfRecord(task), task])),
+    [answer, fetchedRecords],
   );
   const record = (task: number) => stream.records?.[task] ?? records.get(keyOf(stream, task));
   const phases = useMemo(
@@ -79,14 +79,14 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
       [...new Set(answer.tasks.flatMap((task) => task.phases?.map(({ name }) => name) ?? []))]
         .filter((name) => name !== 'execute')
         .sort()
-        .slice(0, PHASES_TOLD),
+        .slice(0, LEGEND_PHASES_MAX),
     [answer],
   );
-  const closed = params.getAll('collapsed');
-  const isAllClosed = closed.includes(ALL_COLLAPSED);
+  const collapsed = params.getAll('collapsed');
+  const isAllCollapsed = collapsed.includes(ALL_COLLAPSED);
   const lines = useMemo(
-    () => linesOf(lanes, (worker) => isAllClosed || closed.includes(worker)),
-    [lanes, closed.join('\n')],
+    () => linesOf(lanes, (worker) => isAllCollapsed || collapsed.includes(worker)),
+    [lanes, collapsed.join('\n')],
   );
   const lanePx = Math.max(
     LANE_PX_MIN,
@@ -104,7 +104,7 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
     [names],
   );
   /** Whether to request full records of the visible tasks; only these have phases. */
-  const isTold = free !== null && drawn > 0 && drawn <= RECORDS_MAX;
+  const wantsRecords = free !== null && drawn > 0 && drawn <= RECORDS_MAX;
   const view: StreamView = { from, to, top, lanePx, gutterPx, typicalMs };
   const whole = AXIS_PX + lines.length * lanePx + 4;
 
@@ -112,7 +112,8 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
   useLayoutEffect(() => {
     const element = canvas.current!;
     const scale = devicePixelRatio || 1;
-    const [width, height] = [Math.round(size.width * scale), Math.round(size.height * scale)];
+    const width = Math.round(size.width * scale);
+    const height = Math.round(size.height * scale);
     if (element.width !== width) element.width = width;
     if (element.height !== height) element.height = height;
     if (width === 0 || height === 0) return;
@@ -123,18 +124,18 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
     setDrawn(drawn.tasks);
   }, [theme, size, lines, records, from, to, top, lanePx, typicalMs]);
   useEffect(() => {
-    if (!all || !recordsIn || !isTold) return;
+    if (!all || !recordsIn || !wantsRecords) return;
     const stop = new AbortController();
     // Without records the columns are drawn; the page shows the error.
     const timer = setTimeout(
-      () => recordsIn(rows.baseMs + from, rows.baseMs + to, stop.signal).then(setTold, () => {}),
+      () => recordsIn(rows.baseMs + from, rows.baseMs + to, stop.signal).then(setFetchedRecords, () => {}),
       STILL_MS,
     );
     return () => {
       clearTimeout(timer);
       stop.abort();
     };
-  }, [all, free, isTold]);
+  }, [all, free, wantsRecords]);
 
   function lineAt({ clientY }: Pointer) {
     const y = clientY - canvas.current!.getBoundingClientRect().top;
@@ -154,9 +155,9 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
   }
 
   /** Collapses a worker's lanes to one line, or expands them. */
-  function turn(worker: string) {
+  function toggleWorker(worker: string) {
     const workers = [...new Set(lanes.map((one) => one.worker))];
-    const before = isAllClosed ? workers : closed;
+    const before = isAllCollapsed ? workers : collapsed;
     const after = before.includes(worker) ? before.filter((one) => one !== worker) : [...before, worker];
     setParams({ collapsed: after.length === workers.length ? ALL_COLLAPSED : after });
   }
@@ -196,7 +197,10 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
           −
         </button>
         {free && <button onClick={() => setFree(null)}>whole range</button>}
-        <button aria-pressed={isAllClosed} onClick={() => setParams({ collapsed: isAllClosed ? null : ALL_COLLAPSED })}>
+        <button
+          aria-pressed={isAllCollapsed}
+          onClick={() => setParams({ collapsed: isAllCollapsed ? null : ALL_COLLAPSED })}
+        >
           one row per worker
         </button>
         <small class="soft">
@@ -224,7 +228,8 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
           const task = at(event);
           const line = lineAt(event);
           if (task >= 0) navigate('profile', profileOf(outlineOf(stream, task)));
-          else if (line && event.clientX - canvas.current!.getBoundingClientRect().left < gutterPx) turn(line.worker);
+          else if (line && event.clientX - canvas.current!.getBoundingClientRect().left < gutterPx)
+            toggleWorker(line.worker);
         }}
         onKeyDown={key}
       >
@@ -240,7 +245,7 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
               short tasks, aggregated (darker = busier)
             </span>
           )}
-          {all && !isTold && (
+          {all && !wantsRecords && (
             <span class="soft">
               phases are shown for the newest {count(answer.tasks.length)}; zoom in to see others
             </span>
@@ -267,7 +272,7 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
             </tr>
           </thead>
           <tbody>
-            {answer.tasks.slice(0, TOLD).map((task) => (
+            {answer.tasks.slice(0, SPOKEN_TASKS).map((task) => (
               <tr key={`${task.worker} ${task.epoch} ${task.id}`}>
                 <td>{safeText(task.name)}</td>
                 <td>{task.outcome}</td>
@@ -322,21 +327,21 @@ export function outlineOf({ rows }: Stream, task: number): Task {
 }
 
 /** Optional details of a task. */
-function moreOf({ attempt, result_bytes, type_name, labels, phases }: Task): [string, string][] {
-  const told: [string, string][] = [];
+function detailsOf({ attempt, result_bytes, type_name, labels, phases }: Task): [string, string][] {
+  const details: [string, string][] = [];
   const split = phases
     .slice(0, 8)
     .map(
       (phase) =>
         `${phase.name} ${duration(phase.duration_ns)}${phase.count > 1 ? ` (${count(phase.count)} times)` : ''}`,
     );
-  if (split.length > 0) told.push(['phases', split.join(', ')]);
-  if (result_bytes !== null) told.push(['result', `${bytes(result_bytes)} ${type_name}`]);
-  else if (type_name) told.push(['result', type_name]);
-  if (attempt && attempt > 1) told.push(['attempt', count(attempt)]);
+  if (split.length > 0) details.push(['phases', split.join(', ')]);
+  if (result_bytes !== null) details.push(['result', `${bytes(result_bytes)} ${type_name}`]);
+  else if (type_name) details.push(['result', type_name]);
+  if (attempt && attempt > 1) details.push(['attempt', count(attempt)]);
   const pairs = Object.entries(labels).slice(0, 8);
-  if (pairs.length > 0) told.push(['labels', pairs.map(([name, value]) => `${name}=${value}`).join(' ')]);
-  return told;
+  if (pairs.length > 0) details.push(['labels', pairs.map(([name, value]) => `${name}=${value}`).join(' ')]);
+  return details;
 }
 
 function TaskTip({ task, typicalMs, at }: { task: Task; typicalMs: number | undefined; at: Pointer }) {
@@ -381,7 +386,7 @@ function TaskTip({ task, typicalMs, at }: { task: Task; typicalMs: number | unde
         <dd class="rest">
           <bdi>{safeText(task.worker, 60)}</bdi>, <bdi>{safeText(task.thread_name || String(task.thread_id), 60)}</bdi>
         </dd>
-        {moreOf(task).map(([name, value]) => (
+        {detailsOf(task).map(([name, value]) => (
           <>
             <dt>{name}</dt>
             <dd class="rest">

@@ -36,7 +36,8 @@ export interface Stream {
 export const OUTCOMES = ['running', 'ok', 'failed', 'cancelled', 'panicked', 'lost'] as const;
 
 export function streamOf({ tasks, range, total }: TasksAnswer): Stream {
-  const [names, threads] = [new Interner<string>(), new Interner<TaskThread>()];
+  const names = new Interner<string>();
+  const threads = new Interner<TaskThread>();
   const baseMs = tasks.reduce((least, task) => Math.min(least, task.start_ns / 1e6), range.to_ns / 1e6);
   const rows: TaskColumns = {
     count: tasks.length,
@@ -72,7 +73,8 @@ export function streamOfColumns({
   const firstMs = (first_ns ?? range.to_ns) / 1e6;
   const earlierUs = columns.earlier_us.reduce((sum, us) => sum + us, 0);
   const baseMs = firstMs - earlierUs / 1e3;
-  const [starts, ends] = [new Float64Array(count), new Float64Array(count)];
+  const starts = new Float64Array(count);
+  const ends = new Float64Array(count);
   let startUs = earlierUs;
   for (let i = 0; i < count; i++) {
     startUs -= columns.earlier_us[i];

@@ -84,7 +84,7 @@ export function drawStream(
   context.clip();
   const perMs = (width - view.gutterPx) / (view.to - view.from);
   const columns = Math.max(1, Math.round((width - view.gutterPx) * scale));
-  const seen: Viewport = {
+  const viewport: Viewport = {
     lines: lines.slice(first, last),
     view,
     perMs,
@@ -93,7 +93,7 @@ export function drawStream(
     paints: inks.busy.map(pixelOf),
     pixels: new Uint32Array(columns * (last - first)),
   };
-  const bars = drawBusyLines(seen).map(({ row, lane, at }): Bar => {
+  const bars = drawBusyLines(viewport).map(({ row, lane, at }): Bar => {
     const task = lane.tasks[at];
     const left = (lane.starts[at] - view.from) * perMs;
     return {
@@ -105,20 +105,20 @@ export function drawStream(
       right: left + Math.max(0.5, (lane.ends[at] - lane.starts[at]) * perMs),
     };
   });
-  for (const bar of bars) fillBar(seen, bar);
-  if (seen.lines.length > 0) {
+  for (const bar of bars) fillBar(viewport, bar);
+  if (viewport.lines.length > 0) {
     // One image with a line of pixels per lane, as in the flame graph.
-    const picture = new OffscreenCanvas(columns, seen.lines.length);
+    const picture = new OffscreenCanvas(columns, viewport.lines.length);
     picture
       .getContext('2d')!
-      .putImageData(new ImageData(new Uint8ClampedArray(seen.pixels.buffer), columns, seen.lines.length), 0, 0);
+      .putImageData(new ImageData(new Uint8ClampedArray(viewport.pixels.buffer), columns, viewport.lines.length), 0, 0);
     context.imageSmoothingEnabled = false;
     context.drawImage(
       picture,
       view.gutterPx,
       AXIS_PX + first * view.lanePx - view.top,
       columns / scale,
-      seen.lines.length * view.lanePx,
+      viewport.lines.length * view.lanePx,
     );
   }
   const gapPx = view.lanePx > 6 ? 2 : 0.5;
@@ -159,7 +159,7 @@ interface Viewport {
   pixels: Uint32Array<ArrayBuffer>;
 }
 
-interface Wide {
+interface WideTask {
   row: number;
   lane: Lane;
   at: number;
@@ -170,30 +170,30 @@ interface Wide {
  * Draws the utilization of each line where its tasks are narrow; for a million tasks these are 100,000
  * numbers. Returns the tasks that are wide enough to be drawn individually.
  */
-function drawBusyLines(seen: Viewport): Wide[] {
-  const { lines } = seen;
-  const wide: Wide[] = [];
+function drawBusyLines(viewport: Viewport): WideTask[] {
+  const { lines } = viewport;
+  const wide: WideTask[] = [];
   lines.forEach((line, row) => {
     if (line.isCollapsed) {
-      drawClosed(seen, line, row);
+      drawCollapsed(viewport, line, row);
       return;
     }
-    drawBusyLane(seen, line.lanes[0], row, wide);
+    drawBusyLane(viewport, line.lanes[0], row, wide);
   });
   // If too many are wide, keep the wider ones.
   let least = TASK_PX_MIN;
-  let kept = wide;
-  while (kept.length > TASKS_DRAWN_MAX) {
+  let selected = wide;
+  while (selected.length > TASKS_DRAWN_MAX) {
     least *= 2;
-    kept = kept.filter(({ px }) => px >= least);
+    selected = selected.filter(({ px }) => px >= least);
   }
-  if (kept !== wide) for (const { row, lane, at, px } of wide) if (px < least) drawBusy(seen, lane, at, row);
-  return kept;
+  if (selected !== wide) for (const { row, lane, at, px } of wide) if (px < least) drawBusy(viewport, lane, at, row);
+  return selected;
 }
 
 /** Draws one lane in steps. In each step, only its last task is searched. */
-function drawBusyLane(seen: Viewport, lane: Lane, row: number, wide: Wide[]): void {
-  const { view, perMs, paints } = seen;
+function drawBusyLane(viewport: Viewport, lane: Lane, row: number, wide: WideTask[]): void {
+  const { view, perMs, paints } = viewport;
   const { starts, ends, busy } = lane;
   const stretchMs = BUSY_PX / perMs;
   // The end of the step that was drawn last, and the lane's busy time before it.
@@ -205,31 +205,32 @@ function drawBusyLane(seen: Viewport, lane: Lane, row: number, wide: Wide[]): vo
       continue;
     }
     const stretch = Math.max(done + 1, Math.floor((starts[i] - view.from) / stretchMs));
-    const [from, until] = [view.from + stretch * stretchMs, view.from + (stretch + 1) * stretchMs];
+    const from = view.from + stretch * stretchMs;
+    const until = view.from + (stretch + 1) * stretchMs;
     const before = stretch > 0 && stretch === done + 1 ? busyMs : busyUntil(lane, from, Math.max(0, i - 1));
     i = firstEndingAfter(lane, until, i);
     busyMs = busy[i] + (i < starts.length ? Math.max(0, until - starts[i]) : 0);
-    fill(seen, row, stretch * BUSY_PX, (stretch + 1) * BUSY_PX, shadeOf((busyMs - before) / stretchMs, paints));
+    fill(viewport, row, stretch * BUSY_PX, (stretch + 1) * BUSY_PX, shadeOf((busyMs - before) / stretchMs, paints));
     done = stretch;
   }
 }
 
 /** Shades the steps in which a task lies. */
-function drawBusy(seen: Viewport, lane: Lane, task: number, row: number): void {
-  const { view, perMs } = seen;
+function drawBusy(viewport: Viewport, lane: Lane, task: number, row: number): void {
+  const { view, perMs } = viewport;
   const stretchMs = BUSY_PX / perMs;
   const first = Math.max(0, Math.floor((lane.starts[task] - view.from) / stretchMs));
   const last = Math.floor((Math.min(view.to, lane.ends[task]) - view.from) / stretchMs);
   for (let stretch = first; stretch <= last; stretch++) {
     const from = view.from + stretch * stretchMs;
     const share = (busyUntil(lane, from + stretchMs, task) - busyUntil(lane, from, Math.max(0, task - 1))) / stretchMs;
-    fill(seen, row, stretch * BUSY_PX, (stretch + 1) * BUSY_PX, shadeOf(share, seen.paints));
+    fill(viewport, row, stretch * BUSY_PX, (stretch + 1) * BUSY_PX, shadeOf(share, viewport.paints));
   }
 }
 
 /** Draws the utilization of a collapsed worker, averaged over its threads. */
-function drawClosed(seen: Viewport, { lanes }: Line, row: number): void {
-  const { view, perMs, columns, scale, paints } = seen;
+function drawCollapsed(viewport: Viewport, { lanes }: Line, row: number): void {
+  const { view, perMs, columns, scale, paints } = viewport;
   const stretchMs = BUSY_PX / perMs;
   const sums = new Float64Array(Math.ceil(columns / scale / BUSY_PX));
   for (const lane of lanes) {
@@ -245,7 +246,7 @@ function drawClosed(seen: Viewport, { lanes }: Line, row: number): void {
   }
   const threads = new Set(lanes.map(({ of }) => of)).size;
   sums.forEach((sum, stretch) => {
-    if (sum > 0) fill(seen, row, stretch * BUSY_PX, (stretch + 1) * BUSY_PX, shadeOf(sum / threads, paints));
+    if (sum > 0) fill(viewport, row, stretch * BUSY_PX, (stretch + 1) * BUSY_PX, shadeOf(sum / threads, paints));
   });
 }
 
@@ -284,24 +285,24 @@ interface Bar {
 }
 
 const isFailed = ({ outcome }: Bar) => outcome === 'failed' || outcome === 'panicked';
-const isCut = ({ outcome }: Bar) => outcome === 'cancelled' || outcome === 'lost';
+const isIncomplete = ({ outcome }: Bar) => outcome === 'cancelled' || outcome === 'lost';
 
 /** Fills a task's bar and its phases other than executing, whose color is the bar's. */
-function fillBar(seen: Viewport, bar: Bar): void {
+function fillBar(viewport: Viewport, bar: Bar): void {
   const { row, name, left, right, record } = bar;
   // Leave a pixel after wide bars, so that neighbors stay apart.
-  const end = Math.max(left + 1 / seen.scale, right - left > 3 ? right - 1 / seen.scale : right);
+  const end = Math.max(left + 1 / viewport.scale, right - left > 3 ? right - 1 / viewport.scale : right);
   const own = pixelOf(isFailed(bar) ? (isDark() ? '#ece7e1' : '#211d1a') : taskColor(name));
-  fill(seen, row, left, end, isCut(bar) ? paled(own) : own);
+  fill(viewport, row, left, end, isIncomplete(bar) ? paled(own) : own);
   if (isFailed(bar)) return;
   for (const phase of record?.phases ?? []) {
     if (phase.name === 'execute') continue;
-    const from = left + ((phase.start_ns - record!.start_ns) / 1e6) * seen.perMs;
+    const from = left + ((phase.start_ns - record!.start_ns) / 1e6) * viewport.perMs;
     fill(
-      seen,
+      viewport,
       row,
       Math.max(left, from),
-      Math.min(end, from + (phase.duration_ns / 1e6) * seen.perMs),
+      Math.min(end, from + (phase.duration_ns / 1e6) * viewport.perMs),
       pixelOf(phaseColor(phase.name)),
     );
   }
@@ -326,7 +327,7 @@ function drawShape(
   const left = Math.max(bar.left, -2);
   const width = right - left - 0.5;
   if (width <= 3) return;
-  if (isCut(bar) || isFailed(bar)) {
+  if (isIncomplete(bar) || isFailed(bar)) {
     context.strokeStyle = taskColor(name);
     context.strokeRect(left + 0.5, y + 0.5, width - 1, height - 1);
   }
@@ -371,11 +372,11 @@ function drawNames(
   { first, last, inks }: Range,
 ): void {
   const letters = Math.floor((view.gutterPx - 10) / 6.1);
-  const taken: number[] = [];
+  const usedRows: number[] = [];
   const write = (i: number, text: string, ink: string) => {
     const y = Math.max(AXIS_PX + NAME_PX / 2, AXIS_PX + i * view.lanePx - view.top + view.lanePx / 2);
-    if (taken.some((other) => Math.abs(other - y) < NAME_PX)) return;
-    taken.push(y);
+    if (usedRows.some((other) => Math.abs(other - y) < NAME_PX)) return;
+    usedRows.push(y);
     context.fillStyle = ink;
     context.fillText(middleCut(text, letters), 4, y);
   };

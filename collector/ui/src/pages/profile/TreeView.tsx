@@ -34,25 +34,25 @@ interface Row {
 export function TreeView({ loaded, matched, zoom, onFunction }: Properties) {
   const { layout, functions } = loaded;
   // By path id, so that expanded nodes stay expanded in the next response.
-  const [turned, setTurned] = useState(new Map<string, boolean>());
-  const [long, setLong] = useState(new Set<string>());
+  const [toggled, setToggled] = useState(new Map<string, boolean>());
+  const [unlimited, setUnlimited] = useState(new Set<string>());
   const [at, setAt] = useState(0);
   const body = useRef<HTMLTableSectionElement>(null);
-  const heavy = useMemo(() => heaviestPath(layout, zoom), [layout, zoom]);
+  const initiallyOpen = useMemo(() => heaviestPath(layout, zoom), [layout, zoom]);
   const name = (node: number) => (node === 0 ? '0' : pathId(layout, functions, node));
   const isOpen = (node: number) =>
-    (turned.size > 0 ? turned.get(name(node)) : undefined) ?? (node === zoom || heavy.has(node));
-  const { rows, cut } = rowsOf(layout, zoom, isOpen, (node) => long.has(name(node)));
+    (toggled.size > 0 ? toggled.get(name(node)) : undefined) ?? (node === zoom || initiallyOpen.has(node));
+  const { rows, cut } = rowsOf(layout, zoom, isOpen, (node) => unlimited.has(name(node)));
   useEffect(() => setAt(0), [zoom]);
-  const turn = (node: number, open: boolean) => setTurned(new Map(turned).set(name(node), open));
+  const toggle = (node: number, open: boolean) => setToggled(new Map(toggled).set(name(node), open));
 
   function key(event: KeyboardEvent) {
     const { node } = rows[at] ?? rows[0];
     const parent = rows.findIndex((row) => row.node === layout.parent[node] && row.more === 0);
     if (event.key === 'ArrowDown') move(Math.min(at + 1, rows.length - 1));
     else if (event.key === 'ArrowUp') move(Math.max(at - 1, 0));
-    else if (event.key === 'ArrowRight') turn(node, true);
-    else if (event.key === 'ArrowLeft' && isOpen(node) && hasChildren(layout, node)) turn(node, false);
+    else if (event.key === 'ArrowRight') toggle(node, true);
+    else if (event.key === 'ArrowLeft' && isOpen(node) && hasChildren(layout, node)) toggle(node, false);
     else if (event.key === 'ArrowLeft' && parent >= 0) move(parent);
     else if (event.key === 'Enter' && layout.fn[node] !== NO_FUNCTION) onFunction(layout.fn[node]);
     else return;
@@ -86,7 +86,7 @@ export function TreeView({ loaded, matched, zoom, onFunction }: Properties) {
                     <button
                       class="link"
                       style={{ marginLeft: `${indent(depth) + 160}px` }}
-                      onClick={() => setLong(new Set(long).add(name(node)))}
+                      onClick={() => setUnlimited(new Set(unlimited).add(name(node)))}
                     >
                       {count(more)} more
                     </button>
@@ -121,7 +121,7 @@ export function TreeView({ loaded, matched, zoom, onFunction }: Properties) {
                       tabIndex={-1}
                       aria-label={open ? 'collapse' : 'expand'}
                       disabled={!hasChildren(layout, node)}
-                      onClick={() => turn(node, !open)}
+                      onClick={() => toggle(node, !open)}
                     >
                       {hasChildren(layout, node) ? (open ? '▾' : '▸') : '·'}
                     </button>

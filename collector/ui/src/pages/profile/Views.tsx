@@ -55,13 +55,13 @@ export function Views({ loaded: whole, isStale, fixed = [] }: Properties) {
   const [text, setText] = useState(params.get('q') ?? '');
   const [match, setMatch] = useState(-1);
   const field = useRef<HTMLInputElement>(null);
-  const asked = params.get('q') ?? '';
+  const addressText = params.get('q') ?? '';
   useEffect(() => {
-    if (document.activeElement !== field.current) setText(asked);
-  }, [asked]);
+    if (document.activeElement !== field.current) setText(addressText);
+  }, [addressText]);
   useEffect(() => {
     const timer = setTimeout(() => {
-      if (text !== asked) setParams({ q: text || null }, true);
+      if (text !== addressText) setParams({ q: text || null }, true);
     }, TYPING_MS);
     return () => clearTimeout(timer);
   }, [text]);
