@@ -19,6 +19,7 @@ use std::future::Future;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -187,6 +188,16 @@ impl Server {
         self,
         shutdown: impl Future<Output = ()> + Send + 'static,
     ) -> Result<(), ServeError> {
+        self.serve_until(Box::pin(shutdown)).await
+    }
+
+    /// Like [`Server::serve`]. Not generic, so that the code of all connections is compiled in this
+    /// crate, not in the caller's.
+    fn serve_until(self, shutdown: BoxFuture<()>) -> BoxFuture<Result<(), ServeError>> {
+        Box::pin(self.run_until(shutdown))
+    }
+
+    async fn run_until(self, shutdown: BoxFuture<()>) -> Result<(), ServeError> {
         let (stop, stopping) = watch::channel(false);
         let sealer = SealerThread::start(&self.collector.sealer).map_err(ServeError::Thread)?;
         let sweeper = tokio::spawn(sweep(self.collector.clone(), stopping.clone()));
@@ -222,6 +233,8 @@ impl Server {
         result
     }
 }
+
+type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// All routes: the gRPC service, and the HTTP API with its own answer to what does not exist.
 fn router(reader: Reader, stopping: &watch::Receiver<bool>) -> Router {

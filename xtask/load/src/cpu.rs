@@ -7,10 +7,11 @@ use std::time::Instant;
 
 use anyhow::Result;
 
+use crate::figure::print_figure;
 use crate::own::{Watch, watch_work};
 use crate::profiler::{self, Peer};
 use crate::settings::Settings;
-use crate::{say, work};
+use crate::work;
 
 /// Runs and prints.
 pub(crate) fn run(settings: &Settings, peers: &[Peer]) -> Result<()> {
@@ -44,6 +45,6 @@ pub(crate) fn run(settings: &Settings, peers: &[Peer]) -> Result<()> {
         }
         watch_work(&watch, &barrier, &*profiler)
     })?;
-    say("units_done", warmed.load(Ordering::Relaxed) + settings.units);
+    print_figure("units_done", warmed.load(Ordering::Relaxed) + settings.units);
     profiler::finish(profiler)
 }

@@ -9,6 +9,7 @@
 //! interrupted system calls; `awake` keeps the processors from idling.
 
 mod cpu;
+mod figure;
 mod own;
 mod profiler;
 mod server;
@@ -55,9 +56,4 @@ fn run(arguments: &[String], peers: &[Peer]) -> Result<()> {
         "awake" => threads::keep_awake(),
         _ => bail!("there is no load `{load}`"),
     }
-}
-
-/// Prints one figure for the benchmark.
-pub(crate) fn say(name: &str, value: impl std::fmt::Display) {
-    println!("{name} {value}");
 }

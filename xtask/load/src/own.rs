@@ -8,8 +8,8 @@ use anyhow::{Context, Result};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 
+use crate::figure::print_figure;
 use crate::profiler::Running;
-use crate::say;
 
 /// Names of the agent's threads, cut by the kernel to 15 bytes.
 const SAMPLER: &str = "emberline-tick";
@@ -107,31 +107,31 @@ pub(crate) fn watch_work(watch: &Watch, barrier: &Barrier, profiler: &dyn Runnin
     barrier.wait();
     barrier.wait();
     let after = watch.snapshot();
-    let printed = say_memory().and_then(|()| profiler.report_costs());
+    let printed = print_memory().and_then(|()| profiler.report_costs());
     // The threads wait for this even after an error.
     barrier.wait();
-    say_used(&before?, &after?);
+    print_used(&before?, &after?);
     printed
 }
 
 /// Prints the difference of two snapshots.
-pub(crate) fn say_used(before: &Snapshot, after: &Snapshot) {
-    say("wall_ns", (after.at - before.at).as_nanos());
-    say("cpu_ns", (after.cpu_us - before.cpu_us) * 1_000);
-    say("sampler_cpu_ns", after.sampler.cpu_ns - before.sampler.cpu_ns);
-    say("sampler_ticks", after.sampler.sleeps - before.sampler.sleeps);
-    say("symbolizer_cpu_ns", after.symbolizer.cpu_ns - before.symbolizer.cpu_ns);
+pub(crate) fn print_used(before: &Snapshot, after: &Snapshot) {
+    print_figure("wall_ns", (after.at - before.at).as_nanos());
+    print_figure("cpu_ns", (after.cpu_us - before.cpu_us) * 1_000);
+    print_figure("sampler_cpu_ns", after.sampler.cpu_ns - before.sampler.cpu_ns);
+    print_figure("sampler_ticks", after.sampler.sleeps - before.sampler.sleeps);
+    print_figure("symbolizer_cpu_ns", after.symbolizer.cpu_ns - before.symbolizer.cpu_ns);
 }
 
 /// Prints the memory of this process.
-fn say_memory() -> Result<()> {
+fn print_memory() -> Result<()> {
     let status = fs::read_to_string("/proc/self/status")?;
     for (name, of_status) in [
         ("memory_bytes", "VmRSS"),
         ("memory_private_bytes", "RssAnon"),
         ("memory_peak_bytes", "VmHWM"),
     ] {
-        say(name, field(&status, of_status)? * 1024);
+        print_figure(name, field(&status, of_status)? * 1024);
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use agent::{AgentBuilder, LocalAgent, Recording};
 use anyhow::{Context, Result, bail};
 use profiler_core::{FrameKind, NodeId, Profile};
 
-use crate::say;
+use crate::figure::print_figure;
 
 /// A profiler of this binary, in addition to `none` and `emberline`.
 #[derive(Clone, Copy, Debug)]
@@ -65,8 +65,8 @@ pub(crate) fn start(name: &str, hertz: u32, peers: &[Peer]) -> Result<Box<dyn Ru
 /// Stops the profiler and prints its totals.
 pub(crate) fn finish(running: Box<dyn Running>) -> Result<()> {
     let found = running.finish()?;
-    say("found_total", found.total);
-    say("found_with_root", found.with_root);
+    print_figure("found_total", found.total);
+    print_figure("found_with_root", found.with_root);
     Ok(())
 }
 
@@ -83,10 +83,10 @@ struct Emberline(LocalAgent);
 impl Running for Emberline {
     fn report_costs(&self) -> Result<()> {
         let cost = self.0.overhead();
-        say("handler_p50_ns", cost.handler_p50_ns);
-        say("handler_p99_ns", cost.handler_p99_ns);
-        say("samples", cost.samples);
-        say("ticks_throttled", cost.ticks_throttled);
+        print_figure("handler_p50_ns", cost.handler_p50_ns);
+        print_figure("handler_p99_ns", cost.handler_p99_ns);
+        print_figure("samples", cost.samples);
+        print_figure("ticks_throttled", cost.ticks_throttled);
         Ok(())
     }
 

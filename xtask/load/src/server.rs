@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
+use crate::figure::print_figure;
 use crate::own::{Watch, watch_work};
 use crate::profiler::{self, Peer};
 use crate::settings::Settings;
-use crate::{say, work};
+use crate::work;
 
 /// Units of work in a request.
 const UNITS: u64 = 16;
@@ -107,7 +108,7 @@ pub(crate) fn run(settings: &Settings, peers: &[Peer]) -> Result<()> {
         }
         watch_work(&watch, &barrier, &*profiler)
     })?;
-    say("units_done", warmed.load(Ordering::Relaxed) + settings.units);
+    print_figure("units_done", warmed.load(Ordering::Relaxed) + settings.units);
     profiler::finish(profiler)
 }
 

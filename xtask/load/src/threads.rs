@@ -12,10 +12,11 @@ use rustix::process::nice;
 use rustix::thread::{ClockId, clock_nanosleep_absolute};
 use rustix::time::clock_gettime;
 
-use crate::own::{ThreadStat, Watch, say_used};
+use crate::figure::print_figure;
+use crate::own::{ThreadStat, Watch, print_used};
 use crate::profiler::{self, Peer};
 use crate::settings::Settings;
-use crate::{say, work};
+use crate::work;
 
 const STACK_BYTES: usize = 64 << 10;
 const SECOND_NS: u64 = 1_000_000_000;
@@ -66,8 +67,8 @@ pub(crate) fn run(kind: Kind, settings: &Settings, peers: &[Peer]) -> Result<()>
     thread::sleep(settings.window);
     let after = watch.snapshot()?;
     let wakes_after = WAKES.load(Ordering::Relaxed);
-    say_used(&before, &after);
-    say("wakes", wakes_after - wakes_before);
+    print_used(&before, &after);
+    print_figure("wakes", wakes_after - wakes_before);
     profiler.report_costs()?;
     exit(0)
 }
@@ -87,8 +88,8 @@ pub(crate) fn run_bare(settings: &Settings) -> Result<()> {
     let before = bare.read()?;
     thread::sleep(settings.window);
     let after = bare.read()?;
-    say("sampler_cpu_ns", after.cpu_ns - before.cpu_ns);
-    say("sampler_ticks", after.sleeps - before.sleeps);
+    print_figure("sampler_cpu_ns", after.cpu_ns - before.cpu_ns);
+    print_figure("sampler_ticks", after.sleeps - before.sleeps);
     exit(0)
 }
 

@@ -11,9 +11,10 @@ use rustix::event::{PollFd, Timespec, poll};
 use rustix::io::Errno;
 use rustix::thread::{ClockId, NanosleepRelativeResult, clock_nanosleep_relative, futex};
 
+use crate::figure::print_figure;
 use crate::profiler::{self, Peer};
 use crate::settings::Settings;
-use crate::{say, work};
+use crate::work;
 
 const BUSY_THREADS: usize = 2;
 /// Different for each thread, so that they don't wake at once.
@@ -51,8 +52,8 @@ pub(crate) fn run(settings: &Settings, peers: &[Peer]) -> Result<()> {
         pass(settings.window);
         stop.store(true, Ordering::Relaxed);
     });
-    say("calls", calls.into_inner());
-    say("interrupted", interrupted.into_inner());
+    print_figure("calls", calls.into_inner());
+    print_figure("interrupted", interrupted.into_inner());
     profiler::finish(profiler)
 }
 

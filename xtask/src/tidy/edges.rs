@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::Finding;
+use super::finding::Finding;
 
 const RULE: &str = "edges";
 
@@ -88,7 +88,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::tidy::printed;
+    use crate::tidy::finding::printed;
 
     /// `edges`: from, to, kind.
     fn check_edges(edges: &[(&str, &str, Option<&str>)], expected: Expect) {

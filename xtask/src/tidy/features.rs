@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::Finding;
+use super::finding::Finding;
 
 /// The document whose tables name tests in their last column.
 const FEATURES: &str = "docs/FEATURES.md";
@@ -90,7 +90,7 @@ mod tests {
     use expect_test::expect;
 
     use super::*;
-    use crate::tidy::printed;
+    use crate::tidy::finding::printed;
 
     #[test]
     fn named_tests_must_exist_below_their_modules() {

@@ -1,6 +1,6 @@
 //! Rules on the documentation: links lead somewhere, and the README needs two commands.
 
-use super::Finding;
+use super::finding::Finding;
 
 /// What a new user types, and nothing else.
 const SET_UP: [&str; 2] = ["cargo run --release -- demo", "cargo xtask test"];

@@ -7,6 +7,7 @@
 mod circles;
 mod edges;
 mod features;
+mod finding;
 mod markdown;
 mod names;
 mod source;
@@ -15,18 +16,20 @@ mod tokens;
 mod wording;
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::Path;
-use std::{fmt, fs};
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use xtask::{cargo, root};
 
-/// What one rule may overlook in one place.
+use self::finding::Finding;
+
+/// An exception from a rule in one place.
 struct Allowed {
     rule: &'static str,
-    /// A file, or a folder with all that is in it.
+    /// A file, or a directory with everything in it.
     path: &'static str,
     reason: &'static str,
 }
@@ -50,37 +53,27 @@ const ALLOWED: &[Allowed] = &[
     Allowed {
         rule: source::UNFINISHED,
         path: "xtask/src/tidy",
-        reason: "the rule names what it looks for",
+        reason: "the rule names the words that it finds",
+    },
+    Allowed {
+        rule: wording::WORDING,
+        path: "xtask/src/tidy",
+        reason: "the rule names the phrases that it finds",
     },
 ];
 
-/// Rules that the tree does not hold yet: `--words` prints their findings, and they fail nothing.
-const PENDING: &[&str] = &[names::NAMES, wording::WORDING, style::STYLE];
-
-/// Folders that hold nothing of ours, at any depth.
-const SKIPPED_FOLDERS: &[&str] =
-    &[".git", "target", "node_modules", "dist", "out", "emberline-data"];
-
-/// What is against a rule, and where.
-#[derive(Debug)]
-struct Finding {
+/// Findings of a rule that are tolerated in a directory, until they are removed.
+struct Budget {
     rule: &'static str,
-    /// Path from the root, with `/`.
-    path: String,
-    /// From 1; 0 for the whole file.
-    line: usize,
-    text: String,
+    directory: &'static str,
+    count: usize,
 }
 
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Finding { rule, path, line, .. } = self;
-        match line {
-            0 => write!(f, "{path}: {} [{rule}]", self.text),
-            line => write!(f, "{path}:{line}: {} [{rule}]", self.text),
-        }
-    }
-}
+const BUDGETS: &[Budget] = &[];
+
+/// Directories without sources of ours, at any depth.
+const SKIPPED_DIRECTORIES: &[&str] =
+    &[".git", "target", "node_modules", "dist", "out", "emberline-data"];
 
 /// What to do.
 #[derive(clap::Args)]
@@ -89,8 +82,8 @@ pub(crate) struct Options {
     /// inside it. Checks nothing.
     #[arg(long)]
     circles: bool,
-    /// Print the findings of the rules on names, wording and style, and their number in each
-    /// directory. Checks nothing.
+    /// Print the findings of the rules on names, wording and style, also those that a budget
+    /// tolerates, and their number in each directory. Checks nothing.
     #[arg(long)]
     words: bool,
 }
@@ -104,17 +97,21 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         return circles::print(&metadata()?, &root());
     }
     if options.words {
-        return print_pending();
+        return print_budgeted();
     }
     check()
 }
 
-fn print_pending() -> Result<()> {
+/// Prints the findings that budgets may tolerate, and their number in each directory.
+fn print_budgeted() -> Result<()> {
     let mut counts: BTreeMap<(&str, String), usize> = BTreeMap::new();
-    for finding in check_files(&root())?.iter().filter(|finding| PENDING.contains(&finding.rule)) {
-        println!("{finding}");
-        let directory = finding.path.split('/').take(3).collect::<Vec<_>>().join("/");
-        *counts.entry((finding.rule, directory)).or_default() += 1;
+    let rules = [names::NAMES, wording::WORDING, style::STYLE];
+    for finding in without_allowed(check_files(&root())?, ALLOWED) {
+        if rules.contains(&finding.rule) && finding.line > 0 {
+            println!("{finding}");
+            let directory = finding.path.split('/').next().unwrap_or_default();
+            *counts.entry((finding.rule, directory.to_owned())).or_default() += 1;
+        }
     }
     for ((rule, directory), count) in &counts {
         println!("{rule} {count:5} {directory}");
@@ -137,18 +134,18 @@ fn metadata() -> Result<Value> {
 /// # Errors
 /// If anything breaks a rule; each finding was printed.
 pub(crate) fn check() -> Result<()> {
-    let mut findings = edges::check(&metadata()?)?;
+    let metadata = metadata()?;
+    let mut findings = edges::check(&metadata)?;
+    findings.extend(circles::check(&metadata, &root())?);
     findings.extend(check_files(&root())?);
-    findings.retain(|finding| !PENDING.contains(&finding.rule));
-    let findings = without_allowed(findings, ALLOWED);
+    let findings = within_budgets(without_allowed(findings, ALLOWED), BUDGETS);
     for finding in &findings {
         eprintln!("{finding}");
     }
     match findings.len() {
         0 => Ok(()),
         count => bail!(
-            "tidy: {count} findings; what must stay is allowed, with its reason, in \
-             xtask/src/tidy/mod.rs"
+            "tidy: {count} findings; exceptions, with their reasons, are in xtask/src/tidy/mod.rs"
         ),
     }
 }
@@ -179,28 +176,31 @@ fn check_files(root: &Path) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// Collects the files below `folder`, which is a path from `root`.
-fn list(root: &Path, folder: &str, paths: &mut Vec<String>) -> Result<()> {
-    let absolute = root.join(folder);
+/// The bundle of the page, which a tool writes.
+const BUNDLE: &str = "collector/page";
+
+/// Collects the files below `directory`, which is a path from `root`.
+fn list(root: &Path, directory: &str, paths: &mut Vec<String>) -> Result<()> {
+    let absolute = root.join(directory);
     let entries = fs::read_dir(&absolute).with_context(|| absolute.display().to_string())?;
     for entry in entries {
         let entry = entry?;
         let Ok(name) = entry.file_name().into_string() else {
-            bail!("a file below {folder} has a name that is not UTF-8");
+            bail!("a file below {directory} has a name that is not UTF-8");
         };
-        let path = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
+        let path = if directory.is_empty() { name.clone() } else { format!("{directory}/{name}") };
         let kind = entry.file_type()?;
         if kind.is_file() {
             paths.push(path);
-        } else if kind.is_dir() && !SKIPPED_FOLDERS.contains(&name.as_str()) {
+        } else if kind.is_dir() && !SKIPPED_DIRECTORIES.contains(&name.as_str()) && path != BUNDLE {
             list(root, &path, paths)?;
         }
     }
     Ok(())
 }
 
-/// Takes out what is allowed. An allowance that allows nothing is a finding, so that the list stays
-/// as short as it can be.
+/// Removes the allowed findings. An exception without a finding is a finding itself, so that the list
+/// stays short.
 fn without_allowed(findings: Vec<Finding>, allowed: &[Allowed]) -> Vec<Finding> {
     let covers = |allowed: &Allowed, finding: &Finding| {
         let rest = finding.path.strip_prefix(allowed.path);
@@ -214,7 +214,7 @@ fn without_allowed(findings: Vec<Finding>, allowed: &[Allowed]) -> Vec<Finding> 
             rule: allowed.rule,
             path: allowed.path.into(),
             line: 0,
-            text: format!("is allowed ({}) and need not be", allowed.reason),
+            text: format!("is allowed ({}) without need", allowed.reason),
         });
     let unused: Vec<_> = unused.collect();
     let mut rest = findings;
@@ -223,10 +223,32 @@ fn without_allowed(findings: Vec<Finding>, allowed: &[Allowed]) -> Vec<Finding> 
     rest
 }
 
-/// The findings as a person sees them.
-#[cfg(test)]
-fn printed(findings: &[Finding]) -> String {
-    findings.iter().map(|finding| format!("{finding}\n")).collect()
+/// Removes the findings that a budget tolerates. All of a directory's findings of a rule stay if they
+/// exceed the budget.
+fn within_budgets(mut findings: Vec<Finding>, budgets: &[Budget]) -> Vec<Finding> {
+    let mut exceeded = Vec::new();
+    for budget in budgets {
+        let covers = |finding: &Finding| {
+            let rest = finding.path.strip_prefix(budget.directory);
+            finding.rule == budget.rule && rest.is_some_and(|rest| rest.starts_with('/'))
+        };
+        let count = findings.iter().filter(|finding| covers(finding)).count();
+        if count <= budget.count {
+            findings.retain(|finding| !covers(finding));
+        } else {
+            exceeded.push(Finding {
+                rule: budget.rule,
+                path: budget.directory.into(),
+                line: 0,
+                text: format!(
+                    "has {count} findings; its budget in xtask/src/tidy/mod.rs is {}",
+                    budget.count
+                ),
+            });
+        }
+    }
+    findings.extend(exceeded);
+    findings
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Banned identifiers: private metaphors and vague words in place of the field's standard terms.
 
-use super::Finding;
+use super::finding::Finding;
 use super::tokens::Token;
 
 pub(super) const NAMES: &str = "names";

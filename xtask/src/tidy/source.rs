@@ -1,10 +1,11 @@
-//! Rules on single files: where unsafe code, protocols, signals and formats live; lengths;
-//! unfinished work; sleeps in tests.
+//! Rules on single files: homes of unsafe code, protocols, signals and formats; lengths; unfinished
+//! work; sleeps in tests.
 
 use xtask::page_bundle;
 
+use super::finding::Finding;
 use super::tokens::{self, Token};
-use super::{Finding, names, style, wording};
+use super::{names, style, wording};
 
 pub(super) const UNFINISHED: &str = "unfinished";
 pub(super) const SIGNALS: &str = "signals";
@@ -13,16 +14,16 @@ pub(super) const SLEEP: &str = "sleep";
 const SYNTAX: &str = "syntax";
 
 const LINES_MAX: usize = 600;
-/// What a person writes; golden data of tests may be longer.
+/// Files written by hand; golden data of tests may be longer.
 const WRITTEN: &[&str] =
     &["rs", "ts", "tsx", "js", "css", "proto", "md", "toml", "sh", "yml", "mjs", "html", "py"];
 
-/// Something that only one module may use.
+/// Tokens that only some modules may use.
 struct Confined {
     rule: &'static str,
     /// Tokens, with a space between them.
     patterns: &'static [&'static str],
-    /// Where the rule holds; empty means everywhere.
+    /// The scope of the rule; empty means everywhere.
     inside: &'static str,
     /// The modules or folders that may use it, as paths without `.rs`.
     homes: &'static [&'static str],
@@ -33,7 +34,7 @@ const CONFINED: &[Confined] = &[
         rule: "unsafe",
         patterns: &["unsafe"],
         inside: "",
-        // The second is what the tests do to the first: signals, stacks, filters, allocators.
+        // The second is the hostile host of the tests: signals, stacks, filters, allocators.
         homes: &["agent/src/sys", "agent/src/sampler/sys", "tests/src/hostile/sys"],
     },
     Confined {
@@ -61,7 +62,7 @@ const CONFINED: &[Confined] = &[
         inside: "agent/src",
         homes: &["agent/src/ship"],
     },
-    // Its licence is not ours: it stays behind one crate.
+    // Its license is not ours: it stays behind one crate.
     Confined { rule: "inferno", patterns: &["inferno ::"], inside: "", homes: &["flamegraph"] },
     Confined {
         rule: "plain-values",
@@ -95,7 +96,8 @@ pub(super) fn check(path: &str, text: &str) -> Vec<Finding> {
     }
     let mut findings = Vec::new();
     let lines = text.lines().count();
-    if lines > LINES_MAX {
+    // A check of the page is one sequence in one browser.
+    if lines > LINES_MAX && extension != "mjs" {
         let text = format!("has {lines} lines; at most {LINES_MAX} are allowed");
         findings.push(finding(LENGTH, path, 0, text));
     }

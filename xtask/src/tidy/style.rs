@@ -1,17 +1,18 @@
-//! Statements and signatures that pack several into one.
+//! Statements and signatures that pack several into one, and `match` on a `bool`.
 
-use super::Finding;
+use super::finding::Finding;
 use super::tokens::Token;
 
 pub(super) const STYLE: &str = "style";
 
-/// Findings in Rust: `let (a, b) = (x, y)` and parameters that are tuple patterns.
+/// Findings in Rust: `let (a, b) = (x, y)`, parameters that are tuple patterns, `match` on a `bool`.
 pub(super) fn check(path: &str, tokens: &[Token]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (at, token) in tokens.iter().enumerate() {
         let found = match token.text.as_str() {
             "let" => parallel_let(&tokens[at..]),
             "fn" => tuple_parameter(&tokens[at..]),
+            "{" => match_on_bool(&tokens[at..]),
             _ => None,
         };
         if let Some(text) = found {
@@ -58,6 +59,14 @@ fn tuple_parameter(tokens: &[Token]) -> Option<&'static str> {
         }
     }
     None
+}
+
+/// `tokens` begin with `{`.
+fn match_on_bool(tokens: &[Token]) -> Option<&'static str> {
+    let [_, pattern, equals, arrow, ..] = tokens else { return None };
+    let is_bool = pattern.text == "true" || pattern.text == "false";
+    let is_arm = equals.text == "=" && arrow.text == ">";
+    (is_bool && is_arm).then_some("`if` and `else` instead of `match` on a `bool`")
 }
 
 /// A group in parentheses.

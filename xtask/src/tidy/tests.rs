@@ -2,6 +2,7 @@
 
 use expect_test::{Expect, expect};
 
+use super::finding::printed;
 use super::*;
 
 fn check_source(path: &str, text: &str, expected: Expect) {
@@ -177,7 +178,7 @@ fn the_readme_needs_two_commands_and_no_third() {
 }
 
 #[test]
-fn what_is_allowed_passes_and_an_idle_allowance_does_not() {
+fn allowed_findings_pass_and_unused_exceptions_do_not() {
     let allowed = |path| Allowed { rule: "sleep", path, reason: "it shows a wait" };
     let finding =
         |path: &str| Finding { rule: "sleep", path: path.into(), line: 1, text: "x".into() };
@@ -185,7 +186,27 @@ fn what_is_allowed_passes_and_an_idle_allowance_does_not() {
     let rest = without_allowed(findings, &[allowed("tests/src/a.rs"), allowed("cli")]);
     expect![[r#"
         tests/src/ab.rs:1: x [sleep]
-        cli: is allowed (it shows a wait) and need not be [sleep]
+        cli: is allowed (it shows a wait) without need [sleep]
+    "#]]
+    .assert_eq(&printed(&rest));
+}
+
+#[test]
+fn a_budget_tolerates_findings_up_to_its_count() {
+    let finding =
+        |path: &str| Finding { rule: style::STYLE, path: path.into(), line: 1, text: "x".into() };
+    let budget = |directory, count| Budget { rule: style::STYLE, directory, count };
+    let findings = || vec![finding("cli/a.rs"), finding("agent/a.rs"), finding("agent/b.rs")];
+    let rest = within_budgets(findings(), &[budget("agent", 2)]);
+    expect![[r#"
+        cli/a.rs:1: x [style]
+    "#]]
+    .assert_eq(&printed(&rest));
+    let rest = within_budgets(findings(), &[budget("agent", 1), budget("cli", 1)]);
+    expect![[r#"
+        agent/a.rs:1: x [style]
+        agent/b.rs:1: x [style]
+        agent: has 2 findings; its budget in xtask/src/tidy/mod.rs is 1 [style]
     "#]]
     .assert_eq(&printed(&rest));
 }
@@ -262,6 +283,12 @@ fn statements_and_signatures_that_pack_several_are_found() {
          if let (Some(a), b) = (x, y) {}",
         expect![[r#"
             a.rs:1: a `let` for each name: `let (a, b) = (x, y)` is two statements [style]
+        "#]],
+    );
+    check(
+        "match a { true => 1, false => 2 }; match a { Some(true) => 1, _ => true };",
+        expect![[r#"
+            a.rs:1: `if` and `else` instead of `match` on a `bool` [style]
         "#]],
     );
     check(

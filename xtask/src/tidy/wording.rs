@@ -3,7 +3,7 @@
 //! A file is read as words, whatever its language, so a phrase is found across line breaks. No
 //! phrase occurs in code.
 
-use super::Finding;
+use super::finding::Finding;
 
 pub(super) const WORDING: &str = "wording";
 

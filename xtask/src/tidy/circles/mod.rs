@@ -15,6 +15,15 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use self::graph::{Component, Graph};
+use super::finding::Finding;
+
+const RULE: &str = "circle";
+
+/// Most files of one crate that may use each other.
+const FILES_MAX: usize = 6;
+
+/// Crates with a larger circle, until it is cut.
+const LARGER: &[(&str, usize)] = &[("agent", 9), ("collector", 9)];
 
 /// The kinds of cargo's targets that are the product's, not a test's or an example's.
 const PRODUCT_KINDS: [&str; 2] = ["lib", "bin"];
@@ -30,6 +39,28 @@ pub(super) fn print(metadata: &Value, root: &Path) -> Result<()> {
         print!("{}", describe(&target.name, &graph, largest.as_ref()));
     }
     Ok(())
+}
+
+/// Finds circles that are too large.
+///
+/// # Errors
+/// As [`print`].
+pub(super) fn check(metadata: &Value, root: &Path) -> Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    for target in targets(metadata, root)? {
+        let graph = read(root, &target.source)?;
+        let larger = LARGER.iter().find(|(name, _)| *name == target.name);
+        let files_max = larger.map_or(FILES_MAX, |(_, files)| *files);
+        let Some(largest) = graph.components().into_iter().next() else { continue };
+        if largest.files.len() > files_max {
+            let text = format!(
+                "{} files use each other; at most {files_max} may: see `cargo xtask tidy --circles`",
+                largest.files.len()
+            );
+            findings.push(Finding { rule: RULE, path: target.source, line: 0, text });
+        }
+    }
+    Ok(findings)
 }
 
 /// A crate that rustc compiles: a library or a binary.
@@ -50,12 +81,13 @@ fn targets(metadata: &Value, root: &Path) -> Result<Vec<Target>> {
             let kinds = target["kind"].as_array().map_or(&[][..], Vec::as_slice);
             kinds.iter().any(|kind| PRODUCT_KINDS.iter().any(|product| kind == product))
         };
-        for target in all.iter().filter(is_product) {
+        let products: Vec<&Value> = all.iter().filter(is_product).collect();
+        for target in &products {
             let source = target["src_path"].as_str().context("a target has no source")?;
             let source =
                 Path::new(source).strip_prefix(root)?.to_str().context("a path is not UTF-8")?;
             let own_name = target["name"].as_str().context("a target has no name")?;
-            let name = match all.len() {
+            let name = match products.len() {
                 1 => package_name.to_owned(),
                 _ => format!("{package_name} ({own_name})"),
             };
