@@ -38,7 +38,7 @@ fn children_time() -> f64 {
 /// has a child that works, and all of the child's time is told.
 #[test]
 fn defect_6_the_tracker_is_not_counted_and_times_are_epoch_times() {
-    let resources = ResourceProfiler::new().dt(Duration::from_millis(1));
+    let resources = ResourceProfiler::new().interval(Duration::from_millis(1));
     let scope = diagnostics::scope(resources.clone());
     let clocks = || {
         let process = processor_time(ClockId::CLOCK_PROCESS_CPUTIME_ID);

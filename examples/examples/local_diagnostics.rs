@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use agent::diagnostics::{
-    self, Cache, CacheProfiler, Held, Profiler, ProgressBar, ResourceProfiler, visualize,
+    self, Cache, CacheProfiler, CachedValue, Profiler, ProgressBar, ResourceProfiler, visualize,
 };
 use agent::task;
 use anyhow::ensure;
@@ -28,7 +28,7 @@ fn main() -> anyhow::Result<()> {
     let side = arguments.next().map_or(Ok(1_000), |side| side.parse())?;
 
     let profiler = Profiler::new();
-    let resources = ResourceProfiler::new().dt(Duration::from_millis(50));
+    let resources = ResourceProfiler::new().interval(Duration::from_millis(50));
     let caches = CacheProfiler::bytes();
     let bar = ProgressBar::new();
     let scopes = (
@@ -58,7 +58,7 @@ fn tall_skinny_qr(side: usize) -> f64 {
     let rs: Vec<Array2<f64>> = factored.iter().map(|(_, r)| Array2::clone(r)).collect();
     let stacked = factor::householder_qr(&factor::stack_rows(&rs));
     let (q2, r) = (factor::form_q(&stacked, 0..side), stacked.thin_r().clone());
-    let q2: Vec<Mutex<Option<Held<Array2<f64>>>>> = factor::split_rows(&[q2], side)
+    let q2: Vec<Mutex<Option<CachedValue<Array2<f64>>>>> = factor::split_rows(&[q2], side)
         .into_iter()
         .enumerate()
         .map(|(block, part)| Mutex::new(Some(cache.hold(format!("q2-{block}"), part))))
@@ -83,7 +83,7 @@ fn tall_skinny_qr(side: usize) -> f64 {
     residuals.into_iter().fold(0.0, f64::max)
 }
 
-type Block = Held<Array2<f64>>;
+type Block = CachedValue<Array2<f64>>;
 
 /// A block, and its Q and R.
 fn make_and_factor(

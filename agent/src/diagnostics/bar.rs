@@ -1,4 +1,4 @@
-//! How far a run is, as a line in the terminal.
+//! The progress of a run as a line in the terminal.
 
 use std::fmt;
 use std::io::{IsTerminal, Write};
@@ -12,21 +12,21 @@ use super::run::{Counts, RunInfo, State};
 use crate::spawn::spawn;
 use crate::sync::lock;
 
-/// The longest bar, in characters.
+/// Largest width of the bar, in characters.
 const WIDTH_MAX: usize = 1_000;
 
-/// The shortest time between two drawings.
-const DT_MIN: Duration = Duration::from_millis(1);
+/// Shortest time between two updates.
+const INTERVAL_MIN: Duration = Duration::from_millis(1);
 
-/// Draws how far each run is:
+/// Draws the progress of each run:
 ///
 /// ```text
 /// [################                        ] | 40% Completed | 2.8s
 /// ```
 ///
-/// 100 % are the tasks that the run [expects](super::RunBuilder::expect); if it expects none, those
-/// that have started so far. When the run has finished the bar is full, unless the run errored, and
-/// the line ends. Where nobody looks, that is if the output is no terminal, nothing is written.
+/// 100 % are the tasks that the run [expects](super::RunBuilder::expect), or if it expects none, the
+/// tasks that have started so far. At the end of the run the bar is full, unless the run failed.
+/// Nothing is written if the output is not a terminal.
 ///
 /// ```
 /// use std::time::Duration;
@@ -40,21 +40,21 @@ const DT_MIN: Duration = Duration::from_millis(1);
 /// ```
 #[derive(Clone, Debug)]
 pub struct ProgressBar {
-    look: Look,
+    style: BarStyle,
     even_without_terminal: bool,
     out: Out,
     drawing: Arc<Mutex<Drawing>>,
 }
 
-/// What the bar looks like.
+/// The appearance of the bar.
 #[derive(Clone, Copy, Debug)]
-struct Look {
+struct BarStyle {
     minimum: Duration,
     width: usize,
-    dt: Duration,
+    interval: Duration,
 }
 
-/// Where the bar goes to.
+/// The output of the bar.
 #[derive(Clone)]
 struct Out {
     writer: Arc<Mutex<dyn Write + Send>>,
@@ -83,12 +83,12 @@ impl Default for ProgressBar {
 }
 
 impl ProgressBar {
-    /// Forty characters wide, drawn ten times a second on standard error, from the start.
+    /// Returns a bar of forty characters on standard error, updated ten times a second.
     #[must_use]
     pub fn new() -> ProgressBar {
-        let dt = Duration::from_millis(100);
+        let interval = Duration::from_millis(100);
         let bar = ProgressBar {
-            look: Look { minimum: Duration::ZERO, width: 40, dt },
+            style: BarStyle { minimum: Duration::ZERO, width: 40, interval },
             even_without_terminal: false,
             out: Out { writer: Arc::new(Mutex::new(std::io::sink())), is_terminal: false },
             drawing: Arc::default(),
@@ -96,55 +96,55 @@ impl ProgressBar {
         bar.out(std::io::stderr())
     }
 
-    /// Draws nothing before a run has lasted so long, and so nothing for a shorter one.
+    /// Sets how long a run must last before it is shown. The default is zero.
     #[must_use]
     pub fn minimum(mut self, minimum: Duration) -> ProgressBar {
-        self.look.minimum = minimum;
+        self.style.minimum = minimum;
         self
     }
 
-    /// The bar's characters between the brackets, up to 1,000.
+    /// Sets the characters between the brackets, up to 1,000.
     #[must_use]
     pub fn width(mut self, characters: usize) -> ProgressBar {
-        self.look.width = characters.min(WIDTH_MAX);
+        self.style.width = characters.min(WIDTH_MAX);
         self
     }
 
-    /// The time between two drawings, at least a millisecond.
+    /// Sets the time between two updates, at least a millisecond.
     #[must_use]
-    pub fn dt(mut self, dt: Duration) -> ProgressBar {
-        self.look.dt = dt.max(DT_MIN);
+    pub fn interval(mut self, interval: Duration) -> ProgressBar {
+        self.style.interval = interval.max(INTERVAL_MIN);
         self
     }
 
-    /// Where to draw: standard output, standard error, a file.
+    /// Sets the output: standard output, standard error or a file.
     #[must_use]
     pub fn out(mut self, out: impl Write + IsTerminal + Send + 'static) -> ProgressBar {
         self.out = Out { is_terminal: out.is_terminal(), writer: Arc::new(Mutex::new(out)) };
         self
     }
 
-    /// Where to draw: anything that can be written to. It is written to as a terminal would be.
+    /// Sets any writer as the output. It is treated as a terminal.
     #[must_use]
     pub fn writer(mut self, out: impl Write + Send + 'static) -> ProgressBar {
         self.out = Out { is_terminal: true, writer: Arc::new(Mutex::new(out)) };
         self
     }
 
-    /// Draws also where the output is no terminal, as for a log that is looked at later.
+    /// Draws even if the output is not a terminal, for example a log.
     #[must_use]
     pub fn even_without_terminal(mut self) -> ProgressBar {
         self.even_without_terminal = true;
         self
     }
 
-    /// How long the last run took that has finished; 0 before.
+    /// Returns the duration of the last run that has ended; zero before the first.
     #[must_use]
     pub fn last_duration(&self) -> Duration {
         lock(&self.drawing).last_duration
     }
 
-    fn is_seen(&self) -> bool {
+    fn is_visible(&self) -> bool {
         self.out.is_terminal || self.even_without_terminal
     }
 }
@@ -152,25 +152,25 @@ impl ProgressBar {
 impl Callback for ProgressBar {
     fn start_state(&self, _: &RunInfo, state: &State) {
         let drawing = &mut lock(&self.drawing);
-        let pen = Pen { out: self.out.clone(), look: self.look, columns: 0 };
-        drawing.drawer = Some(Drawer::start(pen, state.clone(), self.is_seen()));
+        let pen = Pen { out: self.out.clone(), style: self.style, columns: 0 };
+        drawing.drawer = Some(Drawer::start(pen, state.clone(), self.is_visible()));
     }
 
-    fn finish(&self, _: &RunInfo, state: &State, errored: bool) {
+    fn finish(&self, _: &RunInfo, state: &State, failed: bool) {
         let drawer = lock(&self.drawing).drawer.take();
         let Some(drawer) = drawer else { return };
-        let elapsed = drawer.begun.elapsed();
+        let elapsed = drawer.started.elapsed();
         lock(&self.drawing).last_duration = elapsed;
         if let Some(mut pen) = drawer.stop()
-            && elapsed >= self.look.minimum
+            && elapsed >= self.style.minimum
         {
-            let fraction = if errored { fraction(state.counts()) } else { 1.0 };
+            let fraction = if failed { fraction(state.counts()) } else { 1.0 };
             pen.draw(fraction, elapsed);
             pen.end_line();
         }
     }
 
-    // A run may go on, whose end will not be told any more.
+    // A run may continue, but `finish` is not called any more.
     fn exit(&self) {
         let drawer = lock(&self.drawing).drawer.take();
         if let Some(mut pen) = drawer.and_then(Drawer::stop) {
@@ -179,7 +179,7 @@ impl Callback for ProgressBar {
     }
 }
 
-/// The part of the known tasks that has ended. It may shrink when more become known.
+/// Returns the part of the known tasks that has ended. It shrinks when more become known.
 fn fraction(counts: Counts) -> f64 {
     match counts.expected {
         0 => 0.0,
@@ -187,28 +187,29 @@ fn fraction(counts: Counts) -> f64 {
     }
 }
 
-/// The thread that draws while the run goes on.
+/// The thread that updates the bar during a run.
 struct Drawer {
-    begun: Instant,
-    /// `None` if nobody looks.
+    started: Instant,
+    /// `None` if the bar is not visible.
     thread: Option<(SyncSender<()>, JoinHandle<()>)>,
     pen: Arc<Mutex<Pen>>,
 }
 
 impl Drawer {
-    fn start(pen: Pen, state: State, is_seen: bool) -> Drawer {
-        let begun = Instant::now();
-        let (Look { minimum, dt, .. }, pen) = (pen.look, Arc::new(Mutex::new(pen)));
-        if !is_seen {
-            return Drawer { begun, thread: None, pen };
+    fn start(pen: Pen, state: State, is_visible: bool) -> Drawer {
+        let started = Instant::now();
+        let BarStyle { minimum, interval, .. } = pen.style;
+        let pen = Arc::new(Mutex::new(pen));
+        if !is_visible {
+            return Drawer { started, thread: None, pen };
         }
         let (stop, stopped) = sync_channel::<()>(0);
         let pen_of_thread = pen.clone();
         let body = move || {
-            while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(dt) {
-                let elapsed = begun.elapsed();
+            while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(interval) {
+                let elapsed = started.elapsed();
                 if elapsed > minimum {
-                    // The full bar is for the end, which is not known to be near.
+                    // A full bar is for the end of the run only.
                     lock(&pen_of_thread).draw(fraction(state.counts()).min(0.99), elapsed);
                 }
             }
@@ -217,10 +218,10 @@ impl Drawer {
         if let Err(error) = &thread {
             tracing::warn!("progress is not shown: {error}");
         }
-        Drawer { begun, thread: thread.ok().map(|thread| (stop, thread)), pen }
+        Drawer { started, thread: thread.ok().map(|thread| (stop, thread)), pen }
     }
 
-    /// Ends the drawing; gives the pen for the last line if anybody looks.
+    /// Ends the thread and returns the pen for the last line, if the bar is visible.
     fn stop(self) -> Option<Pen> {
         let (stop, thread) = self.thread?;
         drop(stop);
@@ -233,26 +234,26 @@ impl Drawer {
 
 impl fmt::Debug for Drawer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Drawer").field("begun", &self.begun).finish_non_exhaustive()
+        formatter.debug_struct("Drawer").field("started", &self.started).finish_non_exhaustive()
     }
 }
 
-/// What writes the line.
+/// Writes the line.
 struct Pen {
     out: Out,
-    look: Look,
-    /// How long the line is that stands there: a shorter one must cover it.
+    style: BarStyle,
+    /// Length of the present line, which a shorter one must overwrite.
     columns: usize,
 }
 
 impl Pen {
     fn draw(&mut self, fraction: f64, elapsed: Duration) {
-        let line = line(fraction, self.look.width, elapsed);
+        let line = line(fraction, self.style.width, elapsed);
         let before = std::mem::replace(&mut self.columns, line.len());
         self.write(format_args!("\r{line:before$}"));
     }
 
-    /// Ends a line that was begun.
+    /// Ends the line, if there is one.
     fn end_line(&mut self) {
         if std::mem::take(&mut self.columns) > 0 {
             self.write(format_args!("\n"));
@@ -261,7 +262,7 @@ impl Pen {
 
     fn write(&self, text: fmt::Arguments<'_>) {
         let mut out = lock(&self.out.writer);
-        // An output that is gone is no reason to stop the program.
+        // A closed output must not stop the program.
         let _ = out.write_fmt(text).and_then(|()| out.flush());
     }
 }
@@ -273,7 +274,7 @@ fn line(fraction: f64, width: usize, elapsed: Duration) -> String {
     format!("[{bar:width$}] | {percent}% Completed | {}", duration(elapsed))
 }
 
-/// As `2.8s`, `16min 40.4s` or `1h 2min 3.0s`.
+/// Formats a duration: `2.8s`, `16min 40.4s` or `1h 2min 3.0s`.
 fn duration(elapsed: Duration) -> String {
     let tenths = (elapsed.as_millis() + 50) / 100;
     let (minutes, tenths) = (tenths / 600, tenths % 600);
@@ -290,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_look_like_the_origins() {
+    fn lines_have_the_format_of_dasks() {
         for (fraction, width, elapsed_ms, expected) in [
             (0.0, 8, 0, "[        ] | 0% Completed | 0.0s"),
             (0.5, 8, 2_800, "[####    ] | 50% Completed | 2.8s"),
@@ -306,13 +307,13 @@ mod tests {
         }
     }
 
-    /// What is known may grow, and then the line shrinks: nothing of the longer one stays.
+    /// The line gets shorter when more tasks become known.
     #[test]
-    fn a_shorter_line_covers_the_longer_one() {
+    fn a_shorter_line_overwrites_the_longer_one() {
         let written = Arc::new(Mutex::new(Vec::new()));
         let out = Out { writer: written.clone(), is_terminal: true };
-        let look = Look { minimum: Duration::ZERO, width: 4, dt: DT_MIN };
-        let mut pen = Pen { out, look, columns: 0 };
+        let style = BarStyle { minimum: Duration::ZERO, width: 4, interval: INTERVAL_MIN };
+        let mut pen = Pen { out, style, columns: 0 };
         pen.draw(0.10, Duration::from_secs(1));
         pen.draw(0.09, Duration::from_secs(1));
         pen.end_line();

@@ -11,9 +11,9 @@ use profiler_core::Timestamp;
 #[non_exhaustive]
 pub enum CacheEvent<'a> {
     /// A value was inserted.
-    Entered(CacheItem<'a>),
+    Inserted(CacheItem<'a>),
     /// A value was removed.
-    Left {
+    Removed {
         /// The cache's name.
         cache: &'a Arc<str>,
         /// The value's key.
@@ -31,7 +31,7 @@ pub enum CacheEvent<'a> {
         key: &'a str,
     },
     /// A lookup did not find the key.
-    Missed {
+    Miss {
         /// The cache's name.
         cache: &'a Arc<str>,
         /// The key.
@@ -51,43 +51,43 @@ pub struct CacheItem<'a> {
 }
 
 impl CacheItem<'_> {
-    /// The cache's name.
+    /// Returns the cache's name.
     #[must_use]
     pub fn cache(&self) -> &str {
         self.cache
     }
 
-    /// The value's key.
+    /// Returns the value's key.
     #[must_use]
     pub fn key(&self) -> &str {
         self.key
     }
 
-    /// The value's number, unique among all caches of this process.
+    /// Returns the value's number, unique among all caches of this process.
     #[must_use]
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// When it was inserted.
+    /// Returns when it was inserted.
     #[must_use]
     pub fn at(&self) -> Timestamp {
         self.at
     }
 
-    /// The name of the task that inserted it, if any.
+    /// Returns the name of the task that inserted it, if any.
     #[must_use]
     pub fn task(&self) -> Option<&str> {
         self.task.as_deref()
     }
 
-    /// The value, if it is of this type.
+    /// Returns the value, if it is of this type.
     #[must_use]
     pub fn value<V: 'static>(&self) -> Option<&V> {
         self.value.downcast_ref()
     }
 
-    /// The size of the value, as [`Cache::sized_by`](super::Cache::sized_by) computes it.
+    /// Returns the size of the value, as [`Cache::sized_by`](super::Cache::sized_by) computes it.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes

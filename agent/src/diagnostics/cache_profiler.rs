@@ -1,4 +1,4 @@
-//! What lay in caches, from when to when, and how much of it.
+//! Records which values were in caches, when, and their sizes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,19 +9,19 @@ use rustc_hash::FxHashMap;
 
 use super::cache_event::{CacheEvent, CacheItem};
 use super::callback::Callback;
-use super::{Watched, epoch_seconds};
+use super::{ObservedPeriod, epoch_seconds};
 use crate::sync::lock;
 
-/// Rows that are kept, of values that have left and of those that are there. Later ones are counted.
+/// Most rows, of removed and of present values. Later ones are only counted.
 const ROWS_MAX: usize = 1_000_000;
 
 type Metric = Arc<dyn Fn(&CacheItem<'_>) -> f64 + Send + Sync>;
 
-/// Keeps each value that entered a [`Cache`](super::Cache): key, task, metric, entry, exit. The metric
-/// is 1 for each value unless set otherwise, so that their sum counts them.
+/// Records each value that was inserted into a [`Cache`](super::Cache): key, task, metric, entry, exit.
+/// The default metric is 1 for each value, so that the sum counts values.
 ///
-/// A [`scope`](super::scope) begins with no results; one that is registered keeps all until
-/// [`CacheProfiler::clear`]. Clones are handles of the same results.
+/// A [`scope`](super::scope) starts without results; a registered profiler keeps results until
+/// [`CacheProfiler::clear`]. Clones share their results.
 ///
 /// ```
 /// use emberline_agent::diagnostics::{self, CacheProfiler};
@@ -39,19 +39,19 @@ type Metric = Arc<dyn Fn(&CacheItem<'_>) -> f64 + Send + Sync>;
 pub struct CacheProfiler {
     metric: Metric,
     metric_name: Arc<str>,
-    kept: Arc<Mutex<Kept>>,
+    results: Arc<Mutex<Results>>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
-    /// Of values that have left.
-    results: Vec<CacheData>,
-    /// Of values that are there, by their numbers, which rise with time.
+struct Results {
+    /// Removed values.
+    rows: Vec<CacheData>,
+    /// Present values by their numbers, which rise with time.
     open: BTreeMap<u64, CacheData>,
-    /// The newest value under a key of a cache.
+    /// The newest value of each cache and key.
     newest: FxHashMap<(Arc<str>, Arc<str>), u64>,
     counts: CacheCounts,
-    watched: Watched,
+    observed: ObservedPeriod,
 }
 
 /// The time of one value in a cache.
@@ -62,35 +62,35 @@ pub struct CacheData {
     pub cache: Arc<str>,
     /// The value's key.
     pub key: Arc<str>,
-    /// The name of the task that put it there; `None` outside tasks.
+    /// The name of the task that inserted it; `None` outside tasks.
     pub task: Option<Arc<str>>,
-    /// How much it was when it entered, by the profiler's metric.
+    /// The profiler's metric of the value when it was inserted.
     pub metric: f64,
-    /// When it entered, in seconds since the Unix epoch.
+    /// Time of the insertion, in seconds since the Unix epoch.
     pub entry: f64,
-    /// When it left, in seconds since the Unix epoch; `None` if it is still there.
+    /// Time of the removal, in seconds since the Unix epoch; `None` while it is in the cache.
     pub exit: Option<f64>,
-    /// When it entered, to the nanosecond.
+    /// Time of the insertion, to the nanosecond.
     pub entered_at: Timestamp,
-    /// When it left, to the nanosecond.
+    /// Time of the removal, to the nanosecond.
     pub exited_at: Option<Timestamp>,
-    /// How often it was found.
+    /// Lookups that found it.
     pub hits: u64,
 }
 
-/// How often what happened in all caches.
+/// Numbers of events in all caches.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
 pub struct CacheCounts {
-    /// Values that entered.
-    pub entered: u64,
-    /// Of those, values that left.
-    pub left: u64,
-    /// Keys that were found.
+    /// Inserted values.
+    pub inserted: u64,
+    /// Of those, removed values.
+    pub removed: u64,
+    /// Lookups that found a value.
     pub hits: u64,
-    /// Keys that were asked for in vain.
+    /// Lookups that found none.
     pub misses: u64,
-    /// Values that entered and had no room in the results.
+    /// Inserted values for which the results had no room.
     pub omitted: u64,
 }
 
@@ -101,64 +101,68 @@ impl Default for CacheProfiler {
 }
 
 impl CacheProfiler {
-    /// Counts values.
+    /// Returns a profiler that counts values.
     #[must_use]
     pub fn new() -> CacheProfiler {
         CacheProfiler::by("count", |_| 1.0)
     }
 
-    /// Adds up the values' bytes, as their cache [says](super::Cache::sized_by).
+    /// Returns a profiler that sums the values' [bytes](super::Cache::sized_by).
     #[must_use]
     pub fn bytes() -> CacheProfiler {
         CacheProfiler::by("bytes", |item| item.bytes() as f64)
     }
 
-    /// Adds up what `metric` gives for each value that enters.
+    /// Returns a profiler that sums `metric` over the values.
     #[must_use]
     pub fn by(
         name: impl Into<Arc<str>>,
         metric: impl Fn(&CacheItem<'_>) -> f64 + Send + Sync + 'static,
     ) -> CacheProfiler {
-        CacheProfiler { metric: Arc::new(metric), metric_name: name.into(), kept: Arc::default() }
+        CacheProfiler {
+            metric: Arc::new(metric),
+            metric_name: name.into(),
+            results: Arc::default(),
+        }
     }
 
-    /// Those that have left, in the order in which they left, then those that are still there.
+    /// Returns the removed values in the order of their removal, then the present ones.
     #[must_use]
     pub fn results(&self) -> Vec<CacheData> {
         self.read(|rows, _, _| rows.cloned().collect())
     }
 
-    /// What happened so far.
+    /// Returns the numbers of events so far.
     #[must_use]
     pub fn counts(&self) -> CacheCounts {
-        lock(&self.kept).counts
+        lock(&self.results).counts
     }
 
-    /// The name of the metric, such as `count`.
+    /// Returns the name of the metric, for example `count`.
     #[must_use]
     pub fn metric_name(&self) -> &str {
         &self.metric_name
     }
 
-    /// Forgets all results, also of values that are still there.
+    /// Drops all results, also of values that are in a cache.
     pub fn clear(&self) {
-        *lock(&self.kept) = Kept::default();
+        *lock(&self.results) = Results::default();
     }
 
     pub(super) fn read<T>(
         &self,
-        read: impl FnOnce(&mut dyn Iterator<Item = &CacheData>, CacheCounts, Watched) -> T,
+        read: impl FnOnce(&mut dyn Iterator<Item = &CacheData>, CacheCounts, ObservedPeriod) -> T,
     ) -> T {
-        let kept = lock(&self.kept);
-        let mut rows = kept.results.iter().chain(kept.open.values());
-        read(&mut rows, kept.counts, kept.watched)
+        let results = lock(&self.results);
+        let mut rows = results.rows.iter().chain(results.open.values());
+        read(&mut rows, results.counts, results.observed)
     }
 }
 
-impl Kept {
-    fn enters(&mut self, number: u64, data: CacheData) {
-        self.counts.entered += 1;
-        if self.results.len() + self.open.len() >= ROWS_MAX {
+impl Results {
+    fn insert(&mut self, number: u64, data: CacheData) {
+        self.counts.inserted += 1;
+        if self.rows.len() + self.open.len() >= ROWS_MAX {
             self.counts.omitted += 1;
             return;
         }
@@ -166,16 +170,17 @@ impl Kept {
         self.open.insert(number, data);
     }
 
-    fn leaves(&mut self, number: u64, at: Timestamp) {
-        // One that entered before this profiler was called, or had no room.
+    fn remove(&mut self, number: u64, at: Timestamp) {
+        // `None` for a value that was inserted before this profiler, or for which it had no room.
         let Some(mut data) = self.open.remove(&number) else { return };
         let key = (data.cache.clone(), data.key.clone());
         if self.newest.get(&key) == Some(&number) {
             self.newest.remove(&key);
         }
-        (data.exit, data.exited_at) = (Some(epoch_seconds(at)), Some(at));
-        self.results.push(data);
-        self.counts.left += 1;
+        data.exit = Some(epoch_seconds(at));
+        data.exited_at = Some(at);
+        self.rows.push(data);
+        self.counts.removed += 1;
     }
 
     fn newest(&self, cache: &Arc<str>, key: &str) -> Option<u64> {
@@ -186,8 +191,8 @@ impl Kept {
 impl Callback for CacheProfiler {
     fn cache(&self, event: &CacheEvent<'_>) {
         match event {
-            CacheEvent::Entered(item) => {
-                // The user's code runs outside the lock.
+            CacheEvent::Inserted(item) => {
+                // The program's code runs outside the lock.
                 let metric = (self.metric)(item);
                 let data = CacheData {
                     cache: item.cache.clone(),
@@ -200,38 +205,39 @@ impl Callback for CacheProfiler {
                     exited_at: None,
                     hits: 0,
                 };
-                lock(&self.kept).enters(item.number(), data);
+                lock(&self.results).insert(item.number(), data);
             }
-            CacheEvent::Left { cache, key, number, at } => {
-                let mut kept = lock(&self.kept);
-                if let Some(number) = number.or_else(|| kept.newest(cache, key)) {
-                    kept.leaves(number, *at);
+            CacheEvent::Removed { cache, key, number, at } => {
+                let mut results = lock(&self.results);
+                if let Some(number) = number.or_else(|| results.newest(cache, key)) {
+                    results.remove(number, *at);
                 }
             }
             CacheEvent::Hit { cache, key } => {
-                let mut kept = lock(&self.kept);
-                kept.counts.hits += 1;
-                let number = kept.newest(cache, key);
-                if let Some(data) = number.and_then(|number| kept.open.get_mut(&number)) {
+                let mut results = lock(&self.results);
+                results.counts.hits += 1;
+                let number = results.newest(cache, key);
+                if let Some(data) = number.and_then(|number| results.open.get_mut(&number)) {
                     data.hits += 1;
                 }
             }
-            CacheEvent::Missed { .. } => lock(&self.kept).counts.misses += 1,
+            CacheEvent::Miss { .. } => lock(&self.results).counts.misses += 1,
         }
     }
 
     fn enter(&self) {
-        *lock(&self.kept) = Kept { watched: Watched::begun_now(), ..Kept::default() };
+        *lock(&self.results) =
+            Results { observed: ObservedPeriod::starting_now(), ..Results::default() };
     }
 
     fn exit(&self) {
-        lock(&self.kept).watched.end_now();
+        lock(&self.results).observed.end_now();
     }
 }
 
 impl fmt::Debug for CacheProfiler {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut profiler = formatter.debug_struct("CacheProfiler");
-        profiler.field("metric", &self.metric_name).field("kept", &self.kept).finish()
+        profiler.field("metric", &self.metric_name).field("results", &self.results).finish()
     }
 }

@@ -1,4 +1,4 @@
-//! What a program can hear of its own tasks: the trait, the same with closures, and registration.
+//! Callbacks for the program's own tasks: the trait, its implementation by closures, and registration.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use super::hooks;
 use super::run::{RunInfo, State};
 use crate::fork;
 
-/// What to do when tasks and runs start and end. Every method does nothing unless it is written.
+/// Methods that are called when tasks and runs start and end. The default methods do nothing.
 ///
 /// The order is `start`, `start_state`, then `pretask` and `posttask` for each task, then `finish`.
-/// Several callbacks are called in the order in which they were registered. Who was registered when
-/// a task or run started hears of its end, and nobody else does.
+/// Callbacks are called in the order of their registration. Only callbacks that saw the start of a task
+/// or run see its end.
 ///
-/// Methods are called on the program's threads, by several of them at once, and the task waits
-/// meanwhile: be brief. A callback that panics does not harm the program: it is reported once in the
-/// log and not called again. Tasks that a callback itself starts are not told to callbacks.
+/// Methods are called on the program's threads, concurrently, and the task waits for them: be brief. A
+/// panic in a callback does not harm the program: it is logged once, and the callback is not called
+/// again. Callbacks do not see tasks that a callback itself starts.
 ///
 /// ```
 /// use emberline_agent::diagnostics::{self, Callback, State, TaskRecord};
@@ -35,42 +35,42 @@ use crate::fork;
 /// drop(emberline_agent::task("load").key("load-17").start()); // computing load-17
 /// ```
 pub trait Callback: Send + Sync {
-    /// A run begins; nothing of it has happened yet.
+    /// A run starts; it has no tasks yet.
     fn start(&self, run: &RunInfo) {
         let _ = run;
     }
 
-    /// The run's counts are there. `state` stays true while the run goes on, so it may be kept and
-    /// read at any time.
+    /// The run's counts are initialized. `state` follows the run, so it may be kept and read at any
+    /// time.
     fn start_state(&self, run: &RunInfo, state: &State) {
         let _ = (run, state);
     }
 
-    /// A task begins. `state` counts it already as running.
+    /// A task starts. `state` already counts it as running.
     fn pretask(&self, task: &TaskRecord, state: &State) {
         let _ = (task, state);
     }
 
-    /// A task has ended, and `task` says when and how. `state` is that of the run that it began in.
+    /// A task has ended; `task` has the time and the outcome. `state` is of the run in which it started.
     fn posttask(&self, task: &TaskRecord, state: &State) {
         let _ = (task, state);
     }
 
-    /// A run has ended; `errored` if by a panic or by [`Run::fail`](super::Run::fail).
-    fn finish(&self, run: &RunInfo, state: &State, errored: bool) {
-        let _ = (run, state, errored);
+    /// A run has ended; `failed` if by a panic or by [`Run::fail`](super::Run::fail).
+    fn finish(&self, run: &RunInfo, state: &State, failed: bool) {
+        let _ = (run, state, failed);
     }
 
-    /// Something happened in a [`Cache`](super::Cache).
+    /// An event happened in a [`Cache`](super::Cache).
     fn cache(&self, event: &CacheEvent<'_>) {
         let _ = event;
     }
 
-    /// A [`scope`] of this callback begins.
+    /// A [`scope`] of this callback starts.
     fn enter(&self) {}
 
-    /// The [`scope`] has ended, or the callback was given to [`unregister`]: no further calls begin,
-    /// not even the `finish` of a run that goes on.
+    /// The [`scope`] has ended, or [`unregister`] was called: no further calls start, not even the
+    /// `finish` of a run that continues.
     fn exit(&self) {}
 }
 
@@ -91,8 +91,8 @@ impl<C: Callback + ?Sized> Callback for Arc<C> {
         (**self).posttask(task, state);
     }
 
-    fn finish(&self, run: &RunInfo, state: &State, errored: bool) {
-        (**self).finish(run, state, errored);
+    fn finish(&self, run: &RunInfo, state: &State, failed: bool) {
+        (**self).finish(run, state, failed);
     }
 
     fn cache(&self, event: &CacheEvent<'_>) {
@@ -108,9 +108,9 @@ impl<C: Callback + ?Sized> Callback for Arc<C> {
     }
 }
 
-/// Calls `callback` while the scope lives. Drop scopes in any order.
+/// Calls `callback` until the scope is dropped. Scopes may be dropped in any order.
 ///
-/// The built-in profilers are handles that can be cloned: give the scope one, and ask the other.
+/// Clones of the built-in profilers share their results: move one into the scope, and read the other.
 ///
 /// ```
 /// use emberline_agent::diagnostics::{self, Profiler};
@@ -128,7 +128,7 @@ pub fn scope(callback: impl Callback + 'static) -> Scope {
     Scope { number: hooks::add(entry), generation: fork::generation() }
 }
 
-/// A callback at work; made by [`scope`]. It may move between threads.
+/// The time in which a callback is called; made by [`scope`]. It may move between threads.
 #[derive(Debug)]
 #[must_use = "the callback is no longer called when this is dropped"]
 pub struct Scope {
@@ -138,7 +138,7 @@ pub struct Scope {
 
 impl Drop for Scope {
     fn drop(&mut self) {
-        // A forked child has a copy of this, and no callbacks.
+        // A forked child has a copy of this, but no callbacks.
         if self.generation == fork::generation()
             && let Some(entry) = hooks::remove(self.number)
         {
@@ -147,13 +147,13 @@ impl Drop for Scope {
     }
 }
 
-/// Calls `callback` from now on, until it is given to [`unregister`].
+/// Calls `callback` from now on, until [`unregister`].
 pub fn register(callback: impl Callback + 'static) -> Registration {
     Registration(hooks::add(hooks::entry(callback)))
 }
 
-/// No longer calls what [`register`] added; `false` if it was gone already. Calls that other threads
-/// have begun may still be under way.
+/// Removes a callback that [`register`] added, and returns whether it was still registered. Calls that
+/// other threads have started may still be running.
 pub fn unregister(registration: Registration) -> bool {
     let removed = hooks::remove(registration.0);
     if let Some(entry) = &removed {
@@ -162,7 +162,7 @@ pub fn unregister(registration: Registration) -> bool {
     removed.is_some()
 }
 
-/// Which callback [`register`] added. Dropping it changes nothing.
+/// Identifies a callback that [`register`] added. Dropping it changes nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Registration(u64);
 
@@ -172,16 +172,16 @@ type OnTask = Box<dyn Fn(&TaskRecord, &State) + Send + Sync>;
 type OnFinish = Box<dyn Fn(&RunInfo, &State, bool) + Send + Sync>;
 type OnCache = Box<dyn Fn(&CacheEvent<'_>) + Send + Sync>;
 
-/// A [`Callback`] of closures, any number of them.
+/// A [`Callback`] of closures, each of them optional.
 ///
 /// ```
 /// use emberline_agent::diagnostics::{self, Callbacks};
 ///
 /// let registration = diagnostics::register(
 ///     Callbacks::new()
-///         .pretask(|task, _| println!("{} begins", task.key))
-///         .finish(|run, state, errored| {
-///             println!("{}: {} tasks, errored: {errored}", run.name(), state.counts().finished);
+///         .pretask(|task, _| println!("{} starts", task.key))
+///         .finish(|run, state, failed| {
+///             println!("{}: {} tasks, failed: {failed}", run.name(), state.counts().finished);
 ///         }),
 /// );
 /// diagnostics::run("nightly").during(|| drop(emberline_agent::task("load").start()));
@@ -198,20 +198,20 @@ pub struct Callbacks {
 }
 
 impl Callbacks {
-    /// Does nothing yet.
+    /// Returns a callback that does nothing yet.
     #[must_use]
     pub fn new() -> Callbacks {
         Callbacks::default()
     }
 
-    /// For [`Callback::start`].
+    /// Sets [`Callback::start`].
     #[must_use]
     pub fn start(mut self, start: impl Fn(&RunInfo) + Send + Sync + 'static) -> Self {
         self.start = Some(Box::new(start));
         self
     }
 
-    /// For [`Callback::start_state`].
+    /// Sets [`Callback::start_state`].
     #[must_use]
     pub fn start_state(
         mut self,
@@ -221,7 +221,7 @@ impl Callbacks {
         self
     }
 
-    /// For [`Callback::pretask`].
+    /// Sets [`Callback::pretask`].
     #[must_use]
     pub fn pretask(
         mut self,
@@ -231,7 +231,7 @@ impl Callbacks {
         self
     }
 
-    /// For [`Callback::posttask`].
+    /// Sets [`Callback::posttask`].
     #[must_use]
     pub fn posttask(
         mut self,
@@ -241,7 +241,7 @@ impl Callbacks {
         self
     }
 
-    /// For [`Callback::finish`].
+    /// Sets [`Callback::finish`].
     #[must_use]
     pub fn finish(
         mut self,
@@ -251,7 +251,7 @@ impl Callbacks {
         self
     }
 
-    /// For [`Callback::cache`].
+    /// Sets [`Callback::cache`].
     #[must_use]
     pub fn cache(mut self, cache: impl Fn(&CacheEvent<'_>) + Send + Sync + 'static) -> Self {
         self.cache = Some(Box::new(cache));
@@ -284,9 +284,9 @@ impl Callback for Callbacks {
         }
     }
 
-    fn finish(&self, run: &RunInfo, state: &State, errored: bool) {
+    fn finish(&self, run: &RunInfo, state: &State, failed: bool) {
         if let Some(finish) = &self.finish {
-            finish(run, state, errored);
+            finish(run, state, failed);
         }
     }
 

@@ -1,8 +1,8 @@
-//! Which callbacks are registered, and the calls to them.
+//! The registered callbacks, and the calls to them.
 //!
-//! The task path asks one atomic whether there are any ([`WantedBy`](crate::wanted::WantedBy)); only then does it come
-//! here. A callback runs outside every lock, so it may register others and start tasks; what it
-//! starts is not told to callbacks again.
+//! The task path calls this module only if callbacks are registered, which costs it one load
+//! ([`WantedBy`](crate::wanted::WantedBy)). A callback runs outside every lock, so it may register others
+//! and start tasks; the callbacks do not see these tasks.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -23,11 +23,11 @@ use crate::wanted;
 
 /// A registered callback.
 pub(super) struct Entry {
-    /// Rises with every registration of the process, so that who saw a start also sees its end, and
-    /// nobody else does.
+    /// Rises with every registration of the process, so that exactly the callbacks that saw a start see
+    /// the end.
     number: u64,
     callback: Arc<dyn Callback>,
-    /// It panicked: it is not called again.
+    /// Whether it panicked: then it is not called again.
     is_broken: AtomicBool,
 }
 
@@ -45,7 +45,7 @@ impl Entry {
                 "a diagnostics callback panicked in `{event}`: {text}; it is not called again"
             );
         }
-        // What was thrown is the callback's too, and may panic when it is dropped.
+        // The payload is the callback's too, and may panic when it is dropped.
         if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
             std::mem::forget(again);
         }
@@ -68,13 +68,13 @@ fn registered() -> &'static RwLock<Entries> {
 
 static LAST_NUMBER: AtomicU64 = AtomicU64::new(0);
 
-/// An entry for `callback`, which is not called before it is added.
+/// Makes an entry for `callback`, which is called once it is added.
 pub(super) fn entry(callback: impl Callback + 'static) -> Arc<Entry> {
     let number = LAST_NUMBER.fetch_add(1, Ordering::Relaxed) + 1;
     Arc::new(Entry { number, callback: Arc::new(callback), is_broken: AtomicBool::new(false) })
 }
 
-/// From now on `entry` is called. Gives its number.
+/// Registers `entry` and returns its number.
 pub(super) fn add(entry: Arc<Entry>) -> u64 {
     fork::watch();
     let number = entry.number;
@@ -82,8 +82,8 @@ pub(super) fn add(entry: Arc<Entry>) -> u64 {
     number
 }
 
-/// Forgets the callback of that number, if it is still there. Calls that other threads have begun may
-/// still be under way.
+/// Removes and returns the callback of that number, if it is registered. Calls that other threads have
+/// started may still be running.
 pub(super) fn remove(number: u64) -> Option<Arc<Entry>> {
     let mut removed = None;
     change(|entries| {
@@ -97,7 +97,7 @@ fn change(change: impl FnOnce(&mut Vec<Arc<Entry>>)) {
     let mut entries = registered().write().unwrap_or_else(PoisonError::into_inner);
     let mut changed = Vec::clone(&entries);
     change(&mut changed);
-    // Inside the lock, or the last to go could switch off the first to come.
+    // Inside the lock, or removing the last callback could race with adding the first.
     wanted::set_callbacks(!changed.is_empty());
     *entries = Arc::new(changed);
 }
@@ -106,11 +106,11 @@ thread_local! {
     static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// This thread calls callbacks, until it is dropped.
+/// Marks this thread as calling callbacks, until it is dropped.
 struct InCallback;
 
 impl InCallback {
-    /// `None` inside a callback, and on a thread whose locals are already gone.
+    /// Returns `None` inside a callback, and on a thread whose locals are already gone.
     fn enter() -> Option<InCallback> {
         let was_inside = IN_CALLBACK.try_with(|inside| inside.replace(true)).unwrap_or(true);
         (!was_inside).then_some(InCallback)
@@ -123,14 +123,14 @@ impl Drop for InCallback {
     }
 }
 
-/// The callbacks that are registered at one moment, in the order in which they came.
+/// The callbacks that are registered at one moment, in the order of their registration.
 pub(super) struct Calls {
     entries: Entries,
     _inside: InCallback,
 }
 
 impl Calls {
-    /// `None` if there are none, or a callback itself asks.
+    /// Returns `None` if there are no callbacks, and inside a callback.
     pub(super) fn begin() -> Option<Calls> {
         let _inside = InCallback::enter()?;
         let entries = registered().read().unwrap_or_else(PoisonError::into_inner).clone();
@@ -141,44 +141,49 @@ impl Calls {
         self.entries.iter().for_each(|entry| entry.call(event, &call));
     }
 
-    /// Calls those that `seen` covers.
-    pub(super) fn call_seen(&self, seen: Seen, event: &str, call: impl Fn(&dyn Callback)) {
-        let who_saw = self.entries.iter().filter(|entry| entry.number <= seen.last_number);
-        who_saw.for_each(|entry| entry.call(event, &call));
+    /// Calls only the callbacks of `snapshot`.
+    pub(super) fn call_snapshot(
+        &self,
+        snapshot: CallbackSnapshot,
+        event: &str,
+        call: impl Fn(&dyn Callback),
+    ) {
+        let notified = self.entries.iter().filter(|entry| entry.number <= snapshot.last_number);
+        notified.for_each(|entry| entry.call(event, &call));
     }
 
-    pub(super) fn seen(&self) -> Seen {
+    pub(super) fn snapshot(&self) -> CallbackSnapshot {
         let last_number = self.entries.last().map_or(0, |entry| entry.number);
-        Seen { last_number, generation: fork::generation() }
+        CallbackSnapshot { last_number, generation: fork::generation() }
     }
 }
 
-/// Who was told of a start: all registered up to then.
+/// The callbacks that saw a start: all that were registered then.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seen {
+pub(super) struct CallbackSnapshot {
     last_number: u64,
     generation: usize,
 }
 
-impl Seen {
-    /// Whether it was this process that was told, not the parent that it was forked from.
+impl CallbackSnapshot {
+    /// Whether the start was in this process, not in the one that it was forked from.
     pub(super) fn is_here(self) -> bool {
         self.generation == fork::generation()
     }
 }
 
-/// What callbacks know of a running task.
+/// State of a running task that callbacks have seen.
 #[derive(Debug)]
 pub(crate) struct Observed {
-    seen: Seen,
-    /// Of the run that it began in.
+    callbacks: CallbackSnapshot,
+    /// State of the run in which it started.
     state: State,
 }
 
-/// Most tasks of which notes are taken at a time; callbacks do not see the phases of more.
+/// Most running tasks with notes; callbacks do not see the phases of more.
 const NOTED_MAX: usize = 100_000;
 
-/// What was said of a running task since its start, for the callbacks that hear of its end.
+/// Facts recorded about a running task since its start, for the callbacks at its end.
 #[derive(Debug, Default)]
 struct Notes {
     phases: Phases,
@@ -186,20 +191,20 @@ struct Notes {
     type_name: NameId,
 }
 
-/// The notes of this process, as [`registered`].
+/// Returns the notes of this process.
 fn notes() -> &'static Mutex<FxHashMap<TaskId, Notes>> {
     static NOTES: PerProcess<Mutex<FxHashMap<TaskId, Notes>>> = PerProcess::new();
     NOTES.get()
 }
 
-/// A task was in a phase.
+/// Records an interval of a phase.
 pub(crate) fn note_phase(task: TaskId, interval: Interval) {
     if let Some(notes) = lock(notes()).get_mut(&task) {
         notes.phases.add(interval);
     }
 }
 
-/// A handle said something of a task's result.
+/// Records a task's result, as set by a handle.
 pub(crate) fn note_result(task: TaskId, bytes: Option<u64>, type_name: NameId) {
     if let Some(notes) = lock(notes()).get_mut(&task) {
         notes.result_bytes = bytes.or(notes.result_bytes);
@@ -207,7 +212,7 @@ pub(crate) fn note_result(task: TaskId, bytes: Option<u64>, type_name: NameId) {
     }
 }
 
-/// Tells of a task's start.
+/// Calls `pretask` for a task's start.
 pub(crate) fn task_began(task: &TaskRecord) -> Option<Observed> {
     let calls = Calls::begin()?;
     let mut notes = lock(notes());
@@ -218,18 +223,19 @@ pub(crate) fn task_began(task: &TaskRecord) -> Option<Observed> {
     let state = State::current();
     state.count_start(&task.name);
     calls.call("pretask", |callback| callback.pretask(task, &state));
-    Some(Observed { seen: calls.seen(), state })
+    Some(Observed { callbacks: calls.snapshot(), state })
 }
 
-/// Tells of its end those who know of its start. `said` is what the task itself knows of its detail.
-pub(crate) fn task_ended(observed: Observed, mut task: TaskRecord, said: Option<&Detail>) {
-    let Observed { seen, state } = observed;
-    if !seen.is_here() {
+/// Calls `posttask` on the callbacks that saw the matching `pretask`. `detail` is the part of the
+/// details that the task itself has.
+pub(crate) fn task_ended(observed: Observed, mut task: TaskRecord, task_detail: Option<&Detail>) {
+    let Observed { callbacks, state } = observed;
+    if !callbacks.is_here() {
         return;
     }
     if let Some(noted) = lock(notes()).remove(&task.id) {
         let phases = noted.phases.intervals(task.start, task.stop);
-        let mut all = said.cloned();
+        let mut all = task_detail.cloned();
         if noted.result_bytes.is_some() || noted.type_name != NameId::NONE {
             all.get_or_insert_default().set_result(noted.result_bytes, noted.type_name);
         }
@@ -238,6 +244,6 @@ pub(crate) fn task_ended(observed: Observed, mut task: TaskRecord, said: Option<
     let task = &task;
     state.count_end(&task.name, matches!(task.outcome, Outcome::Failed | Outcome::Panicked));
     if let Some(calls) = Calls::begin() {
-        calls.call_seen(seen, "posttask", |callback| callback.posttask(task, &state));
+        calls.call_snapshot(callbacks, "posttask", |callback| callback.posttask(task, &state));
     }
 }

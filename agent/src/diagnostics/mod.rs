@@ -1,13 +1,14 @@
-//! Local diagnostics: what this process's tasks did, without a collector, a network or an agent.
+//! Local diagnostics: observe this process's tasks without a collector, a network or an agent.
 //!
-//! They hang on the same instrumentation as the fleet's: [`task`](crate::task()) guards, futures,
-//! handles and spans. Without a callback they cost a task nothing but the one load that asks for it.
+//! They use the same instrumentation as the agent: [`task`](crate::task()) guards, futures, handles and
+//! spans. Without a callback they cost each task one load.
 //!
 //! ```no_run
 //! use emberline_agent::diagnostics::{self, ProgressBar, Profiler, ResourceProfiler, visualize};
 //! use emberline_agent::task;
 //!
-//! let (profiler, resources) = (Profiler::new(), ResourceProfiler::new());
+//! let profiler = Profiler::new();
+//! let resources = ResourceProfiler::new();
 //! {
 //!     let _profiler = diagnostics::scope(profiler.clone());
 //!     let _resources = diagnostics::scope(resources.clone());
@@ -25,18 +26,18 @@
 //!
 //! | | |
 //! |---|---|
-//! | hear of tasks and runs | [`Callback`], [`Callbacks`] with [`scope`] or [`register`] |
-//! | say what belongs together, and how much of it there is | [`run`] |
-//! | when each task ran, and where | [`Profiler`] |
-//! | memory and processor | [`ResourceProfiler`] |
-//! | what lay in caches from when to when | [`cache`](cache()), [`CacheProfiler`] |
-//! | how far it is, in the terminal | [`ProgressBar`] |
-//! | all of it in one picture | [`visualize`] |
+//! | observe tasks and runs | [`Callback`], [`Callbacks`] with [`scope`] or [`register`] |
+//! | group tasks and announce their number | [`run`] |
+//! | record when each task ran, and on which thread | [`Profiler`] |
+//! | record memory and CPU time | [`ResourceProfiler`] |
+//! | record the contents of caches over time | [`cache`](cache()), [`CacheProfiler`] |
+//! | show progress in the terminal | [`ProgressBar`] |
+//! | plot all of it in one picture | [`visualize`] |
 //!
 //! # A stream of task transitions
-//! Callbacks hear of every start and end of a task while an agent runs too, and of the same ones that
-//! it records, so they are the way to subscribe in process. One that only passes on what it is looking
-//! for keeps the task waiting least:
+//! Callbacks see every start and end of a task, also while an agent runs, and the same ones that the
+//! agent records. So they are the way to subscribe within the process. A callback that only forwards
+//! the relevant tasks delays them least:
 //!
 //! ```
 //! use std::sync::mpsc::sync_channel;
@@ -47,7 +48,7 @@
 //! let (sender, failures) = sync_channel(1_000);
 //! let subscription = diagnostics::scope(Callbacks::new().posttask(move |task, _state| {
 //!     if &*task.name == "load" && task.outcome == Outcome::Failed {
-//!         // A full channel means that nobody listens: the task does not wait for it.
+//!         // If the channel is full nobody reads it, and the task does not wait.
 //!         let _ = sender.try_send(task.clone());
 //!     }
 //! }));
@@ -58,8 +59,8 @@
 //! assert_eq!((failures.len(), &*failures[0].cause), (1, "no such file"));
 //! ```
 //!
-//! Times are the agent's clock: real time when the process first read it, steadily advanced. A forked
-//! child begins without callbacks, whatever its parent had.
+//! Times are by the agent's clock: the real time at which the process first read it, advanced by the
+//! monotonic clock. A forked child starts without callbacks.
 
 mod bar;
 mod cache;
@@ -67,6 +68,7 @@ mod cache_event;
 mod cache_profiler;
 mod callback;
 pub(crate) mod hooks;
+mod period;
 mod plot;
 mod profiler;
 mod resources;
@@ -76,22 +78,21 @@ mod usage;
 #[cfg(not(sampler))]
 #[path = "usage_unsupported.rs"]
 mod usage;
-mod watched;
 
 pub use profiler_core::{Outcome, TaskId, TaskRecord, Timestamp};
 
 pub use self::bar::ProgressBar;
-pub use self::cache::{Cache, Held, cache};
+pub use self::cache::{Cache, CachedValue, cache};
 pub use self::cache_event::{CacheEvent, CacheItem};
 pub use self::cache_profiler::{CacheCounts, CacheData, CacheProfiler};
 pub use self::callback::{Callback, Callbacks, Registration, Scope, register, scope, unregister};
+use self::period::ObservedPeriod;
 pub use self::plot::{Plot, VisualizeError, visualize};
 pub use self::profiler::{Profiler, TaskData};
 pub use self::resources::{ResourceData, ResourceProfiler};
 pub use self::run::{Counts, Run, RunBuilder, RunInfo, State, run};
-use self::watched::Watched;
 
-/// Seconds since the Unix epoch, to about a quarter of a microsecond: what an `f64` holds.
+/// Seconds since the Unix epoch, to about a quarter of a microsecond, the precision of an `f64`.
 fn epoch_seconds(time: Timestamp) -> f64 {
     time.unix_ns() as f64 / 1e9
 }

@@ -1,4 +1,4 @@
-//! When each task ran, and on which thread.
+//! Records when each task ran, and on which thread.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,16 +6,17 @@ use profiler_core::{Outcome, TaskRecord, Timestamp};
 
 use super::callback::Callback;
 use super::run::State;
-use super::{Watched, epoch_seconds};
+use super::{ObservedPeriod, epoch_seconds};
 use crate::sync::lock;
 
-/// Tasks that a [`Profiler`] keeps unless set otherwise: about 100 MB.
+/// Default limit of a [`Profiler`]: about 100 MB.
 const TASKS_MAX: usize = 1_000_000;
 
-/// Keeps each task that began and ended while it was called: key, name, start, finish, thread.
+/// Records each task that started and ended while the profiler was registered: key, name, start,
+/// finish, thread.
 ///
-/// A [`scope`](super::scope) begins with no results; one that is registered keeps all until
-/// [`Profiler::clear`]. Clones are handles of the same results.
+/// A [`scope`](super::scope) starts without results; a registered profiler keeps results until
+/// [`Profiler::clear`]. Clones share their results.
 ///
 /// ```
 /// use emberline_agent::diagnostics::{self, Profiler};
@@ -30,32 +31,32 @@ const TASKS_MAX: usize = 1_000_000;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Profiler {
-    kept: Arc<Mutex<Kept>>,
+    results: Arc<Mutex<Results>>,
     tasks_max: usize,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
-    results: Vec<TaskData>,
+struct Results {
+    rows: Vec<TaskData>,
     omitted: u64,
-    watched: Watched,
+    observed: ObservedPeriod,
 }
 
 /// A task that has ended.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct TaskData {
-    /// Which one of its name this task was; empty if that was not said.
+    /// The task's key; empty if it had none.
     pub key: Arc<str>,
     /// The task's name.
     pub name: Arc<str>,
-    /// When it started, in seconds since the Unix epoch.
+    /// Start, in seconds since the Unix epoch.
     pub start: f64,
-    /// When it ended, in seconds since the Unix epoch.
+    /// End, in seconds since the Unix epoch.
     pub finish: f64,
-    /// When it started, to the nanosecond.
+    /// Start, to the nanosecond.
     pub started_at: Timestamp,
-    /// When it ended, to the nanosecond.
+    /// End, to the nanosecond.
     pub finished_at: Timestamp,
     /// The worker: the system's id of the thread on which it started.
     pub worker: u32,
@@ -72,40 +73,40 @@ impl Default for Profiler {
 }
 
 impl Profiler {
-    /// Keeps up to a million tasks.
+    /// Returns a profiler that keeps up to a million tasks.
     #[must_use]
     pub fn new() -> Profiler {
-        Profiler { kept: Arc::default(), tasks_max: TASKS_MAX }
+        Profiler { results: Arc::default(), tasks_max: TASKS_MAX }
     }
 
-    /// Keeps up to `tasks`; what comes after them is counted by [`Profiler::omitted`].
+    /// Limits the number of tasks; [`Profiler::omitted`] counts further ones.
     #[must_use]
     pub fn tasks_max(mut self, tasks: usize) -> Profiler {
         self.tasks_max = tasks;
         self
     }
 
-    /// The tasks that have ended so far, in the order in which they ended.
+    /// Returns the tasks that have ended so far, in the order in which they ended.
     #[must_use]
     pub fn results(&self) -> Vec<TaskData> {
-        lock(&self.kept).results.clone()
+        lock(&self.results).rows.clone()
     }
 
-    /// How many tasks had no room.
+    /// Returns the number of tasks past the limit.
     #[must_use]
     pub fn omitted(&self) -> u64 {
-        lock(&self.kept).omitted
+        lock(&self.results).omitted
     }
 
-    /// Forgets all results.
+    /// Drops all results.
     pub fn clear(&self) {
-        *lock(&self.kept) = Kept::default();
+        *lock(&self.results) = Results::default();
     }
 
-    /// Calls `read` with the results, without a copy of them.
-    pub(super) fn read<T>(&self, read: impl FnOnce(&[TaskData], u64, Watched) -> T) -> T {
-        let kept = lock(&self.kept);
-        read(&kept.results, kept.omitted, kept.watched)
+    /// Calls `read` with the results, without copying them.
+    pub(super) fn read<T>(&self, read: impl FnOnce(&[TaskData], u64, ObservedPeriod) -> T) -> T {
+        let results = lock(&self.results);
+        read(&results.rows, results.omitted, results.observed)
     }
 }
 
@@ -123,18 +124,20 @@ impl Callback for Profiler {
             worker_name: task.thread_name.clone(),
             outcome: task.outcome,
         };
-        let mut kept = lock(&self.kept);
-        match kept.results.len() < self.tasks_max {
-            true => kept.results.push(data),
-            false => kept.omitted += 1,
+        let mut results = lock(&self.results);
+        if results.rows.len() < self.tasks_max {
+            results.rows.push(data);
+        } else {
+            results.omitted += 1;
         }
     }
 
     fn enter(&self) {
-        *lock(&self.kept) = Kept { watched: Watched::begun_now(), ..Kept::default() };
+        *lock(&self.results) =
+            Results { observed: ObservedPeriod::starting_now(), ..Results::default() };
     }
 
     fn exit(&self) {
-        lock(&self.kept).watched.end_now();
+        lock(&self.results).observed.end_now();
     }
 }

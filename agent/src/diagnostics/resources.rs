@@ -1,4 +1,4 @@
-//! Memory and processor of the process and its children, over time.
+//! Records memory and CPU time of the process and its children.
 
 use std::fmt;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
@@ -11,23 +11,23 @@ use profiler_core::Timestamp;
 use super::callback::Callback;
 use super::run::{RunInfo, State};
 use super::usage::{self, Usage};
-use super::{Watched, epoch_seconds};
+use super::{ObservedPeriod, epoch_seconds};
 use crate::clock;
 use crate::spawn::spawn;
 use crate::sync::lock;
 
-/// Rows that are kept: eleven days at one a second. Later ones are counted.
+/// Most rows: eleven days at one per second. Later ones are only counted.
 const ROWS_MAX: usize = 1_000_000;
 
 /// The shortest time between two rows.
-const DT_MIN: Duration = Duration::from_millis(1);
+const INTERVAL_MIN: Duration = Duration::from_millis(1);
 
-/// Looks at the process's memory and processor time again and again, with a thread of its own.
+/// Samples the process's memory and CPU time on a thread of its own.
 ///
-/// Values are sums over the process and all processes that it started, directly or not; of the
-/// processor's time, all but that of the thread that looks. In a [`scope`](super::scope) it looks
-/// from beginning to end; [registered](super::register), during runs. The first row of each such
-/// time and the last are at its ends, however short it is. Clones are handles of the same results.
+/// Values are sums over the process and all its descendants, without the CPU time of the sampling
+/// thread. A [`scope`](super::scope) is sampled from start to end; a [registered](super::register)
+/// profiler samples during runs. The first and the last row of each such period are at its ends, even
+/// if it is short. Clones share their results.
 ///
 /// ```
 /// use emberline_agent::diagnostics::{self, ResourceProfiler};
@@ -39,16 +39,16 @@ const DT_MIN: Duration = Duration::from_millis(1);
 /// ```
 #[derive(Clone, Debug)]
 pub struct ResourceProfiler {
-    dt: Duration,
-    kept: Arc<Mutex<Kept>>,
+    interval: Duration,
+    results: Arc<Mutex<Results>>,
     tracking: Arc<Mutex<Tracking>>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
-    results: Vec<ResourceData>,
+struct Results {
+    rows: Vec<ResourceData>,
     omitted: u64,
-    watched: Watched,
+    observed: ObservedPeriod,
 }
 
 #[derive(Debug, Default)]
@@ -57,18 +57,18 @@ struct Tracking {
     tracker: Option<Tracker>,
 }
 
-/// One look at what was used.
+/// One sample.
 #[derive(Clone, Copy, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct ResourceData {
-    /// When, in seconds since the Unix epoch.
+    /// Time, in seconds since the Unix epoch.
     pub time: f64,
-    /// When, to the nanosecond.
+    /// Time, to the nanosecond.
     pub at: Timestamp,
     /// Resident memory, in millions of bytes.
     pub memory_mb: f64,
-    /// Processor time since the last look, in percent of one processor: 200 is two processors in full
-    /// use. `None` at the first look, which has nothing to compare with.
+    /// CPU time since the previous sample, in percent of one processor: 200 is two fully used
+    /// processors. `None` for the first sample.
     pub cpu_percent: Option<f64>,
 }
 
@@ -79,50 +79,53 @@ impl Default for ResourceProfiler {
 }
 
 impl ResourceProfiler {
-    /// Looks once a second.
+    /// Returns a profiler that samples once a second.
     #[must_use]
     pub fn new() -> ResourceProfiler {
-        let dt = Duration::from_secs(1);
-        ResourceProfiler { dt, kept: Arc::default(), tracking: Arc::default() }
+        let interval = Duration::from_secs(1);
+        ResourceProfiler { interval, results: Arc::default(), tracking: Arc::default() }
     }
 
-    /// The time between two looks, at least a millisecond. A look takes some 50 µs, and more if the
-    /// process has many threads or children.
+    /// Sets the time between two samples, at least a millisecond. A sample takes about 50 µs, more with
+    /// many threads or children.
     #[must_use]
-    pub fn dt(mut self, dt: Duration) -> ResourceProfiler {
-        self.dt = dt.max(DT_MIN);
+    pub fn interval(mut self, interval: Duration) -> ResourceProfiler {
+        self.interval = interval.max(INTERVAL_MIN);
         self
     }
 
-    /// The rows so far, in the order of time.
+    /// Returns the samples so far, in the order of time.
     #[must_use]
     pub fn results(&self) -> Vec<ResourceData> {
-        lock(&self.kept).results.clone()
+        lock(&self.results).rows.clone()
     }
 
-    /// How many rows had no room: a million are kept.
+    /// Returns the number of samples past the limit of a million.
     #[must_use]
     pub fn omitted(&self) -> u64 {
-        lock(&self.kept).omitted
+        lock(&self.results).omitted
     }
 
-    /// Forgets all rows.
+    /// Drops all results.
     pub fn clear(&self) {
-        *lock(&self.kept) = Kept::default();
+        *lock(&self.results) = Results::default();
     }
 
-    pub(super) fn read<T>(&self, read: impl FnOnce(&[ResourceData], u64, Watched) -> T) -> T {
-        let kept = lock(&self.kept);
-        read(&kept.results, kept.omitted, kept.watched)
+    pub(super) fn read<T>(
+        &self,
+        read: impl FnOnce(&[ResourceData], u64, ObservedPeriod) -> T,
+    ) -> T {
+        let results = lock(&self.results);
+        read(&results.rows, results.omitted, results.observed)
     }
 
     fn track(&self, tracking: &mut Tracking) {
         if tracking.tracker.is_none() {
-            tracking.tracker = Tracker::start(self.dt, self.kept.clone());
+            tracking.tracker = Tracker::start(self.interval, self.results.clone());
         }
     }
 
-    /// Ends the tracking, unless a scope wants it.
+    /// Stops the thread, unless a scope needs it.
     fn end_unless_in_scope(&self) {
         let mut tracking = lock(&self.tracking);
         let scopes = tracking.scopes;
@@ -145,22 +148,23 @@ impl Callback for ResourceProfiler {
         let mut tracking = lock(&self.tracking);
         tracking.scopes += 1;
         if tracking.scopes == 1 {
-            *lock(&self.kept) = Kept { watched: Watched::begun_now(), ..Kept::default() };
+            *lock(&self.results) =
+                Results { observed: ObservedPeriod::starting_now(), ..Results::default() };
         }
         self.track(&mut tracking);
     }
 
-    // Also if a run goes on, whose end will not be told any more.
+    // Also stops during a run, because `finish` is not called after `exit`.
     fn exit(&self) {
         let mut tracking = lock(&self.tracking);
         tracking.scopes = tracking.scopes.saturating_sub(1);
         drop(tracking);
         self.end_unless_in_scope();
-        lock(&self.kept).watched.end_now();
+        lock(&self.results).observed.end_now();
     }
 }
 
-/// The thread that looks, from its first look to its last.
+/// The sampling thread.
 struct Tracker {
     /// Dropping it ends the thread.
     stop: SyncSender<()>,
@@ -168,23 +172,23 @@ struct Tracker {
 }
 
 impl Tracker {
-    /// `None` if the system has no thread to give, which the log says.
-    fn start(dt: Duration, kept: Arc<Mutex<Kept>>) -> Option<Tracker> {
+    /// Returns `None`, after logging it, if the system does not start the thread.
+    fn start(interval: Duration, results: Arc<Mutex<Results>>) -> Option<Tracker> {
         let (stop, stopped) = sync_channel::<()>(0);
-        let (begun, has_begun) = sync_channel::<()>(1);
+        let (started, has_started) = sync_channel::<()>(1);
         let body = move || {
             let mut rate = Rate::default();
-            kept.keep(rate.row(usage::of_process_and_children(), clock::now()));
-            let _ = begun.send(());
-            while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(dt) {
-                kept.keep(rate.row(usage::of_process_and_children(), clock::now()));
+            results.keep(rate.row(usage::of_process_and_children(), clock::now()));
+            let _ = started.send(());
+            while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(interval) {
+                results.keep(rate.row(usage::of_process_and_children(), clock::now()));
             }
-            kept.keep(rate.row(usage::of_process_and_children(), clock::now()));
+            results.keep(rate.row(usage::of_process_and_children(), clock::now()));
         };
         match spawn("resources", body) {
             Ok(thread) => {
-                // What the program does from here on lies after the first row.
-                let _ = has_begun.recv();
+                // The first row is before anything that the program does from here on.
+                let _ = has_started.recv();
                 Some(Tracker { stop, thread })
             }
             Err(error) => {
@@ -194,7 +198,7 @@ impl Tracker {
         }
     }
 
-    /// Returns after the last row.
+    /// Returns after the last sample.
     fn stop(self) {
         drop(self.stop);
         // A panic of the thread is in the log.
@@ -208,21 +212,22 @@ impl fmt::Debug for Tracker {
     }
 }
 
-trait Keep {
+trait KeepRow {
     fn keep(&self, row: ResourceData);
 }
 
-impl Keep for Mutex<Kept> {
+impl KeepRow for Mutex<Results> {
     fn keep(&self, row: ResourceData) {
-        let mut kept = lock(self);
-        match kept.results.len() < ROWS_MAX {
-            true => kept.results.push(row),
-            false => kept.omitted += 1,
+        let mut results = lock(self);
+        if results.rows.len() < ROWS_MAX {
+            results.rows.push(row);
+        } else {
+            results.omitted += 1;
         }
     }
 }
 
-/// Makes rows of looks.
+/// Computes rows from consecutive samples.
 #[derive(Default)]
 struct Rate {
     before: Option<(Usage, Timestamp)>,
@@ -231,7 +236,7 @@ struct Rate {
 impl Rate {
     fn row(&mut self, now: Usage, at: Timestamp) -> ResourceData {
         let cpu_percent = self.before.map(|(before, then)| {
-            // Less than before if a child is gone that nobody waited for.
+            // Less than before if a child ended for which nobody waited.
             let used_ns = now.processor_ns.saturating_sub(before.processor_ns);
             100.0 * used_ns as f64 / at.since_ns(then).max(1) as f64
         });
@@ -246,17 +251,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentages_are_of_the_time_between_two_looks() {
+    fn percentages_are_of_the_time_between_two_samples() {
         let mut rate = Rate::default();
-        let mut look = |processor_ms: u64, at_ms: i64| {
+        let mut sample = |processor_ms: u64, at_ms: i64| {
             let usage = Usage { resident_bytes: 2_500_000, processor_ns: processor_ms * 1_000_000 };
             let row = rate.row(usage, Timestamp::from_unix_ns(at_ms * 1_000_000));
             (row.time, row.memory_mb, row.cpu_percent)
         };
-        assert_eq!(look(5_000, 1_000), (1.0, 2.5, None));
-        assert_eq!(look(5_500, 1_500), (1.5, 2.5, Some(100.0)));
-        assert_eq!(look(7_500, 2_500), (2.5, 2.5, Some(200.0)));
-        assert_eq!(look(7_400, 3_500), (3.5, 2.5, Some(0.0)));
-        assert_eq!(look(7_500, 4_500), (4.5, 2.5, Some(10.0)));
+        assert_eq!(sample(5_000, 1_000), (1.0, 2.5, None));
+        assert_eq!(sample(5_500, 1_500), (1.5, 2.5, Some(100.0)));
+        assert_eq!(sample(7_500, 2_500), (2.5, 2.5, Some(200.0)));
+        assert_eq!(sample(7_400, 3_500), (3.5, 2.5, Some(0.0)));
+        assert_eq!(sample(7_500, 4_500), (4.5, 2.5, Some(10.0)));
     }
 }

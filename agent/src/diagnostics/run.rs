@@ -1,4 +1,4 @@
-//! Runs: a period of many tasks that belong together, and how far it is.
+//! Runs: periods of many tasks that belong together, and their progress.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,17 +6,17 @@ use profiler_core::Timestamp;
 use profiler_core::limits::bounded_name;
 use rustc_hash::FxHashMap;
 
-use super::hooks::{Calls, Seen};
+use super::hooks::{CallbackSnapshot, Calls};
 use crate::fork::PerProcess;
 use crate::sync::lock;
 use crate::{clock, wanted};
 
-/// Names a run: a period of many tasks that belong together, such as one evaluation. Callbacks hear
-/// of its start and its end, and a [`ProgressBar`](super::ProgressBar) shows how far it is.
+/// Describes a run: a period of many tasks that belong together, for example one evaluation. Callbacks
+/// see its start and its end, and a [`ProgressBar`](super::ProgressBar) shows its progress.
 ///
-/// A process has one run at a time, for a task does not say which run it belongs to: all that start
-/// meanwhile, on any thread, are the run's. A run that starts inside another is a part of it: what it
-/// expects is added, and callbacks hear of the outer one alone.
+/// A process has one run at a time, because tasks do not name their run: all tasks that start in its
+/// time, on any thread, belong to it. A run that starts inside another becomes part of it: its expected
+/// tasks are added, and callbacks see only the outer run.
 ///
 /// ```
 /// use emberline_agent::{diagnostics, task};
@@ -43,27 +43,27 @@ pub struct RunBuilder {
 }
 
 impl RunBuilder {
-    /// So many tasks of this name will run. May be given for several names; progress then counts the
-    /// tasks of these names alone. If none is given it counts all tasks, and as many are expected as
+    /// Announces `tasks` tasks of this name. May be called for several names; progress then counts only
+    /// tasks of these names. Without it progress counts all tasks, of which as many are expected as
     /// have started.
     pub fn expect(mut self, task_name: impl AsRef<str>, tasks: u64) -> Self {
         self.expected.push((bounded_name(task_name.as_ref()).into(), tasks));
         self
     }
 
-    /// Starts the run, which lasts until the guard is dropped. While no callback is registered this
-    /// does nothing.
+    /// Starts the run, which ends when the guard is dropped. While no callback is registered this does
+    /// nothing.
     pub fn start(self) -> Run {
-        Run { opened: self.open(), errored: false }
+        Run { opened: self.open(), failed: false }
     }
 
-    /// The run is what `body` does; it has errored if `body` panics.
+    /// Runs `body` as the run, which has failed if `body` panics.
     pub fn during<T>(self, body: impl FnOnce() -> T) -> T {
         let _run = self.start();
         body()
     }
 
-    /// As [`RunBuilder::during`]; the run has also errored if `body` gives an error.
+    /// Like [`RunBuilder::during`]; the run has also failed if `body` returns an error.
     ///
     /// # Errors
     /// Those of `body`.
@@ -94,49 +94,51 @@ impl RunBuilder {
         calls.call("start", |callback| callback.start(&info));
         lock(current()).counting = state.clone();
         calls.call("start_state", |callback| callback.start_state(&info, &state));
-        Some(Opened { state, info, seen: calls.seen() })
+        Some(Opened { state, info, callbacks: calls.snapshot() })
     }
 }
 
-/// A run under way; made by [`RunBuilder::start`]. Dropping it finishes the run, as errored during a
-/// panic. It may move between threads and be held across an `.await`.
+/// A running run; made by [`RunBuilder::start`]. Dropping it ends the run, as failed during a panic. It
+/// may move between threads and be held across an `.await`.
 #[derive(Debug)]
-#[must_use = "the run finishes when this is dropped"]
+#[must_use = "the run ends when this is dropped"]
 pub struct Run {
-    /// Not in a part of another run, nor if no callback was there.
+    /// `None` for a part of another run, and without callbacks.
     opened: Option<Opened>,
-    errored: bool,
+    failed: bool,
 }
 
 #[derive(Debug)]
 struct Opened {
     state: State,
     info: RunInfo,
-    seen: Seen,
+    callbacks: CallbackSnapshot,
 }
 
 impl Run {
-    /// Finishes the run as errored.
+    /// Ends the run as failed.
     pub fn fail(mut self) {
-        self.errored = true;
+        self.failed = true;
     }
 }
 
 impl Drop for Run {
     fn drop(&mut self) {
-        let Some(Opened { state, info, seen }) = self.opened.take() else { return };
-        if !seen.is_here() {
+        let Some(Opened { state, info, callbacks }) = self.opened.take() else { return };
+        if !callbacks.is_here() {
             return;
         }
         *lock(current()) = Current::default();
-        let errored = self.errored || std::thread::panicking();
+        let failed = self.failed || std::thread::panicking();
         if let Some(calls) = Calls::begin() {
-            calls.call_seen(seen, "finish", |callback| callback.finish(&info, &state, errored));
+            calls.call_snapshot(callbacks, "finish", |callback| {
+                callback.finish(&info, &state, failed)
+            });
         }
     }
 }
 
-/// Which run is meant.
+/// Identifies a run.
 #[derive(Clone, Debug)]
 pub struct RunInfo {
     name: Arc<str>,
@@ -144,30 +146,30 @@ pub struct RunInfo {
 }
 
 impl RunInfo {
-    /// As it was given to [`run`].
+    /// Returns the name that was passed to [`run`].
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// When it started, by the clock of the tasks.
+    /// Returns when it started, by the clock of the tasks.
     #[must_use]
     pub fn start(&self) -> Timestamp {
         self.start
     }
 }
 
-/// How many tasks there are, at one moment.
+/// Numbers of tasks at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
 pub struct Counts {
-    /// All tasks that are known of: those expected, or more if more have started.
+    /// All known tasks: the expected ones, or more if more have started.
     pub expected: u64,
-    /// Started and not ended.
+    /// Started, not ended.
     pub running: u64,
-    /// Ended, however.
+    /// Ended, with any outcome.
     pub finished: u64,
-    /// Ended as `failed` or `panicked`; these are part of `finished`.
+    /// Ended as `failed` or `panicked`; included in `finished`.
     pub failed: u64,
 }
 
@@ -180,7 +182,7 @@ impl Counts {
     }
 }
 
-/// How far a run is: a view that stays true while it goes on. Cheap to clone.
+/// The progress of a run: a live view, cheap to clone.
 ///
 /// Outside any run it counts the tasks since the last run.
 #[derive(Clone, Debug)]
@@ -194,7 +196,7 @@ struct StateInner {
 
 #[derive(Debug, Default)]
 struct Tasks {
-    /// Names were given: others do not count.
+    /// Whether tasks of other names are not counted.
     only_expected: bool,
     by_name: FxHashMap<Arc<str>, Counts>,
 }
@@ -206,7 +208,7 @@ impl State {
         state
     }
 
-    /// Of the run that is under way, or of none.
+    /// Returns the state of the current run, or the one outside any run.
     pub(super) fn current() -> State {
         lock(current()).counting.clone()
     }
@@ -215,7 +217,7 @@ impl State {
         let mut tasks = lock(&self.0.tasks);
         if !expected.is_empty() && !tasks.only_expected {
             tasks.only_expected = true;
-            // The others were counted for want of anything better.
+            // Other names were counted only while no name was expected.
             tasks.by_name.retain(|name, _| expected.iter().any(|(expected, _)| expected == name));
         }
         for (name, count) in expected {
@@ -235,7 +237,7 @@ impl State {
     }
 
     pub(super) fn count_end(&self, name: &Arc<str>, failed: bool) {
-        // A name that came to be left out since the start has nothing running.
+        // A name that stopped counting since the task started has no running tasks.
         if let Some(counts) = lock(&self.0.tasks).by_name.get_mut(name)
             && counts.running > 0
         {
@@ -245,13 +247,13 @@ impl State {
         }
     }
 
-    /// The run, if this is not the state outside any.
+    /// Returns the run; `None` for the state outside any run.
     #[must_use]
     pub fn run(&self) -> Option<&RunInfo> {
         self.0.run.as_ref()
     }
 
-    /// The tasks that count, all together.
+    /// Returns the sums over all counted tasks.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let mut sum = Counts::default();
@@ -259,7 +261,7 @@ impl State {
         sum
     }
 
-    /// The tasks that count, by their names.
+    /// Returns the sums of the counted tasks by name.
     #[must_use]
     pub fn counts_by_name(&self) -> Vec<(Arc<str>, Counts)> {
         let tasks = lock(&self.0.tasks);
@@ -269,11 +271,11 @@ impl State {
     }
 }
 
-/// The run of this moment.
+/// The current run.
 struct Current {
-    /// There is a run, which its callbacks may not yet know of.
+    /// The current run; its callbacks may not know it yet.
     open: Option<State>,
-    /// Where tasks count that start now.
+    /// Counts the tasks that start now.
     counting: State,
 }
 
@@ -283,7 +285,7 @@ impl Default for Current {
     }
 }
 
-/// Of this process: a forked child has a lock of its own.
+/// Returns this process's current run; a forked child has its own lock.
 fn current() -> &'static Mutex<Current> {
     static CURRENT: PerProcess<Mutex<Current>> = PerProcess::new();
     CURRENT.get()

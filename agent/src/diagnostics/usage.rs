@@ -1,4 +1,4 @@
-//! What this process and its children use, read from the system.
+//! Resource usage of this process and its descendants, read from the system.
 
 use std::fs;
 
@@ -9,42 +9,42 @@ use nix::unistd::Pid;
 
 use crate::resources::{TICK_NS, cpu_clock_ns};
 
-/// Most descendants of the process that are looked at.
+/// Most descendants of the process that are counted.
 const DESCENDANTS_MAX: usize = 4096;
 
-/// Looks in which a child ended, before the next one is taken as it is.
-const LOOKS_MAX: usize = 4;
+/// Attempts that a child's end may spoil, before the last one is accepted as it is.
+const ATTEMPTS_MAX: usize = 4;
 
-/// Sums over the process and all that it started, directly or not.
+/// Sums over the process and all its descendants.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Usage {
-    /// Memory that is resident now.
+    /// Resident memory.
     pub(super) resident_bytes: u64,
-    /// Processor time since the process started, without that of the calling thread.
+    /// CPU time since the process started, without that of the calling thread.
     pub(super) processor_ns: u64,
 }
 
-/// Looks now. The calling thread is the one that watches, so its own time does not count.
+/// Measures the present usage, without the CPU time of the calling thread, which is the profiler's.
 pub(super) fn of_process_and_children() -> Usage {
-    for _ in 1..LOOKS_MAX {
-        if let (usage, true) = look() {
+    for _ in 1..ATTEMPTS_MAX {
+        if let (usage, true) = measure() {
             return usage;
         }
     }
-    look().0
+    measure().0
 }
 
-/// What is used, and whether each process was counted once. A child that ends and is waited for
-/// during the look is missed, or counted twice, as a process and as one that has ended; the first
-/// would show its whole life's work once more in the next look, the second in this one.
-fn look() -> (Usage, bool) {
+/// Returns the usage, and whether each process was counted exactly once. A child that ends and is waited
+/// for during the measurement is missed, or counted twice: as a process and as an ended child. Either
+/// would add the CPU time of its whole life again, to the next measurement or to this one.
+fn measure() -> (Usage, bool) {
     let own = std::process::id();
     let ended_ns = ended_children_ns();
     let mut usage =
         Usage { resident_bytes: resident_bytes(own), processor_ns: own_processor_ns() + ended_ns };
     let mut is_whole = true;
-    // Parents before their children: one that is still there when its clock is read was not among
-    // the ended children of its parent before.
+    // Parents before their children: a process whose clock can still be read was not among the ended
+    // children of its parent before.
     for process in descendants(own) {
         usage.resident_bytes += resident_bytes(process);
         match processor_ns(process) {
@@ -55,10 +55,10 @@ fn look() -> (Usage, bool) {
     (usage, is_whole && ended_children_ns() == ended_ns)
 }
 
-/// Of all threads of this process but the calling one.
+/// CPU time of all threads of this process except the calling one.
 fn own_processor_ns() -> u64 {
-    // The thread's time first: what it uses in between, under a microsecond, is then added once and
-    // not taken from what others used.
+    // The thread's time first: its use in between, under a microsecond, is then added instead of
+    // subtracted from that of the others.
     let of_thread = clock_ns(ClockId::CLOCK_THREAD_CPUTIME_ID);
     clock_ns(ClockId::CLOCK_PROCESS_CPUTIME_ID).saturating_sub(of_thread)
 }
@@ -67,7 +67,7 @@ fn clock_ns(clock: ClockId) -> u64 {
     cpu_clock_ns(clock).unwrap_or(0)
 }
 
-/// Of children that have ended and were waited for, and of theirs.
+/// CPU time of descendants that have ended and were waited for.
 fn ended_children_ns() -> u64 {
     let to_ns = |time: TimeVal| {
         let seconds = u64::try_from(time.tv_sec()).unwrap_or(0);
@@ -77,9 +77,9 @@ fn ended_children_ns() -> u64 {
         .map_or(0, |usage| to_ns(usage.user_time()) + to_ns(usage.system_time()))
 }
 
-/// Of another process, with its children that have ended; `None` if it is gone.
+/// CPU time of another process, with that of its ended children; `None` if it has ended.
 fn processor_ns(process: u32) -> Option<u64> {
-    // Those that have ended first: see `look`.
+    // The ended children first: see `measure`.
     let ended_ns = stat(process)?.ended_children_ns;
     let clock = clock_getcpuclockid(Pid::from_raw(process.cast_signed())).ok()?;
     Some(ended_ns + cpu_clock_ns(clock)?)
@@ -92,7 +92,7 @@ fn resident_bytes(process: u32) -> u64 {
     kibibytes.unwrap_or(0) * 1024
 }
 
-/// What `/proc/PID/stat` says of interest.
+/// The relevant fields of `/proc/PID/stat`.
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     parent: u32,
@@ -105,7 +105,7 @@ fn stat(process: u32) -> Option<Stat> {
 }
 
 fn parse_stat(line: &str) -> Option<Stat> {
-    // The second field is the process's name, in which anything may stand; the last `)` ends it.
+    // The second field is the process's name, which may contain anything; the last `)` ends it.
     let mut fields = line.rsplit_once(") ")?.1.split(' ');
     let parent = fields.nth(1)?.parse().ok()?;
     let mut ticks = fields.skip(11);
@@ -113,7 +113,7 @@ fn parse_stat(line: &str) -> Option<Stat> {
     Some(Stat { parent, ended_children_ns: user.saturating_add(system).saturating_mul(TICK_NS) })
 }
 
-/// The processes that `process` started, and those that they started.
+/// Returns the descendants of `process`.
 fn descendants(process: u32) -> Vec<u32> {
     let mut all: Vec<u32> = Vec::new();
     let mut next = Some(process);
@@ -122,7 +122,7 @@ fn descendants(process: u32) -> Vec<u32> {
         let room = DESCENDANTS_MAX - all.len();
         match children_by_threads(parent) {
             Some(children) => all.extend(children.into_iter().take(room)),
-            // A kernel that does not list children: one look at all processes tells as much.
+            // A kernel that does not list children: search all processes once.
             None if looked_at == 0 => return descendants_among(process, &parents()),
             None => {}
         }
@@ -132,7 +132,7 @@ fn descendants(process: u32) -> Vec<u32> {
     all
 }
 
-/// `None` where the kernel keeps no such lists, or the process is gone.
+/// Returns `None` where the kernel has no lists of children, or the process has ended.
 fn children_by_threads(process: u32) -> Option<Vec<u32>> {
     let mut children = Vec::new();
     let mut any_list = false;
@@ -145,7 +145,7 @@ fn children_by_threads(process: u32) -> Option<Vec<u32>> {
     any_list.then_some(children)
 }
 
-/// All processes with their parents.
+/// Returns all processes with their parents.
 fn parents() -> Vec<(u32, u32)> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let processes = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -156,7 +156,7 @@ fn descendants_among(process: u32, parents: &[(u32, u32)]) -> Vec<u32> {
     let mut all = vec![process];
     let mut looked_at = 0;
     while let Some(&of) = all.get(looked_at) {
-        // A look at all processes takes a while, in which ids may be given anew: no rounds in circles.
+        // Ids may be reused while the processes are listed, so the parents may form a circle.
         let children = parents.iter().filter(|(child, parent)| *parent == of && *child != of);
         for (child, _) in children {
             if !all.contains(child) && all.len() <= DESCENDANTS_MAX {

@@ -34,8 +34,8 @@ impl Callback for Told {
         self.0.push(format!("posttask {} {outcome} {finished}", task.key));
     }
 
-    fn finish(&self, run: &RunInfo, _: &State, errored: bool) {
-        self.0.push(format!("finish {} {errored}", run.name()));
+    fn finish(&self, run: &RunInfo, _: &State, failed: bool) {
+        self.0.push(format!("finish {} {failed}", run.name()));
     }
 }
 
@@ -48,7 +48,7 @@ fn told_by_closures(heard: &Heard) -> Callbacks {
         .start_state(move |run, state| start_state.start_state(run, state))
         .pretask(move |task, state| pretask.pretask(task, state))
         .posttask(move |task, state| posttask.posttask(task, state))
-        .finish(move |run, state, errored| finish.finish(run, state, errored))
+        .finish(move |run, state, failed| finish.finish(run, state, failed))
 }
 
 fn check_order(callback: impl Callback + 'static, heard: &Heard) {

@@ -65,7 +65,7 @@ fn a_registered_profiler_keeps_all_until_it_is_cleared() {
 #[test]
 fn resources_are_looked_at_when_they_are_wanted() {
     let _turn = turn();
-    let resources = ResourceProfiler::new().dt(Duration::from_secs(3_600));
+    let resources = ResourceProfiler::new().interval(Duration::from_secs(3_600));
     let registration = diagnostics::register(resources.clone());
     assert!(resources.results().is_empty());
     diagnostics::run("run").during(|| assert_eq!(resources.results().len(), 1));
@@ -124,7 +124,7 @@ fn a_cache_profiler_keeps_entry_exit_and_metric() {
         assert_eq!((rows[3].exit, &*rows[3].cache), (None, "blocks"), "it is still there");
         assert!((rows[0].entry - epoch_now()).abs() < CLOCK_TOLERANCE_SECONDS);
         let counts = profiler.counts();
-        assert_eq!((counts.entered, counts.left, counts.hits, counts.misses), (4, 3, 2, 1));
+        assert_eq!((counts.inserted, counts.removed, counts.hits, counts.misses), (4, 3, 2, 1));
     }
     drop((newer, scopes));
 }
@@ -147,7 +147,7 @@ impl Write for Paper {
 /// The last line that a bar of eight characters draws for a run of two expected tasks.
 fn last_line(bar: ProgressBar, tasks: usize, fail: bool) -> String {
     let paper = Paper::default();
-    let bar = bar.width(8).dt(Duration::from_secs(3_600)).writer(paper.clone());
+    let bar = bar.width(8).interval(Duration::from_secs(3_600)).writer(paper.clone());
     let _scope = diagnostics::scope(bar.clone());
     let run = diagnostics::run("run").expect("load", 2).start();
     (0..tasks).for_each(|_| drop(task("load").start()));
@@ -179,7 +179,7 @@ fn a_bar_ends_full_unless_the_run_errored() {
 fn a_bar_moves_while_the_run_goes_on() {
     let _turn = turn();
     let paper = Paper::default();
-    let bar = ProgressBar::new().width(8).dt(Duration::from_millis(1)).writer(paper.clone());
+    let bar = ProgressBar::new().width(8).interval(Duration::from_millis(1)).writer(paper.clone());
     let _scope = diagnostics::scope(bar);
     diagnostics::run("run").expect("load", 2).during(|| {
         drop(task("load").start());

@@ -14,7 +14,7 @@ fn told(heard: &Heard) -> Callbacks {
     let (start, finish) = (heard.clone(), heard.clone());
     Callbacks::new()
         .start(move |run| start.push(format!("start {}", run.name())))
-        .finish(move |run, _, errored| finish.push(format!("finish {} {errored}", run.name())))
+        .finish(move |run, _, failed| finish.push(format!("finish {} {failed}", run.name())))
 }
 
 #[test]
@@ -22,9 +22,9 @@ fn a_run_has_errored_if_its_body_did() {
     let _turn = turn();
     let heard = Heard::default();
     let _scope = diagnostics::scope(told(&heard));
-    let check = |errored: bool, run: &dyn Fn()| {
+    let check = |failed: bool, run: &dyn Fn()| {
         let _ = catch_unwind(AssertUnwindSafe(run));
-        assert_eq!(heard.take(), ["start a", &format!("finish a {errored}")]);
+        assert_eq!(heard.take(), ["start a", &format!("finish a {failed}")]);
     };
     let run = || diagnostics::run("a");
     check(false, &|| run().during(|| ()));

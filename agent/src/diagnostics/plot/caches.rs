@@ -1,4 +1,4 @@
-//! The caches' plot: how much lay in all caches, stacked by the tasks that put it there.
+//! The plot of caches: their size over time, stacked by the task names that inserted the values.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -15,18 +15,18 @@ use super::time::{Axis, UNITS, nice_scale};
 
 const HEIGHT: f64 = 140.0;
 
-/// Most steps of the picture; beyond, each stands for a stretch of time, at its fullest moment.
+/// Most steps of the picture. Past it each step is the maximum over a stretch of time.
 const STEPS_MAX: usize = 1_000;
 
-/// Most layers; the smallest are one beyond.
+/// Most named layers; the smaller ones share one more layer.
 const LAYERS_MAX: usize = 24;
 
-/// Who put a value into a cache: the task's name, or the cache's outside tasks.
+/// The layer of a value: the name of the task that inserted it, or of the cache outside tasks.
 pub(super) fn owner(value: &CacheData) -> &Arc<str> {
     value.task.as_ref().unwrap_or(&value.cache)
 }
 
-/// From when on the layers have which heights.
+/// The heights of all layers from a time on.
 #[derive(Clone, Debug, PartialEq)]
 struct Step {
     at: Timestamp,
@@ -48,7 +48,8 @@ pub(super) fn panel(
 ) -> Panel {
     let layers = layers(values);
     let steps = steps(values, &layers, axis.to());
-    let (steps_all, steps) = (steps.len(), aggregated(steps, axis));
+    let steps_all = steps.len();
+    let steps = aggregated(steps, axis);
     let largest = steps.iter().map(Step::sum).fold(0.0, f64::max);
     let (top, step) = nice_scale(largest, 1.0);
     let mut body = axis.grid(HEIGHT);
@@ -68,32 +69,32 @@ pub(super) fn panel(
     let mut notes = Vec::new();
     if steps_all > steps.len() {
         notes.push(format!(
-            "{} changes of the caches are drawn as {}, each the fullest of its time",
+            "{} changes of the caches are drawn as {}, each the maximum of its time",
             grouped(steps_all as u64),
             grouped(steps.len() as u64)
         ));
     }
     if counts.omitted > 0 {
         let omitted = grouped(counts.omitted);
-        notes.push(format!("{omitted} values entered caches after the profiler was full"));
+        notes.push(format!("{omitted} values were inserted after the profiler was full"));
     }
     let title = format!(
         "Caches: {} ({} in, {} out, {} hits, {} misses)",
         shown(metric_name),
-        grouped(counts.entered),
-        grouped(counts.left),
+        grouped(counts.inserted),
+        grouped(counts.removed),
         grouped(counts.hits),
         grouped(counts.misses)
     );
     Panel { title, height: HEIGHT, body, labels, notes }
 }
 
-/// What a value weighs in the picture: a metric of the user's may be anything.
+/// The height of a value in the picture; the program's metric may return any number.
 fn weight(value: &CacheData) -> f64 {
     if value.metric.is_finite() { value.metric.max(0.0) } else { 0.0 }
 }
 
-/// The names that have layers, the largest first; `None` is all others.
+/// The names with layers, the largest first; `None` stands for all others.
 fn layers(values: &[CacheData]) -> Vec<Option<Arc<str>>> {
     let mut sums: FxHashMap<&Arc<str>, f64> = FxHashMap::default();
     for value in values {
@@ -107,7 +108,7 @@ fn layers(values: &[CacheData]) -> Vec<Option<Arc<str>>> {
     named.chain(has_more.then_some(None)).collect()
 }
 
-/// All changes, in the order of time; each holds the heights after it.
+/// All changes in the order of time, each with the heights after it.
 fn steps(values: &[CacheData], layers: &[Option<Arc<str>>], end: Timestamp) -> Vec<Step> {
     let index_of = |value: &CacheData| {
         let name = owner(value);
@@ -116,7 +117,8 @@ fn steps(values: &[CacheData], layers: &[Option<Arc<str>>], end: Timestamp) -> V
     };
     let mut changes: Vec<(Timestamp, usize, f64)> = Vec::with_capacity(2 * values.len());
     for value in values {
-        let (layer, weight) = (index_of(value), weight(value));
+        let layer = index_of(value);
+        let weight = weight(value);
         changes.push((value.entered_at, layer, weight));
         changes.push((value.exited_at.unwrap_or(end), layer, -weight));
     }
@@ -124,7 +126,7 @@ fn steps(values: &[CacheData], layers: &[Option<Arc<str>>], end: Timestamp) -> V
     let mut steps: Vec<Step> = Vec::new();
     let mut heights = vec![0.0; layers.len()];
     for (at, layer, change) in changes {
-        // Sums of fractions may end a little below nothing.
+        // Rounding may make a sum slightly negative.
         heights[layer] = f64::max(heights[layer] + change, 0.0);
         match steps.last_mut() {
             Some(last) if last.at == at => last.heights.clone_from(&heights),
@@ -134,7 +136,7 @@ fn steps(values: &[CacheData], layers: &[Option<Arc<str>>], end: Timestamp) -> V
     steps
 }
 
-/// One step for each stretch of time, the fullest of it.
+/// Reduces the steps to one per stretch of time, its maximum.
 fn aggregated(steps: Vec<Step>, axis: &Axis) -> Vec<Step> {
     if steps.len() <= STEPS_MAX {
         return steps;
@@ -154,7 +156,7 @@ fn aggregated(steps: Vec<Step>, axis: &Axis) -> Vec<Step> {
     aggregated
 }
 
-/// The outline of one layer: its upper edge there, its lower edge back.
+/// The outline of one layer: its upper edge forwards, its lower edge backwards.
 fn layer_path(steps: &[Step], layer: usize, top: f64, axis: &Axis) -> String {
     let y = |step: &Step, layers: usize| {
         HEIGHT * (1.0 - step.heights[..layers].iter().sum::<f64>() / top)

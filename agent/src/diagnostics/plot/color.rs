@@ -1,19 +1,19 @@
-//! One colour for each name.
+//! The color of each name.
 
 use std::collections::BTreeSet;
 
 use super::source::Source;
 
-/// Colours that are told apart on white and on black, also by most who see fewer of them.
+/// Colors that are distinguishable on white and on black, also by most color-blind people.
 const PALETTE: [&str; 12] = [
     "#4477aa", "#ee8866", "#44bb99", "#aa4499", "#ddaa33", "#66ccee", "#cc6677", "#228833",
     "#8877cc", "#999933", "#ee77aa", "#997755",
 ];
 
-/// For what belongs to several names.
+/// The color of elements of several names.
 pub(super) const MIXED: &str = "#8a8f98";
 
-/// The colours of all names of a picture. Equal sets of names have equal colours.
+/// The colors of all names of a picture. Equal sets of names have equal colors.
 #[derive(Debug)]
 pub(super) struct Colors {
     names: Vec<String>,
@@ -36,7 +36,7 @@ impl Colors {
         Colors { names: names.into_iter().map(|name| name.to_string()).collect() }
     }
 
-    /// The number of a name in the picture; it was there when the colours were made.
+    /// The index of a name in the picture.
     pub(super) fn index(&self, name: &str) -> usize {
         self.names.binary_search_by(|each| (**each).cmp(name)).unwrap_or(self.names.len())
     }
@@ -45,7 +45,7 @@ impl Colors {
         &self.names
     }
 
-    /// The palette's; after it, hues as far from each other as can be, in four shades.
+    /// Returns a color of the palette, or past it one of evenly spread hues in four shades.
     pub(super) fn color(&self, index: usize) -> String {
         let Some(further) = index.checked_sub(PALETTE.len()) else {
             return PALETTE[index].into();
@@ -53,7 +53,7 @@ impl Colors {
         if index >= self.names.len() {
             return MIXED.into();
         }
-        // Steps of the golden angle come never near a hue that was given just before.
+        // Steps of the golden angle keep consecutive hues far apart.
         let hue = (further as f64 * 137.507_764).rem_euclid(360.0);
         let (saturation, lightness) = [(60, 52), (45, 64), (70, 42), (35, 55)][further / 8 % 4];
         format!("hsl({hue:.2},{saturation}%,{lightness}%)")

@@ -1,5 +1,5 @@
-//! Where tasks lie in their plot: a lane for each thread, rows in it for tasks that overlap, and
-//! what is drawn together because there is more than a picture holds.
+//! The layout of the tasks' plot: a lane for each thread, rows in it for tasks that overlap, and groups
+//! of short tasks where there are too many.
 
 use std::sync::Arc;
 
@@ -8,16 +8,16 @@ use rustc_hash::FxHashMap;
 
 use super::super::profiler::TaskData;
 
-/// Most threads that have a lane: those with the most time in tasks.
+/// Most lanes. Threads with the most time in tasks come first.
 const LANES_MAX: usize = 128;
 
-/// Most rows of one lane; further tasks that overlap lie over each other in the last.
+/// Most rows of one lane. Further overlapping tasks cover each other in the last row.
 const ROWS_MAX: usize = 16;
 
-/// Most rectangles. 20,000 take 3 MB and a browser a third of a second.
+/// Most rectangles. 20,000 take 3 MB, and a browser draws them in a third of a second.
 pub(super) const ITEMS_MAX: usize = 20_000;
 
-/// A thread.
+/// The lane of a thread.
 #[derive(Debug)]
 pub(super) struct Lane<'a> {
     pub(super) worker: u32,
@@ -26,14 +26,14 @@ pub(super) struct Lane<'a> {
     pub(super) rows: Vec<Vec<&'a TaskData>>,
 }
 
-/// All lanes, in the order in which their threads began.
+/// All lanes, in the order of their threads' first tasks.
 #[derive(Debug)]
 pub(super) struct Lanes<'a> {
     pub(super) lanes: Vec<Lane<'a>>,
-    /// Threads that have no lane, and their tasks.
-    pub(super) lanes_left_out: usize,
-    pub(super) tasks_left_out: usize,
-    /// Tasks that lie over others.
+    /// Threads without a lane, and their tasks.
+    pub(super) lanes_omitted: usize,
+    pub(super) tasks_omitted: usize,
+    /// Tasks that cover others.
     pub(super) tasks_hidden: usize,
 }
 
@@ -47,15 +47,15 @@ pub(super) enum Item<'a> {
 
 impl<'a> Lanes<'a> {
     pub(super) fn of(tasks: &'a [TaskData]) -> Lanes<'a> {
-        // The system gives a thread's id to another one after its end: the name tells them apart,
-        // unless they are threads of one pool.
+        // The system reuses the ids of ended threads; the name distinguishes them, unless they are
+        // threads of one pool.
         let mut by_thread: FxHashMap<(u32, &str), Vec<&TaskData>> = FxHashMap::default();
         for task in tasks {
             by_thread.entry((task.worker, &task.worker_name)).or_default().push(task);
         }
         let mut threads: Vec<Vec<&TaskData>> = by_thread.into_values().collect();
         for thread in &mut threads {
-            // Of those that start together the longest comes first: it is the one around the others.
+            // Of tasks that start together the longest comes first, because it encloses the others.
             thread.sort_by_key(|task| (task.started_at, std::cmp::Reverse(task.finished_at)));
         }
         let order = |thread: &[&TaskData]| (thread[0].started_at, thread[0].worker);
@@ -70,20 +70,21 @@ impl<'a> Lanes<'a> {
         threads.sort_by_key(|thread| order(thread));
         let mut lanes = Lanes {
             lanes: Vec::new(),
-            lanes_left_out: omitted.len(),
-            tasks_left_out: omitted.iter().map(Vec::len).sum(),
+            lanes_omitted: omitted.len(),
+            tasks_omitted: omitted.iter().map(Vec::len).sum(),
             tasks_hidden: 0,
         };
         for thread in threads {
-            let (worker, worker_name) = (thread[0].worker, &thread[0].worker_name);
+            let worker = thread[0].worker;
+            let worker_name = &thread[0].worker_name;
             let rows = lanes.rows(thread);
             lanes.lanes.push(Lane { worker, worker_name, rows });
         }
         lanes
     }
 
-    /// Puts each task into the first row that is free when it starts, so that inner tasks lie below
-    /// those around them.
+    /// Puts each task into the first row that is free at its start, so that inner tasks are below the
+    /// enclosing ones.
     fn rows(&mut self, thread: Vec<&'a TaskData>) -> Vec<Vec<&'a TaskData>> {
         let mut rows: Vec<Vec<&TaskData>> = Vec::new();
         for task in thread {
@@ -110,8 +111,8 @@ impl<'a> Lanes<'a> {
         self.lanes.iter().map(|lane| lane.rows.len()).sum()
     }
 
-    /// The least length, 0 or a power of two of nanoseconds, so that the picture is small enough if
-    /// shorter tasks are drawn together.
+    /// Returns the smallest grain, 0 or a power of two nanoseconds, for which grouping shorter tasks
+    /// leaves at most `items_max` rectangles.
     pub(super) fn grain_ns(&self, items_max: usize) -> u64 {
         let grains = std::iter::once(0).chain((0..63).map(|power| 1 << power));
         let fits = |grain_ns: &u64| {
@@ -122,7 +123,7 @@ impl<'a> Lanes<'a> {
     }
 }
 
-/// A row's rectangles: tasks that are shorter than `grain_ns` are joined while they lie within it.
+/// A row's rectangles: consecutive tasks shorter than `grain_ns` are grouped while the group fits it.
 pub(super) fn items<'a>(row: &[&'a TaskData], grain_ns: u64) -> Vec<Item<'a>> {
     let mut items = Vec::new();
     let mut group: Vec<&TaskData> = Vec::new();
@@ -184,9 +185,9 @@ mod tests {
     }
 
     proptest! {
-        /// Every task is drawn once, and in a row no two overlap unless they are counted as hidden.
+        /// Every task is drawn once, and no two tasks of a row overlap unless counted as hidden.
         #[test]
-        fn every_task_has_its_place(tasks in tasks()) {
+        fn every_task_is_drawn_once(tasks in tasks()) {
             let lanes = Lanes::of(&tasks);
             prop_assert_eq!(lanes.all_rows().map(<[_]>::len).sum::<usize>(), tasks.len());
             let overlaps = |row: &[&TaskData]| {
@@ -196,10 +197,10 @@ mod tests {
             prop_assert!(overlapping <= lanes.tasks_hidden, "{} {}", overlapping, lanes.tasks_hidden);
         }
 
-        /// Joining loses no task and keeps their order; a group lies within the grain; and the picture
-        /// is as small as it was asked to be, unless there are more rows.
+        /// Grouping loses no task and keeps their order; a group fits the grain; and there are at most
+        /// `items_max` rectangles, unless there are more rows.
         #[test]
-        fn joining_keeps_all_tasks(tasks in tasks(), items_max in 0..100_usize) {
+        fn grouping_keeps_all_tasks(tasks in tasks(), items_max in 0..100_usize) {
             let lanes = Lanes::of(&tasks);
             let grain_ns = lanes.grain_ns(items_max);
             let mut drawn = 0;
@@ -226,14 +227,17 @@ mod tests {
     }
 
     #[test]
-    fn past_the_limits_it_is_counted() {
+    fn tasks_past_the_limits_are_counted() {
         let together: Vec<TaskData> = (0..20).map(|_| task(1, 0, 10)).collect();
         let lanes = Lanes::of(&together);
         assert_eq!((lanes.row_count(), lanes.tasks_hidden), (ROWS_MAX, 20 - ROWS_MAX));
         let threads: Vec<TaskData> =
             (0..200).map(|worker| task(worker, 0, worker.into())).collect();
         let lanes = Lanes::of(&threads);
-        assert_eq!((lanes.lanes.len(), lanes.lanes_left_out, lanes.tasks_left_out), (128, 72, 72));
-        assert!(lanes.lanes.iter().all(|lane| lane.worker >= 72), "those with the most time stay");
+        assert_eq!((lanes.lanes.len(), lanes.lanes_omitted, lanes.tasks_omitted), (128, 72, 72));
+        assert!(
+            lanes.lanes.iter().all(|lane| lane.worker >= 72),
+            "threads with the most time have lanes"
+        );
     }
 }

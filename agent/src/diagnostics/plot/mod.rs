@@ -1,4 +1,4 @@
-//! Profilers' results as one picture with one time axis: a page that opens from disk, or an SVG.
+//! Plots the results of profilers with one time axis, as an HTML page or an SVG file.
 //!
 //! [`Source`] is a copy of a profiler's results; everything after it is a pure function.
 
@@ -21,24 +21,24 @@ use super::cache_profiler::CacheProfiler;
 use super::profiler::Profiler;
 use super::resources::ResourceProfiler;
 
-/// Writes `profilers`' results to a file as plots, one below the other, with one time axis: `.html`
-/// (or `.htm`) is a page, `.svg` a picture alone. What is there is replaced.
+/// Writes the results of `profilers` to a file as plots, one below the other, with one time axis: a
+/// page for `.html` or `.htm`, a picture for `.svg`. An existing file is replaced.
 ///
-/// The page is one file that opens from disk: it loads nothing, and forbids itself to. In both,
-/// tasks of one name have one colour, in the tasks' plot and in the caches', and what lies under the
-/// pointer is explained. The page can be zoomed. So that it stays small, tasks are drawn together
-/// where there are more than 20,000 to draw, the shortest first; the picture says how many, and the
-/// table below it has exact sums.
+/// The page is a single file that loads nothing; its content security policy forbids it. In both
+/// formats each task name has one color in all plots, and tooltips explain the element under the
+/// pointer. The page can be zoomed. Past 20,000 rectangles the shortest tasks are drawn in groups; the
+/// picture notes how many, and the table below it has exact sums.
 ///
 /// # Errors
-/// If the file's name ends otherwise, or it cannot be written.
+/// If the file name has another extension, or the file cannot be written.
 ///
 /// ```no_run
 /// use emberline_agent::diagnostics::{CacheProfiler, Profiler, ResourceProfiler, visualize};
 ///
-/// let (tasks, resources) = (Profiler::new(), ResourceProfiler::new());
+/// let tasks = Profiler::new();
+/// let resources = ResourceProfiler::new();
 /// let caches = CacheProfiler::bytes();
-/// // … scopes of the three, and the work …
+/// // … scopes of all three, and the work …
 /// visualize(&[&tasks, &resources, &caches], "run.html")?;
 /// # Ok::<(), emberline_agent::diagnostics::VisualizeError>(())
 /// ```
@@ -64,18 +64,18 @@ impl<P: sealed::Sealed> Plot for P {}
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VisualizeError {
-    /// The file's name does not say which format is wanted.
-    #[error("`{}` ends neither in .html nor in .svg: give it the ending of the format", path.display())]
+    /// The file name has no known extension.
+    #[error("unknown extension of `{}`; expected .html, .htm or .svg", path.display())]
     Extension {
         /// The file.
         path: PathBuf,
     },
-    /// The file could not be written.
-    #[error("could not write the plots to `{}`", path.display())]
+    /// The file cannot be written.
+    #[error("cannot write the plots to `{}`", path.display())]
     Write {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's reason.
         source: std::io::Error,
     },
 }
@@ -88,20 +88,20 @@ mod sealed {
 
 impl sealed::Sealed for Profiler {
     fn source(&self) -> Source {
-        self.read(|results, omitted, watched| Source::Tasks {
+        self.read(|results, omitted, observed| Source::Tasks {
             results: results.to_vec(),
             omitted,
-            watched,
+            observed,
         })
     }
 }
 
 impl sealed::Sealed for ResourceProfiler {
     fn source(&self) -> Source {
-        self.read(|results, omitted, watched| Source::Resources {
+        self.read(|results, omitted, observed| Source::Resources {
             results: results.to_vec(),
             omitted,
-            watched,
+            observed,
         })
     }
 }
@@ -109,11 +109,11 @@ impl sealed::Sealed for ResourceProfiler {
 impl sealed::Sealed for CacheProfiler {
     fn source(&self) -> Source {
         let metric_name = self.metric_name().to_owned();
-        self.read(|results, counts, watched| Source::Caches {
+        self.read(|results, counts, observed| Source::Caches {
             results: results.cloned().collect(),
             metric_name,
             counts,
-            watched,
+            observed,
         })
     }
 }

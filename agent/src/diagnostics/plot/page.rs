@@ -1,4 +1,4 @@
-//! The page around the picture: one file that loads nothing.
+//! The page around the picture: a single file that loads nothing.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,11 +10,11 @@ use super::text::{duration, grouped, shown};
 const STYLE: &str = concat!(include_str!("picture.css"), include_str!("page.css"));
 const SCRIPT: &str = include_str!("page.js");
 
-/// The only style and the only script that the page allows, by their SHA-256. A test compares.
+/// SHA-256 of the only style and script that the page allows. A test compares them with the files.
 const STYLE_HASH: &str = "9gPcweWgk2Go08UOKek21VS110fW6ILTJN2PZoIarLw=";
 const SCRIPT_HASH: &str = "1rFarjrjzb7F4eTVzmNaQqMxWJO5SbjKQ5Ex0oSmONw=";
 
-/// Names in the table of sums; the smallest are one row beyond.
+/// Most names in the table of sums; the smaller ones share one more row.
 const NAMES_MAX: usize = 200;
 
 /// Sums over the tasks of one name.
@@ -36,7 +36,9 @@ impl Sums {
 }
 
 pub(super) fn html(picture: &Picture<'_>) -> String {
-    let (heading, svg, table) = (picture.heading(), picture.svg(""), table(picture));
+    let heading = picture.heading();
+    let svg = picture.svg("");
+    let table = table(picture);
     format!(
         r#"<!doctype html>
 <html lang="en">
@@ -51,7 +53,7 @@ pub(super) fn html(picture: &Picture<'_>) -> String {
 <header>
 <h1>Local diagnostics</h1>
 <p>{heading}</p>
-<p>Ctrl + wheel or double click zooms, drag moves, a click on a name singles it out.</p>
+<p>Ctrl + wheel or double click zooms, drag moves, a click on a name highlights it.</p>
 <div><button data-zoom="in" aria-label="Zoom in">+</button> <button data-zoom="out" aria-label="Zoom out">−</button> <button data-zoom="all">All</button></div>
 </header>
 {svg}{table}<div id="tip" hidden></div>
@@ -62,7 +64,7 @@ pub(super) fn html(picture: &Picture<'_>) -> String {
     )
 }
 
-/// Exact sums by name, whatever the picture joins; nothing if there are no tasks.
+/// Exact sums by name, also of tasks that the picture groups; empty without tasks.
 fn table(picture: &Picture<'_>) -> String {
     let mut by_name: BTreeMap<&str, Sums> = BTreeMap::new();
     for task in picture.tasks() {
@@ -114,7 +116,7 @@ mod tests {
 
     use super::*;
 
-    /// Base64 of the SHA-256 of what stands between the element's tags, as browsers compute it.
+    /// Base64 of the SHA-256 of an element's content, as browsers compute it.
     fn hash(text: &str) -> String {
         const DIGITS: &[u8; 64] =
             b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -125,8 +127,8 @@ mod tests {
                 (0..3).fold(0, |word, at| word << 8 | u32::from(*bytes.get(at).unwrap_or(&0)));
             for digit in 0..4 {
                 let index = word >> (18 - 6 * digit) & 63;
-                let is_there = digit <= bytes.len();
-                encoded.push(if is_there { char::from(DIGITS[index as usize]) } else { '=' });
+                let has_digit = digit <= bytes.len();
+                encoded.push(if has_digit { char::from(DIGITS[index as usize]) } else { '=' });
             }
         }
         encoded

@@ -1,4 +1,4 @@
-//! The whole picture as SVG: a legend, the plots one below the other, and the axis that they share.
+//! The whole picture as SVG: a legend, the plots one below the other, and their common axis.
 
 use std::fmt::Write as _;
 
@@ -21,15 +21,15 @@ const AXIS_HEIGHT: f64 = 44.0;
 const LEGEND_ROW_HEIGHT: f64 = 20.0;
 const NOTE_HEIGHT: f64 = 18.0;
 
-/// Names in the legend, and characters of each. Further names have colours all the same.
+/// Most names in the legend, and characters of each. Further names have colors too.
 const LEGEND_NAMES_MAX: usize = 24;
 const LEGEND_CHARACTERS_MAX: usize = 28;
-/// A character's width, about.
+/// Approximate width of a character.
 const CHARACTER_WIDTH: f64 = 7.2;
 
 pub(super) const STYLE: &str = include_str!("picture.css");
 
-/// Everything that a page or a picture shows.
+/// The content of a page or picture.
 #[derive(Debug)]
 pub(super) struct Picture<'a> {
     pub(super) sources: &'a [Source],
@@ -40,12 +40,13 @@ pub(super) struct Picture<'a> {
 
 impl<'a> Picture<'a> {
     pub(super) fn of(sources: &'a [Source]) -> Picture<'a> {
-        let (axis, colors) = (Axis::of(sources), Colors::of(sources));
+        let axis = Axis::of(sources);
+        let colors = Colors::of(sources);
         let panels = sources.iter().map(|source| draw(source, &axis, &colors)).collect();
         Picture { sources, axis, colors, panels }
     }
 
-    /// When it was, and how long.
+    /// The start and the length.
     pub(super) fn heading(&self) -> String {
         format!("{}, {}", date(self.axis.from), duration(self.axis.length_ns))
     }
@@ -58,13 +59,13 @@ impl<'a> Picture<'a> {
         })
     }
 
-    /// A file by itself.
+    /// Returns the text of an SVG file.
     pub(super) fn svg_file(&self) -> String {
         let style = format!("<style>{STYLE}</style>\n");
         format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{}", self.svg(&style))
     }
 
-    /// The element; `style` stands inside.
+    /// Returns the SVG element, with `style` inside.
     pub(super) fn svg(&self, style: &str) -> String {
         let (legend, mut top) = self.legend();
         let mut body = legend;
@@ -93,7 +94,7 @@ impl<'a> Picture<'a> {
         )
     }
 
-    /// Names with their colours, those with the most time first, and how high that is.
+    /// Returns the names with their colors, those with the most time first, and the height.
     fn legend(&self) -> (String, f64) {
         let mut svg = String::from("<g class=\"legend\">\n");
         let (mut x, mut y) = (LEFT, 8.0);
@@ -106,8 +107,10 @@ impl<'a> Picture<'a> {
                 (x, y) = (LEFT, y + LEGEND_ROW_HEIGHT);
             }
             let color = self.colors.color(index);
-            let (full, text) = (shown(name), shown_up_to(name, LEGEND_CHARACTERS_MAX));
-            let (text_x, text_y) = (x + 18.0, y + 10.5);
+            let full = shown(name);
+            let text = shown_up_to(name, LEGEND_CHARACTERS_MAX);
+            let text_x = x + 18.0;
+            let text_y = y + 10.5;
             let _ = writeln!(
                 svg,
                 "<g class=\"name\" data-name=\"{full}\">\

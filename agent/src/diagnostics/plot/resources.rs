@@ -1,4 +1,4 @@
-//! The resources' plot: processor and memory, each with its scale.
+//! The plot of resources: CPU and memory, each with its own scale.
 
 use std::fmt::Write as _;
 
@@ -11,10 +11,10 @@ use super::time::{Axis, UNITS, nice_scale};
 
 const HEIGHT: f64 = 140.0;
 
-/// Most points of a line; neighbours are joined beyond.
+/// Most points of a line. Past it neighbors are merged.
 const POINTS_MAX: usize = 2_000;
 
-/// One point of both lines.
+/// A point of both lines.
 #[derive(Clone, Copy)]
 struct Point {
     at: Timestamp,
@@ -24,7 +24,7 @@ struct Point {
 
 pub(super) fn panel(rows: &[ResourceData], omitted: u64, axis: &Axis) -> Panel {
     let per_point = rows.len().div_ceil(POINTS_MAX).max(1);
-    let points: Vec<Point> = rows.chunks(per_point).map(join).collect();
+    let points: Vec<Point> = rows.chunks(per_point).map(merge).collect();
     let largest = |of: fn(&ResourceData) -> f64| rows.iter().map(of).fold(0.0, f64::max);
     let (cpu_top, cpu_step) = nice_scale(largest(|row| row.cpu_percent.unwrap_or(0.0)), 100.0);
     let (memory_top, memory_step) = nice_scale(largest(|row| row.memory_mb), 1.0);
@@ -36,11 +36,12 @@ pub(super) fn panel(rows: &[ResourceData], omitted: u64, axis: &Axis) -> Panel {
         let _ = write!(body, "{letter}{} {:.1}", axis.x(point.at), y(point.memory_mb, memory_top));
     }
     body.push_str("\"/>\n<path class=\"line cpu\" d=\"");
-    // A percentage holds for the time before its point: a line of steps.
+    // A percentage is for the time before its point, so the line has steps.
     let mut letter = 'M';
     for pair in points.windows(2) {
         if let Some(cpu_percent) = pair[1].cpu_percent {
-            let (from, to) = (axis.x(pair[0].at), axis.x(pair[1].at));
+            let from = axis.x(pair[0].at);
+            let to = axis.x(pair[1].at);
             let height = y(cpu_percent, cpu_top);
             let _ = write!(body, "{letter}{from} {height:.1}H{to}");
             letter = 'L';
@@ -59,15 +60,18 @@ pub(super) fn panel(rows: &[ResourceData], omitted: u64, axis: &Axis) -> Panel {
     let mut notes = Vec::new();
     if per_point > 1 {
         notes.push(format!(
-            "{} looks at resources are drawn as {} points",
+            "{} resource samples are drawn as {} points",
             grouped(rows.len() as u64),
             grouped(points.len() as u64)
         ));
     }
     if omitted > 0 {
-        notes.push(format!("{} looks came after the profiler was full", grouped(omitted)));
+        notes.push(format!(
+            "{} resource samples came after the profiler was full",
+            grouped(omitted)
+        ));
     }
-    let title = "Processor (left) and memory (right) of the process and its children".into();
+    let title = "CPU (left) and memory (right) of the process and its children".into();
     Panel { title, height: HEIGHT, body, labels, notes }
 }
 
@@ -76,21 +80,21 @@ fn with_space(number: String) -> String {
     if number.contains(' ') { number } else { number + " " }
 }
 
-/// Neighbours as one: where the last stands, with the most memory of all and the mean of the
-/// percentages by time.
-fn join(rows: &[ResourceData]) -> Point {
+/// Merges neighbors at the time of the last one: the maximum of the memory, and the mean of the
+/// percentages weighted by time.
+fn merge(rows: &[ResourceData]) -> Point {
     let last = rows[rows.len() - 1];
     let memory_mb = rows.iter().map(|row| row.memory_mb).fold(0.0, f64::max);
-    let (mut sum, mut length) = (0.0, 0.0);
+    let mut sum = 0.0;
+    let mut length = 0.0;
     for (index, row) in rows.iter().enumerate() {
-        // How long the first one's time is cannot be seen from here; it is as long as the others'.
-        let before = rows[index.saturating_sub(1)];
-        let weight = row.at.since_ns(before.at).max(1) as f64;
-        let weight = if index == 0 && rows.len() > 1 {
-            rows[1].at.since_ns(row.at).max(1) as f64
-        } else {
-            weight
+        // The row before the first one is unknown, so its time is taken to be as long as the next one's.
+        let length_ns = match index {
+            0 if rows.len() > 1 => rows[1].at.since_ns(row.at),
+            0 => 0,
+            _ => row.at.since_ns(rows[index - 1].at),
         };
+        let weight = length_ns.max(1) as f64;
         if let Some(cpu_percent) = row.cpu_percent {
             sum += weight * cpu_percent;
             length += weight;
@@ -100,7 +104,7 @@ fn join(rows: &[ResourceData]) -> Point {
     Point { at: last.at, memory_mb, cpu_percent }
 }
 
-/// Strips over the whole height that say what the lines show.
+/// Strips over the whole height whose tooltips have the values.
 fn write_explanations(body: &mut String, points: &[Point], axis: &Axis) {
     body.push_str("<g class=\"hover\">\n");
     for (index, point) in points.iter().enumerate() {
@@ -113,13 +117,13 @@ fn write_explanations(body: &mut String, points: &[Point], axis: &Axis) {
         let _ = writeln!(
             body,
             "<rect x=\"{from}\" y=\"0\" width=\"{width}\" height=\"{HEIGHT}\">\
-             <title>processor {cpu} %\nmemory {memory} MB\nat {at}</title></rect>"
+             <title>CPU {cpu} %\nmemory {memory} MB\nat {at}</title></rect>"
         );
     }
     body.push_str("</g>\n");
 }
 
-/// Numbers beside a plot; `label` gives text and class.
+/// Writes the numbers next to a plot; `label` returns text and class.
 pub(super) fn write_scale(
     labels: &mut String,
     (top, step): (f64, f64),

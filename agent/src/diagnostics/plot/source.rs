@@ -1,6 +1,6 @@
-//! What plots are drawn from, and what they are drawn into.
+//! The input and the output of plots.
 
-use super::super::Watched;
+use super::super::ObservedPeriod;
 use super::super::cache_profiler::{CacheCounts, CacheData};
 use super::super::profiler::TaskData;
 use super::super::resources::ResourceData;
@@ -8,12 +8,25 @@ use super::super::resources::ResourceData;
 /// A profiler's results at one moment.
 #[derive(Clone, Debug)]
 pub enum Source {
-    Tasks { results: Vec<TaskData>, omitted: u64, watched: Watched },
-    Resources { results: Vec<ResourceData>, omitted: u64, watched: Watched },
-    Caches { results: Vec<CacheData>, metric_name: String, counts: CacheCounts, watched: Watched },
+    Tasks {
+        results: Vec<TaskData>,
+        omitted: u64,
+        observed: ObservedPeriod,
+    },
+    Resources {
+        results: Vec<ResourceData>,
+        omitted: u64,
+        observed: ObservedPeriod,
+    },
+    Caches {
+        results: Vec<CacheData>,
+        metric_name: String,
+        counts: CacheCounts,
+        observed: ObservedPeriod,
+    },
 }
 
-/// One plot of the picture: the part that scales with time, and what surrounds it.
+/// One plot of the picture: the part that scales with time, and its labels.
 #[derive(Debug)]
 pub(super) struct Panel {
     pub(super) title: String,
@@ -23,6 +36,6 @@ pub(super) struct Panel {
     pub(super) body: String,
     /// SVG in pixels from the plot's upper left corner.
     pub(super) labels: String,
-    /// What the picture omits or merges.
+    /// Remarks about simplifications and omissions.
     pub(super) notes: Vec<String>,
 }

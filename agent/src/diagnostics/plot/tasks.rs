@@ -1,4 +1,4 @@
-//! The tasks' plot: when each one ran, and on which thread.
+//! The plot of tasks: when each one ran, and on which thread.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,19 +10,19 @@ use super::source::Panel;
 use super::text::{duration, grouped, shown, shown_up_to};
 use super::time::{Axis, UNITS};
 
-/// All rows together are about this high, but each one within the limits.
+/// Approximate height of all rows together; each row is within its limits.
 const HEIGHT: f64 = 320.0;
 const ROW_HEIGHT_MIN: f64 = 4.0;
 const ROW_HEIGHT_MAX: f64 = 22.0;
 
-/// Between two lanes.
+/// Space between two lanes.
 const GAP: f64 = 4.0;
 
-/// Characters of a key in an explanation, of which there are thousands.
+/// Most characters of a key in a tooltip, of which there are thousands.
 const KEY_SHOWN_MAX: usize = 40;
-/// Names in the explanation of a group.
+/// Most names in the tooltip of a group.
 const NAMES_SHOWN_MAX: usize = 6;
-/// Rectangles at least so wide, in units, have an edge of their own; others look right without.
+/// Minimum width, in units, of rectangles with an edge of their own.
 const WIDE_UNITS: u64 = UNITS / 250;
 
 pub(super) fn panel(tasks: &[TaskData], omitted: u64, axis: &Axis, colors: &Colors) -> Panel {
@@ -43,7 +43,7 @@ pub(super) fn panel(tasks: &[TaskData], omitted: u64, axis: &Axis, colors: &Colo
         top += GAP;
     }
     let notes = notes(&lanes, &drawing, grain_ns, omitted);
-    let threads = match lanes.lanes.len() + lanes.lanes_left_out {
+    let threads = match lanes.lanes.len() + lanes.lanes_omitted {
         1 => "1 thread".into(),
         threads => format!("{} threads", grouped(threads as u64)),
     };
@@ -53,9 +53,10 @@ pub(super) fn panel(tasks: &[TaskData], omitted: u64, axis: &Axis, colors: &Colo
 }
 
 fn write_label(labels: &mut String, lane: &Lane<'_>, middle: f64) {
-    let name = match lane.worker_name.is_empty() {
-        true => format!("thread {}", lane.worker),
-        false => shown_up_to(lane.worker_name, 20),
+    let name = if lane.worker_name.is_empty() {
+        format!("thread {}", lane.worker)
+    } else {
+        shown_up_to(lane.worker_name, 20)
     };
     let y = middle + 4.0;
     let full = shown(lane.worker_name);
@@ -70,22 +71,22 @@ fn notes(lanes: &Lanes<'_>, drawing: &Drawing<'_>, grain_ns: u64, omitted: u64) 
     let mut notes = Vec::new();
     if drawing.tasks_grouped > 0 {
         notes.push(format!(
-            "{} tasks shorter than {} are drawn together, in {} groups",
+            "{} tasks shorter than {} are drawn in {} groups",
             grouped(drawing.tasks_grouped as u64),
             duration(grain_ns),
             grouped(drawing.groups as u64)
         ));
     }
-    if lanes.lanes_left_out > 0 {
+    if lanes.lanes_omitted > 0 {
         notes.push(format!(
             "{} tasks of {} further threads are not drawn",
-            grouped(lanes.tasks_left_out as u64),
-            grouped(lanes.lanes_left_out as u64)
+            grouped(lanes.tasks_omitted as u64),
+            grouped(lanes.lanes_omitted as u64)
         ));
     }
     if lanes.tasks_hidden > 0 {
         let hidden = grouped(lanes.tasks_hidden as u64);
-        notes.push(format!("{hidden} tasks lie over others of the same thread"));
+        notes.push(format!("{hidden} tasks cover others of the same thread"));
     }
     if omitted > 0 {
         notes.push(format!("{} tasks came after the profiler was full", grouped(omitted)));
@@ -93,12 +94,12 @@ fn notes(lanes: &Lanes<'_>, drawing: &Drawing<'_>, grain_ns: u64, omitted: u64) 
     notes
 }
 
-/// Rectangles by colour: what they have in common is written once.
+/// Rectangles grouped by color, so that their common attributes are written once.
 struct Drawing<'a> {
     axis: &'a Axis,
     colors: &'a Colors,
     row_height: f64,
-    /// By the number of the name; groups of several names come last.
+    /// By the index of the name; groups of several names come last.
     by_color: BTreeMap<usize, String>,
     groups: usize,
     tasks_grouped: usize,
@@ -115,7 +116,7 @@ impl<'a> Drawing<'a> {
             Item::Task(task) => {
                 let color = self.colors.index(&task.name);
                 let text = self.explain_task(task);
-                self.write(color, (&[task], top), &text);
+                self.write(color, &[task], top, &text);
             }
             Item::Group(tasks) => {
                 self.groups += 1;
@@ -123,15 +124,16 @@ impl<'a> Drawing<'a> {
                 let first = &tasks[0].name;
                 let is_mixed = tasks.iter().any(|task| task.name != *first);
                 let color = if is_mixed { usize::MAX } else { self.colors.index(first) };
-                self.write(color, (tasks, top), &explain_group(tasks));
+                self.write(color, tasks, top, &explain_group(tasks));
             }
         }
     }
 
-    fn write(&mut self, color: usize, (tasks, top): (&[&TaskData], f64), text: &str) {
+    fn write(&mut self, color: usize, tasks: &[&TaskData], top: f64, text: &str) {
         let left = self.axis.x(tasks[0].started_at);
         let right = tasks.iter().map(|task| self.axis.x(task.finished_at)).max().unwrap_or(left);
-        let (width, height) = (right - left, self.row_height - 1.0);
+        let width = right - left;
+        let height = self.row_height - 1.0;
         let class = match (tasks.iter().any(|task| has_failed(task)), width >= WIDE_UNITS) {
             (true, _) => " class=\"failed\"",
             (false, true) => " class=\"wide\"",
@@ -147,10 +149,12 @@ impl<'a> Drawing<'a> {
 
     fn explain_task(&self, task: &TaskData) -> String {
         let start = duration(task.started_at.since_ns(self.axis.from));
-        let (name, length) = (shown_up_to(&task.name, KEY_SHOWN_MAX), duration(length_ns(task)));
-        let key = match task.key.is_empty() {
-            true => String::new(),
-            false => format!("{}\n", shown_up_to(&task.key, KEY_SHOWN_MAX)),
+        let name = shown_up_to(&task.name, KEY_SHOWN_MAX);
+        let length = duration(length_ns(task));
+        let key = if task.key.is_empty() {
+            String::new()
+        } else {
+            format!("{}\n", shown_up_to(&task.key, KEY_SHOWN_MAX))
         };
         let outcome = if has_failed(task) { task.outcome.name() } else { "" };
         let separator = if outcome.is_empty() { "" } else { ", " };

@@ -1,12 +1,12 @@
-//! Text for SVG and HTML: names that cannot leave their place, and numbers for people.
+//! Text for SVG and HTML: escaped names, and formatted numbers.
 
 use profiler_core::Timestamp;
 
-/// Characters of a name in a picture; the rest is cut off.
+/// Most characters of a name in a picture.
 const SHOWN_MAX: usize = 60;
 
-/// `name` as text of SVG and HTML, also inside an attribute: what has a meaning there is escaped,
-/// what cannot be seen or turns the text around it is spelled out, and the rest of a long one is cut.
+/// Returns `name` as text for SVG and HTML, also inside attributes: markup is escaped, invisible and
+/// direction-changing characters are spelled out, and long names are cut.
 pub(super) fn shown(name: &str) -> String {
     shown_up_to(name, SHOWN_MAX)
 }
@@ -31,7 +31,7 @@ pub(super) fn shown_up_to(name: &str, characters_max: usize) -> String {
     shown
 }
 
-/// Controls, line breaks, marks of direction and what else has no width, and what XML forbids.
+/// Controls, line breaks, direction marks, other characters without width, and those forbidden in XML.
 fn is_hidden(character: char) -> bool {
     character.is_control()
         || matches!(character,
@@ -40,7 +40,7 @@ fn is_hidden(character: char) -> bool {
             | '\u{e0000}'..='\u{e007f}')
 }
 
-/// As `850 ns`, `1.23 ms`, `45.6 s`, `12 min 3 s`.
+/// Formats a duration: `850 ns`, `1.23 ms`, `45.6 s`, `12 min 3 s`.
 pub(super) fn duration(nanoseconds: u64) -> String {
     match nanoseconds {
         0..1_000 => format!("{nanoseconds} ns"),
@@ -62,7 +62,7 @@ pub(super) fn duration(nanoseconds: u64) -> String {
     }
 }
 
-/// Three digits that count, or all before the point.
+/// Formats three significant digits, or all digits before the point.
 pub(super) fn three_digits(value: f64) -> String {
     let decimals = match value.abs() {
         0.0..9.995 => 2,
@@ -72,7 +72,7 @@ pub(super) fn three_digits(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// As `1.5 k`, `20 M`: for a scale.
+/// Formats a number of a scale: `1.5 k`, `20 M`.
 pub(super) fn scaled(value: f64) -> String {
     let units = [(1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k")];
     let unit = units.into_iter().find(|(size, _)| value.abs() >= *size);
@@ -81,7 +81,7 @@ pub(super) fn scaled(value: f64) -> String {
     format!("{}{unit}", digits.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// As `12,345`.
+/// Formats a count: `12,345`.
 pub(super) fn grouped(count: u64) -> String {
     let digits = count.to_string();
     let mut grouped = String::new();
@@ -94,11 +94,12 @@ pub(super) fn grouped(count: u64) -> String {
     grouped
 }
 
-/// As `2026-02-28 13:05:09 UTC`.
+/// Formats a time: `2026-02-28 13:05:09 UTC`.
 pub(super) fn date(time: Timestamp) -> String {
-    let (days, second) = (time.second().div_euclid(86_400), time.second().rem_euclid(86_400));
-    // Years are counted from March here, so that a leap day is a year's last; 719,468 days lie
-    // between the first of March of year 0 and the epoch, and 146,097 are 400 years.
+    let days = time.second().div_euclid(86_400);
+    let second = time.second().rem_euclid(86_400);
+    // Years start in March here, so that a leap day is the last day of a year. From the first of March
+    // of year 0 to the epoch there are 719,468 days, and 400 years have 146,097.
     let day = days + 719_468;
     let (era, day) = (day.div_euclid(146_097), day.rem_euclid(146_097));
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
@@ -116,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_cannot_leave_their_place() {
+    fn names_are_escaped() {
         for (name, expected) in [
             ("load", "load"),
             ("größe-1 🦀", "größe-1 🦀"),
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_for_people() {
+    fn numbers_are_formatted() {
         for (nanoseconds, expected) in [
             (0, "0 ns"),
             (999, "999 ns"),

@@ -1,4 +1,4 @@
-//! The time axis that all plots share.
+//! The common time axis of all plots.
 
 use std::fmt::Write as _;
 
@@ -6,17 +6,17 @@ use profiler_core::Timestamp;
 
 use super::source::Source;
 
-/// A plot's width in its own units, in which a picture is zoomed. Whole numbers up to here are exact
-/// in the `f32` with which browsers draw.
+/// A plot's width in units, in which it is zoomed. Integers up to this are exact in the `f32` with which
+/// browsers draw.
 pub(super) const UNITS: u64 = 10_000_000;
 
-/// Roughly how many ticks a scale has.
+/// Approximate number of ticks of a scale.
 const TICKS: f64 = 8.0;
 
-/// What an empty picture shows.
+/// Length of an empty picture.
 const EMPTY_NS: u64 = 1_000_000_000;
 
-/// From the first to the last moment of all plots.
+/// The time from the start of the first plot to the end of the last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Axis {
     pub(super) from: Timestamp,
@@ -25,7 +25,7 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// Holds all results, and the time over which they were collected.
+    /// Returns an axis for all results and observed periods.
     pub(super) fn of(sources: &[Source]) -> Axis {
         let mut range: Option<(Timestamp, Timestamp)> = None;
         let mut include = |time: Timestamp| {
@@ -33,27 +33,27 @@ impl Axis {
             range = Some((from.min(time), to.max(time)));
         };
         for source in sources {
-            let watched = match source {
-                Source::Tasks { results, watched, .. } => {
+            let observed = match source {
+                Source::Tasks { results, observed, .. } => {
                     for task in results {
                         include(task.started_at);
                         include(task.finished_at);
                     }
-                    watched
+                    observed
                 }
-                Source::Resources { results, watched, .. } => {
+                Source::Resources { results, observed, .. } => {
                     results.iter().for_each(|row| include(row.at));
-                    watched
+                    observed
                 }
-                Source::Caches { results, watched, .. } => {
+                Source::Caches { results, observed, .. } => {
                     for value in results {
                         include(value.entered_at);
                         value.exited_at.into_iter().for_each(&mut include);
                     }
-                    watched
+                    observed
                 }
             };
-            watched.from.into_iter().chain(watched.to).for_each(&mut include);
+            observed.from.into_iter().chain(observed.to).for_each(&mut include);
         }
         let (from, to) = range.unwrap_or_default();
         let length_ns = if from == to { EMPTY_NS } else { to.since_ns(from) };
@@ -64,14 +64,14 @@ impl Axis {
         self.from.shifted(i64::try_from(self.length_ns).unwrap_or(i64::MAX))
     }
 
-    /// Where a time lies, from 0 to [`UNITS`].
+    /// The position of a time, from 0 to [`UNITS`].
     pub(super) fn x(&self, time: Timestamp) -> u64 {
         let since = u128::from(time.since_ns(self.from).min(self.length_ns));
         let x = since * u128::from(UNITS) / u128::from(self.length_ns);
         u64::try_from(x).unwrap_or(UNITS)
     }
 
-    /// Where ticks stand, in seconds from the start, and how many decimals they need.
+    /// Returns the ticks in seconds from the start, and the decimals that they need.
     pub(super) fn ticks_seconds(&self) -> (Vec<f64>, usize) {
         let length = self.length_ns as f64 / 1e9;
         let step = nice_step(length / TICKS);
@@ -82,7 +82,7 @@ impl Axis {
         )
     }
 
-    /// Lines at the ticks, through a plot of this height.
+    /// Returns lines at the ticks for a plot of this height.
     pub(super) fn grid(&self, height: f64) -> String {
         let mut path = String::new();
         for tick in self.ticks_seconds().0 {
@@ -96,7 +96,7 @@ impl Axis {
     }
 }
 
-/// The least of 1, 2 and 5 times a power of ten that is at least `step`.
+/// Returns the smallest of 1, 2 and 5 times a power of ten that is at least `step`.
 pub(super) fn nice_step(step: f64) -> f64 {
     if !step.is_finite() || step <= 0.0 {
         return 1.0;
@@ -106,7 +106,7 @@ pub(super) fn nice_step(step: f64) -> f64 {
     nice.into_iter().find(|nice| *nice >= step * 0.999_999).unwrap_or(10.0 * power)
 }
 
-/// The upper end of a scale from 0 that shows `max` and is worth at least `min`, and its step.
+/// Returns the upper end of a scale from 0 that includes `max` and `min`, and its step.
 pub(super) fn nice_scale(max: f64, min: f64) -> (f64, f64) {
     let max = if max.is_finite() { max.max(min) } else { min };
     let step = nice_step(max / 4.0);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn times_lie_inside_the_axis() {
+    fn times_are_clamped_to_the_axis() {
         let at = Timestamp::from_unix_ns;
         let axis = Axis { from: at(100), length_ns: 50 };
         for (time, expected) in
