@@ -369,7 +369,7 @@ impl Ledger {
         let is_lost = |row: &&Arc<TaskRow>| row.record.outcome == Outcome::Lost;
         let rows = self.ended.values().flat_map(|chunk| chunk.rows.values()).filter(is_lost);
         let room = SETTLED_MAX.saturating_sub(self.settled.len());
-        let settled = rows.filter_map(|row| Some((TaskKey::of(&row), row.record.stop?)));
+        let settled = rows.filter_map(|row| Some((TaskKey::of(row), row.record.stop?)));
         self.settled.extend(settled.take(room));
     }
 

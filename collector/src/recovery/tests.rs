@@ -372,7 +372,7 @@ fn a_full_disk_takes_nothing_in_until_there_is_room() {
     assert_eq!(
         refused.unwrap_err().to_string(),
         "the collector's disk is full (31 MiB are free, and below 32 MiB nothing is taken in): \
-         nothing is taken in until there is room; agents keep and merge their samples"
+         ingest is blocked until there is space; agents keep and merge their samples"
     );
     lock(&fleet.disk.0).free_bytes = 32 << 20;
     fleet.flush(&[0], "load;main");
@@ -500,7 +500,7 @@ fn an_unknown_version_is_refused_untouched() {
             .unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the log file 00000000000000000002.wal has format 2, and this version of Emberline reads \
+        "the log file 00000000000000000002.wal has format 2, but this version of Emberline reads \
          format 1 only; nothing was changed: use the version that wrote it"
     );
     let sim = lock(&disk.0);

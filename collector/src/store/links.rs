@@ -1,4 +1,4 @@
-//! Numbers for what transfers are summed by: the other end and the type.
+//! Links: numbers for the pairs of peer and type by which transfers are summed.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use rustc_hash::FxHashMap;
 use super::telemetry_lists::LinkRow;
 use crate::limits::LINKS_MAX;
 
-/// Stands for peers and types that there is no room for.
+/// Replaces peers and types past the limit.
 const OVERFLOW: &str = "[overflow]";
 
-/// All pairs of a peer and a type, by number from 1.
+/// All links, by number from 1.
 #[derive(Debug, Default)]
 pub(crate) struct Links {
     rows: Vec<(Arc<str>, Arc<str>)>,
@@ -18,8 +18,8 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    /// The number of a pair, a new one if it has none. Past [`LINKS_MAX`] types of a known peer, and
-    /// then peers, share one.
+    /// The number of a link; assigns the next one to a new link. New links past [`LINKS_MAX`] share one
+    /// number.
     pub(super) fn assign(&mut self, peer: &Arc<str>, type_name: &Arc<str>) -> u32 {
         let pair = (peer.clone(), type_name.clone());
         if let Some(number) = self.numbers.get(&pair) {
@@ -51,7 +51,7 @@ impl Links {
         rows.map(row).collect()
     }
 
-    /// Takes in what the tables hold, by number; one whose file is lost says so, once.
+    /// Restores the links from tables. `[damaged]` replaces those of lost files.
     pub(super) fn restore(&mut self, rows: Vec<LinkRow>, count: usize) {
         let damaged: Arc<str> = "[damaged]".into();
         self.rows = vec![(damaged.clone(), damaged); count];
@@ -63,7 +63,7 @@ impl Links {
         self.numbers = self.rows.iter().cloned().zip(1..).collect();
     }
 
-    /// Peers and types, by number from 1.
+    /// Peers and types in the order of their numbers, from 1.
     pub(crate) fn all(&self) -> Vec<(Arc<str>, Arc<str>)> {
         self.rows.clone()
     }
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_past_the_limit_share_one_number_and_a_lost_file_leaves_numbers_as_they_were() {
+    fn links_past_the_limit_share_a_number_and_lost_files_keep_numbers() {
         let mut links = Links::default();
         let text = |n: usize| -> Arc<str> { n.to_string().into() };
         let numbers = (0..LINKS_MAX + 3).map(|n| links.assign(&text(n), &text(0)));

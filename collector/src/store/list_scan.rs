@@ -1,4 +1,4 @@
-//! Reading the rows of lists by time.
+//! Reads rows of lists by time.
 
 use std::ops::{ControlFlow, Range};
 
@@ -7,14 +7,14 @@ use super::manifest::FileEntry;
 use super::segment::{ListRow, ListSegment};
 use super::tables::Tables;
 
-/// Which rows are wanted of a file. Others may come too: the caller filters.
+/// Which rows of a file to read. Others may be returned too: the caller filters.
 #[derive(Clone, Debug)]
 pub(crate) struct RowScan<'a> {
-    /// Names of the columns in which a row begins and ends.
+    /// Names of the columns with a row's start and stop.
     pub(crate) columns: [&'static str; 2],
-    /// Nanoseconds since the Unix epoch of which a row must touch any.
+    /// The span that a row must overlap, in nanoseconds since the Unix epoch.
     pub(crate) span_ns: Range<i64>,
-    /// The one worker that is wanted.
+    /// The worker whose rows to read; `None` for all.
     pub(crate) worker: Option<&'a str>,
 }
 
@@ -30,7 +30,7 @@ impl RowScan<'_> {
 }
 
 impl Tables {
-    /// Gives the rows of a list's file that `scan` asks for, and perhaps others.
+    /// Calls `visit` with the rows of a list's file that match `scan`, and perhaps others.
     ///
     /// # Errors
     /// As [`Tables::scan`].

@@ -1,4 +1,4 @@
-//! Rows of the tables that are lists, and how they stand in columns.
+//! Rows of the lists of the tree, workers, tasks and sessions, and their columns.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -42,11 +42,11 @@ pub(crate) struct WorkerRow {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct SealedTask {
     pub(crate) row: Arc<TaskRow>,
-    /// The store's version that it came with: of several rows of one task the latest counts.
+    /// The store's version at its sealing: of several rows of a task the latest counts.
     pub(crate) version: u64,
 }
 
-/// Kinds of frames, and their names in files.
+/// Kinds of frames and their names in files.
 const FRAME_KINDS: [(FrameKind, &str); 9] = [
     (FrameKind::Task, "task"),
     (FrameKind::NoTask, "no_task"),

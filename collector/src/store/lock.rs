@@ -1,24 +1,24 @@
-//! One process at a time writes to a directory.
+//! The lock of a store's directory: one process at a time writes to it.
 
 use std::fs::{File, TryLockError};
 use std::path::Path;
 
 use super::error::StoreError;
 
-/// The file that is locked; it is empty and stays.
+/// The locked file. It is empty and never deleted.
 const NAME: &str = "lock";
 
-/// A directory that is ours until this is dropped, or the process ends in any way.
+/// A locked directory. The lock ends when this is dropped, or the process ends in any way.
 #[derive(Debug)]
 pub(crate) struct DirectoryLock(
     #[expect(dead_code, reason = "it is locked while it is open")] File,
 );
 
 impl DirectoryLock {
-    /// Takes a directory, which must be there.
+    /// Locks a directory, which must exist.
     ///
     /// # Errors
-    /// [`StoreError::Locked`] if another process has it.
+    /// [`StoreError::Locked`] if another process holds the lock.
     pub(crate) fn take(directory: &Path) -> Result<DirectoryLock, StoreError> {
         let path = directory.join(NAME);
         let shown = || path.display().to_string();
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_is_one_holders_at_a_time() {
+    fn a_directory_has_one_holder_at_a_time() {
         let directory = tempfile::tempdir().unwrap();
         let lock = DirectoryLock::take(directory.path()).unwrap();
         let second = DirectoryLock::take(directory.path());

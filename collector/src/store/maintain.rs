@@ -1,5 +1,4 @@
-//! What a store needs done from time to time: damaged files taken out, old ones dropped, small ones
-//! merged, garbage deleted.
+//! Maintenance of a store: removes damaged files, drops old ones, merges small ones, deletes garbage.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -16,28 +15,28 @@ use super::tables::{OnPublish, Tables};
 use crate::limits::{AGE_GAP_MAX, DAMAGED_LISTS_KEPT, GARBAGE_KEPT, nanoseconds};
 use crate::sync::lock;
 
-/// Most merges of one call, so that what else is due waits for a bounded time.
+/// Most merges of one call, so that other work waits for a bounded time.
 const MERGES_AT_ONCE: usize = 64;
 
-/// What was done.
+/// Number of files by what was done with them.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct MaintenanceReport {
-    /// Files that were damaged and are in quarantine now.
+    /// Damaged files that were removed and copied to quarantine.
     pub(crate) quarantined: usize,
-    /// Files that were too old, or too much.
+    /// Files that retention dropped.
     pub(crate) expired: usize,
     /// Files that were merged into fewer.
     pub(crate) merged: usize,
-    /// Files that nothing names any more, and old versions.
+    /// Deleted files that no version lists, and deleted versions.
     pub(crate) deleted: usize,
 }
 
 impl Tables {
-    /// Does what is due. `on_publish` sees each new version before another can be made; a reader that
-    /// began with an older one has [`GARBAGE_KEPT`] to end.
+    /// Does all maintenance that is due. `on_publish` is called with each new version before the next
+    /// one can be published. A reader of an older version must finish within [`GARBAGE_KEPT`].
     ///
     /// # Errors
-    /// The first failure; all else is done.
+    /// The first failure; the other work is done.
     pub(crate) fn maintain(
         &self,
         now: Timestamp,
@@ -54,21 +53,23 @@ impl Tables {
         failures.done(MaintenanceReport { quarantined, expired, merged, deleted })
     }
 
-    /// Merges all that can be merged. Gives how many files that were.
+    /// Merges all files that can be merged. Returns their number.
     pub(crate) fn compact(&self) -> Result<usize, StoreError> {
         let (merged, failed) = self.merge(Due::Everything, usize::MAX, &mut |_| {});
         failed.map_or(Ok(merged), Err)
     }
 
-    /// Merges what is due, at most so many times. Gives how many files that were, and the first
-    /// failure: a file that cannot be read is left out of all merges of this call, and no other.
+    /// Does at most `merges_max` merges that are due. Returns the number of files merged, and the first
+    /// failure: an unreadable file is omitted from all merges of this call.
     fn merge(
         &self,
         due: Due,
         merges_max: usize,
         on_publish: &mut OnPublish<'_>,
     ) -> (usize, Option<StoreError>) {
-        let (mut merged, mut merges, mut first) = (0, 0, None);
+        let mut merged = 0;
+        let mut merges = 0;
+        let mut first = None;
         let mut omitted = BTreeSet::new();
         while merges < merges_max
             && let Some(inputs) = choose(&self.manifest(), due, &omitted)
@@ -81,7 +82,7 @@ impl Tables {
                 Err(error) => {
                     let unread = inputs.iter().find(|file| error.is_about(&file.path()));
                     let Some(file) = unread else { return (merged, Some(error)) };
-                    tracing::warn!(path = file.path(), %error, "a file is left out of merges");
+                    tracing::warn!(path = file.path(), %error, "an unreadable file is not merged");
                     omitted.insert(file.id);
                     first.get_or_insert(error);
                 }
@@ -90,7 +91,7 @@ impl Tables {
         (merged, first)
     }
 
-    /// One merge; one that finds a damaged file takes that out instead.
+    /// Does one merge. If it finds a damaged file, removes that file instead.
     fn compact_step(
         &self,
         inputs: &[FileEntry],
@@ -102,7 +103,7 @@ impl Tables {
         }
     }
 
-    /// Says so when the clock is far ahead of the last time that anybody looked at it here.
+    /// Warns if the clock is far ahead of the last maintenance.
     fn warn_of_clock(&self, now: Timestamp) {
         let before_ns = self.maintained_at_ns.swap(now.unix_ns(), Ordering::Relaxed);
         let ahead_ns = now.unix_ns().saturating_sub(before_ns);
@@ -110,13 +111,13 @@ impl Tables {
             let days = ahead_ns / nanoseconds(AGE_GAP_MAX);
             tracing::warn!(
                 days,
-                "the clock is days past the last change of the store: it was off for so long, or the \
-                 clock is wrong; as age of what is kept that counts as one day"
+                "the clock is days past the last change of the store: the collector was off, or the \
+                 clock is wrong; for retention this time counts as one day"
             );
         }
     }
 
-    /// Copies versions that were found damaged to quarantine. The files that only they name stay for
+    /// Copies damaged versions to quarantine. The files that only they list are kept for
     /// [`DAMAGED_LISTS_KEPT`].
     pub(super) fn quarantine_versions(&self) {
         for (version, reason) in &lock(&self.versions).damaged {
@@ -125,14 +126,14 @@ impl Tables {
                 continue;
             }
             match self.objects.quarantine(&path) {
-                Ok(copy) => tracing::warn!(path, reason, copy, "a list of files is damaged"),
-                Err(error) => tracing::warn!(path, reason, %error, "a list of files is damaged"),
+                Ok(copy) => tracing::warn!(path, reason, copy, "a manifest is damaged"),
+                Err(error) => tracing::warn!(path, reason, %error, "a manifest is damaged"),
             }
         }
     }
 
-    /// Copies files that were found damaged to quarantine, and takes them out of the list, where
-    /// they stay named as lost. Gives how many.
+    /// Copies damaged files to quarantine, and moves them from the manifest's files to its lost files.
+    /// Returns their number.
     pub(super) fn quarantine_damaged(
         &self,
         on_publish: &mut OnPublish<'_>,
@@ -142,10 +143,10 @@ impl Tables {
         damaged.retain(|id, _| {
             let Some(path) = before.file(*id).map(FileEntry::path) else { return true };
             match self.objects.quarantine(&path) {
-                Ok(copy) => tracing::warn!(path, copy, "a damaged file is taken out of the store"),
-                // It stays named until there is a copy.
+                Ok(copy) => tracing::warn!(path, copy, "a damaged file is removed from the store"),
+                // It stays in the manifest until there is a copy.
                 Err(error) => {
-                    tracing::warn!(path, %error, "a damaged file cannot be taken out");
+                    tracing::warn!(path, %error, "a damaged file cannot be copied to quarantine");
                     return false;
                 }
             }
@@ -178,11 +179,12 @@ impl Tables {
         retention: &Retention,
         on_publish: &mut OnPublish<'_>,
     ) -> Result<usize, StoreError> {
-        let (mut expired, mut dropped) = (Vec::new(), None);
+        let mut expired = Vec::new();
+        let mut dropped = None;
         self.publish(
             |manifest| {
-                let past = DataAge::of(manifest, now, self.opened.elapsed());
-                expired = retention.expired(manifest, &past);
+                let age = DataAge::of(manifest, now, self.opened.elapsed());
+                expired = retention.expired(manifest, &age);
                 dropped = DroppedFiles::of(expired.iter().filter_map(|id| manifest.file(*id)));
                 manifest.expire(&expired);
                 !expired.is_empty()
@@ -190,20 +192,20 @@ impl Tables {
             on_publish,
         )?;
         if let Some(dropped) = dropped {
-            tracing::info!(%dropped, "too old, or too much: retention dropped files");
+            tracing::info!(%dropped, "retention dropped files");
         }
         self.close_files(expired.iter().copied());
         Ok(expired.len())
     }
 
-    /// Deletes versions that were replaced long enough ago, and files that no version names.
+    /// Deletes versions that were replaced long enough ago, and files that no version lists.
     fn collect_garbage(&self, now: Timestamp) -> Result<usize, StoreError> {
         let old = now.shifted(-nanoseconds(GARBAGE_KEPT));
-        let past = DataAge::of(&self.manifest(), now, self.opened.elapsed());
+        let age = DataAge::of(&self.manifest(), now, self.opened.elapsed());
         let mut failures = Failures::default();
         let mut deleted = 0;
         let mut versions = lock(&self.versions);
-        for version in versions.garbage(old, past.before(DAMAGED_LISTS_KEPT)) {
+        for version in versions.garbage(old, age.before(DAMAGED_LISTS_KEPT)) {
             let result = self.objects.delete(&Manifest::path_of(version));
             if result.is_ok() {
                 versions.forget(version);
@@ -218,7 +220,7 @@ impl Tables {
         let is_kept =
             |id: u64| named.contains(&id) || of_damaged.iter().any(|ids| ids.contains(&id));
         for file in self.objects.list("tables")? {
-            // A young one may yet be named by the version that is being made.
+            // The version that is being published may list a recent file.
             if file.modified < old && !id_of(&file.path).is_none_or(is_kept) {
                 let result = self.objects.delete(&file.path);
                 deleted += usize::from(result.is_ok());
@@ -229,7 +231,7 @@ impl Tables {
     }
 }
 
-/// The first failure of several things, none of which waits for another.
+/// The first failure of several independent operations.
 #[derive(Debug, Default)]
 struct Failures(Option<StoreError>);
 

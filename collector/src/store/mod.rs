@@ -1,4 +1,4 @@
-//! What stays: a log of what was acknowledged, and tables made from it.
+//! Storage: a write-ahead log of acknowledged flushes, and tables made from it.
 
 mod compact;
 mod error;

@@ -1,5 +1,5 @@
-//! The newest of many tasks: all that count are counted by the columns that the question is about, and
-//! only those that may be among the newest are read whole.
+//! The newest of many tasks: matching tasks are counted by the columns of the query, and only rows that
+//! may be among the newest are read whole.
 
 use std::cmp::Reverse;
 use std::ops::ControlFlow;
@@ -13,23 +13,23 @@ use super::segment::ListSegment;
 use super::tables::Tables;
 use crate::rows::{NewestTasks, TaskFilter, overlaps};
 
-/// Which tasks count.
+/// Which tasks to count and select.
 #[derive(Clone, Debug)]
 pub(crate) struct NewestTaskScan<'a> {
     range: TimeRange,
     filter: &'a TaskFilter,
-    /// Columns, and the texts of which each must have one.
+    /// Columns, and the texts of which each column must have one.
     texts: Vec<(&'static str, Vec<&'a str>)>,
 }
 
 impl<'a> NewestTaskScan<'a> {
-    /// Tasks of which any part lies in `range` and that `filter` keeps.
+    /// Tasks that overlap `range` and that `filter` keeps.
     pub(crate) fn new(range: TimeRange, filter: &'a TaskFilter) -> NewestTaskScan<'a> {
         fn all(texts: &[String]) -> Vec<&str> {
             texts.iter().map(String::as_str).collect()
         }
         let TaskFilter { names, keys, workers, outcomes, types } = filter;
-        // In the order in which they rule out most for least.
+        // The most selective and cheapest columns first.
         let mut texts = vec![
             ("key", all(keys)),
             ("name", all(names)),
@@ -59,19 +59,20 @@ impl<'a> NewestTaskScan<'a> {
         }
         let starts: Vec<i64> =
             segment.numbers(group, "start")?.into_iter().map(Option::unwrap_or_default).collect();
-        // Of this group's own, as many as are selected at most, and those that started with the last.
+        // Of the tasks of this group only the newest `limit` are read, and those with the same start as
+        // the last of them.
         let mut counted: Vec<i64> =
             starts.iter().zip(&counts).filter(|(_, counts)| **counts).map(|(at, _)| *at).collect();
         let from = match counted.len().checked_sub(selecting.limit()) {
             None | Some(0) => i64::MIN,
-            Some(place) => *counted.select_nth_unstable(place).1,
+            Some(index) => *counted.select_nth_unstable(index).1,
         };
-        let wanted = starts.iter().zip(counts);
-        let wanted =
-            wanted.map(|(start, counts)| counts && from <= *start && is_wanted(selecting, *start));
-        let places = segment.places_where(group, wanted);
-        for SealedTask { row, .. } in segment.rows(group, &places)? {
-            // Others stand between them.
+        let is_selected = |(start, counts): (&i64, bool)| {
+            counts && from <= *start && is_wanted(selecting, *start)
+        };
+        let ranges = segment.ranges_where(group, starts.iter().zip(counts).map(is_selected));
+        for SealedTask { row, .. } in segment.rows(group, &ranges)? {
+            // The ranges include a few other rows.
             if overlaps(&row, self.range) && self.filter.keeps(&row) {
                 selecting.keep(row);
             }
@@ -79,10 +80,11 @@ impl<'a> NewestTaskScan<'a> {
         Ok(())
     }
 
-    /// By row of a row group, whether it counts; `None` if none does.
+    /// Whether each row of a row group matches; `None` if no row does.
     fn counts(&self, segment: &ListSegment, group: usize) -> Result<Option<Vec<bool>>, StoreError> {
         let bounds = |column| segment.number_bounds(group, column).unwrap_or((i64::MIN, i64::MAX));
-        let (starts, stops) = (bounds("start"), bounds("stop"));
+        let starts = bounds("start");
+        let stops = bounds("stop");
         let [start, stop] = [self.range.start(), self.range.stop()].map(Timestamp::unix_ns);
         if starts.0 >= stop || stops.1 < start {
             return Ok(None);
@@ -96,7 +98,7 @@ impl<'a> NewestTaskScan<'a> {
                 return Ok(None);
             }
         }
-        let mut counts = vec![true; segment.places(group).len()];
+        let mut counts = vec![true; segment.all_rows(group).len()];
         let mut rule_out = |keeps: Vec<bool>| {
             counts.iter_mut().zip(keeps).for_each(|(counts, keeps)| *counts &= keeps);
         };
@@ -117,8 +119,8 @@ impl<'a> NewestTaskScan<'a> {
 }
 
 impl Tables {
-    /// Counts the tasks of a file of `tasks` that `scan` asks for, and selects the newest of them;
-    /// `go_on` is asked before each part of the work.
+    /// Counts the tasks of a file of `tasks` that match `scan`, and selects the newest of them. Calls
+    /// `go_on` before each part of the work.
     ///
     /// # Errors
     /// As [`Tables::scan`].

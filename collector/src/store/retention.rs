@@ -1,7 +1,7 @@
-//! Retention: what is too old, or too much, goes by whole files.
+//! Retention: drops whole files that are too old, or when there is too much data.
 //!
-//! The clock alone does not say what is old: one start with a clock that is years ahead would drop all
-//! there is. So age is counted along the data ([`DataAge`]): a time without any counts as a day at most.
+//! Age is not by the clock alone, because one start with a clock that is years ahead would drop all
+//! data. It is counted along the data ([`DataAge`]): a time without data counts as at most a day.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -17,16 +17,17 @@ use super::table::TableName;
 use super::tier::Tier;
 use crate::limits::{AGE_GAP_MAX, RETENTION_BYTES_MAX, ROLLUPS_KEPT, SECONDS_KEPT, TASKS_KEPT};
 
-/// How much of the past a store keeps. The defaults are the constants of [`crate::limits`].
+/// How long a store keeps data. The defaults are the constants of [`crate::limits`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Retention {
-    /// Counts by the second, and resources.
+    /// Age limit of sums by the second, and of resources.
     pub seconds: Duration,
-    /// Counts of coarser tiers: by the minute, 10 minutes, hour and day.
+    /// Age limit of coarser tiers: minutes, 10 minutes, hours and days.
     pub rollups: Duration,
-    /// Rows of tasks and transfers.
+    /// Age limit of rows of tasks and transfers.
     pub tasks: Duration,
-    /// All tables. Past it the oldest seconds and tasks go, then the oldest of the next tier.
+    /// Size limit of all tables. Past it the oldest seconds and tasks are dropped, then the oldest rows
+    /// of the next tier.
     pub bytes_max: u64,
 }
 
@@ -42,16 +43,16 @@ impl Default for Retention {
 }
 
 impl Retention {
-    /// The files that have to go, by id.
-    pub(crate) fn expired(&self, manifest: &Manifest, past: &DataAge) -> Vec<u64> {
-        // Tables without time are needed as long as there is anything to name.
+    /// The ids of the files to drop.
+    pub(crate) fn expired(&self, manifest: &Manifest, age: &DataAge) -> Vec<u64> {
+        // Tables without time are always kept: they have the names of ids.
         let mut timed: Vec<_> =
             manifest.files.iter().filter_map(|file| Some((file, end_of(file)?))).collect();
-        timed.sort_by_key(|(file, end)| (detail(file), *end, file.id));
+        timed.sort_by_key(|(file, end)| (drop_order(file), *end, file.id));
         let mut bytes: u64 = manifest.files.iter().map(|file| file.bytes).sum();
         let mut expired = Vec::new();
         for (file, end) in timed {
-            let is_old = end.start() <= past.before(self.kept(file.table));
+            let is_old = end.start() <= age.before(self.kept(file.table));
             if is_old || bytes > self.bytes_max {
                 bytes -= file.bytes;
                 expired.push(file.id);
@@ -63,37 +64,37 @@ impl Retention {
     fn kept(&self, table: TableName) -> Duration {
         match table {
             TableName::Sums(_, Tier::Second) => self.seconds,
-            // Rows of transfers are worth as much as those of tasks.
+            // Rows of transfers are as useful as rows of tasks.
             TableName::Tasks | TableName::Transfers => self.tasks,
-            // The finest there is of it, and most of it is never looked at again.
+            // The finest data of its kind, and most of it is never read again.
             TableName::Resources => self.seconds,
             _ => self.rollups,
         }
     }
 }
 
-/// The past as the data vouches for it, in Unix seconds.
+/// Age counted along the data, in Unix seconds.
 ///
-/// With the right clock this is the past itself, but for gaps in the data of over
-/// [`AGE_GAP_MAX`]: what is older than such a gap is kept for longer. With a clock that is years
-/// ahead all that there is lies behind one gap, also when what comes is stamped by the same clock.
+/// With a correct clock this is the age by the clock, except after gaps in the data of over
+/// [`AGE_GAP_MAX`]: data before such a gap is kept longer. With a clock that is years ahead, all data is
+/// before one gap, even if new data is stamped by the same clock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct DataAge {
     now_s: i64,
-    /// When there was data, or somebody to take it in: the latest end first. They may overlap.
+    /// Spans with data, and the life of this process, by descending end. They may overlap.
     spans_s: Vec<Range<i64>>,
 }
 
 impl DataAge {
-    /// As of `now`, in a process that has been `running`.
+    /// The age as of `now`, in a process that has been running for `running`.
     pub(crate) fn of(manifest: &Manifest, now: Timestamp, running: Duration) -> DataAge {
         let now_s = now.unix_ns().div_euclid(1_000_000_000);
         let running_s = i64::try_from(running.as_secs()).unwrap_or(i64::MAX);
         let attended_s = now_s.saturating_sub(running_s)..now_s;
         let mut spans_s = vec![attended_s];
         for file in &manifest.files {
-            // Every row is in every tier. A file of minutes is about a day at most, so a gap that
-            // matters is in none, and minutes are kept for as long as any.
+            // Every row is in every tier. A file of minutes covers at most a day, so it has no gap that
+            // matters, and minutes are kept as long as any tier.
             if let TableName::Sums(_, tier @ Tier::Minute) = file.table {
                 let second = |period: u32| i64::from(period) * i64::from(tier.seconds());
                 spans_s.push(second(file.from.0)..second(file.to.0).min(now_s));
@@ -104,24 +105,24 @@ impl DataAge {
         DataAge { now_s, spans_s }
     }
 
-    /// The point that is so old.
+    /// The point in time with this age.
     pub(crate) fn before(&self, age: Duration) -> Timestamp {
         let gap_max_s = AGE_GAP_MAX.as_secs().cast_signed();
-        let mut left_s = i64::try_from(age.as_secs()).unwrap_or(i64::MAX);
+        let mut remaining_s = i64::try_from(age.as_secs()).unwrap_or(i64::MAX);
         let mut at_s = self.now_s;
         for span in &self.spans_s {
             for (point_s, counted_max_s) in [(span.end, gap_max_s), (span.start, i64::MAX)] {
                 let counted_s = (at_s - point_s).min(counted_max_s);
                 if counted_s > 0 {
-                    if left_s <= counted_s {
-                        return seconds(at_s.saturating_sub(left_s));
+                    if remaining_s <= counted_s {
+                        return seconds(at_s.saturating_sub(remaining_s));
                     }
-                    left_s -= counted_s;
+                    remaining_s -= counted_s;
                     at_s = point_s;
                 }
             }
         }
-        seconds(at_s.saturating_sub(left_s))
+        seconds(at_s.saturating_sub(remaining_s))
     }
 }
 
@@ -129,7 +130,7 @@ fn seconds(unix_s: i64) -> Timestamp {
     Timestamp::from_unix_ns(unix_s.saturating_mul(1_000_000_000))
 }
 
-/// What retention dropped, for people to read.
+/// The files that retention dropped, for people to read.
 #[derive(Debug)]
 pub(crate) struct DroppedFiles {
     files: BTreeMap<TableName, usize>,
@@ -139,7 +140,7 @@ pub(crate) struct DroppedFiles {
 }
 
 impl DroppedFiles {
-    /// `None` if there is nothing to tell.
+    /// `None` if there are no files.
     pub(crate) fn of<'a>(files: impl IntoIterator<Item = &'a FileEntry>) -> Option<DroppedFiles> {
         let mut dropped =
             DroppedFiles { files: BTreeMap::new(), bytes: 0, from_s: u32::MAX, to_s: 0 };
@@ -172,8 +173,8 @@ impl fmt::Display for DroppedFiles {
     }
 }
 
-/// The finest goes first when there is too much.
-fn detail(file: &FileEntry) -> Tier {
+/// The finest tier is dropped first when there is too much data.
+fn drop_order(file: &FileEntry) -> Tier {
     match file.table {
         TableName::Sums(_, tier) => tier,
         _ => Tier::Second,
@@ -189,7 +190,7 @@ mod tests {
     const HOUR: u32 = 3_600;
 
     #[test]
-    fn the_old_goes_and_of_too_much_the_oldest_detail() {
+    fn old_files_are_dropped_and_past_the_size_limit_the_finest_oldest_ones() {
         let sum_table = |tier| TableName::Sums(SumTable::Samples, tier);
         let file = |id, table, to| FileEntry {
             table,
@@ -237,8 +238,8 @@ mod tests {
 
     const DAY: i64 = 86_400;
 
-    /// Minutes of data as days (from, to); which day is `age` days before day `now`, in a process
-    /// that runs for so many days.
+    /// Checks which day is `age` days before day `now`, with minutes of data in the days (from, to), in a
+    /// process that has been running for `running` days.
     fn check_past(data: &[(i64, i64)], (now, running): (i64, i64), age: i64, expected: i64) {
         let minute = |day: i64| Period(u32::try_from(day * DAY / 60).unwrap());
         let days = data.iter().flat_map(|(from, to)| (*from..*to).map(|day| (day, day + 1)));
@@ -259,30 +260,30 @@ mod tests {
     }
 
     #[test]
-    fn a_time_without_data_counts_as_a_day_at_most() {
+    fn a_time_without_data_counts_as_at_most_a_day() {
         let data = [(100, 120)];
         check_past(&data, (120, 0), 7, 113);
         check_past(&data, (121, 0), 7, 114);
         check_past(&data, (122, 0), 7, 114);
-        // Years ahead, without and with data from there.
+        // A clock years ahead, without and with data stamped by it.
         check_past(&data, (4_000, 0), 7, 114);
         check_past(&data, (4_000, 0), 1, 3_999);
         check_past(&[(100, 120), (3_998, 4_000)], (4_000, 0), 2, 3_998);
         check_past(&[(100, 120), (3_998, 4_000)], (4_000, 0), 7, 116);
         check_past(&[(100, 120), (3_990, 4_000)], (4_000, 0), 7, 3_993);
-        // The clock is right again, and what came from there is still ahead.
+        // The clock is correct again, and the data stamped by it is still ahead.
         check_past(&[(100, 120), (3_998, 4_000)], (121, 0), 7, 114);
-        // Nobody sent anything, but somebody was there.
+        // No data came, but the process was running.
         check_past(&data, (130, 10), 7, 123);
         check_past(&data, (130, 4), 7, 118);
-        // Every other day, and all that was before there was any data.
+        // Data on every other day; and ages before the first data.
         check_past(&[(100, 101), (102, 103), (104, 105)], (105, 0), 4, 101);
         check_past(&data, (120, 0), 50, 70);
         check_past(&[], (120, 0), 7, 113);
     }
 
     #[test]
-    fn what_was_dropped_is_told_by_table_and_time() {
+    fn dropped_files_are_described_by_table_and_time() {
         let file = |table, from, to| FileEntry {
             table,
             id: 1,

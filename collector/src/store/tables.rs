@@ -223,9 +223,9 @@ impl Tables {
     ) -> Result<(), StoreError> {
         let segment = self.list::<SealedTask>(file)?;
         for group in 0..segment.group_count() {
-            let places = self.note_damage(file, scan.places_in(&segment, group))?;
-            if !places.is_empty() {
-                let rows = self.note_damage(file, segment.rows::<SealedTask>(group, &places))?;
+            let ranges = self.note_damage(file, scan.rows_in(&segment, group))?;
+            if !ranges.is_empty() {
+                let rows = self.note_damage(file, segment.rows::<SealedTask>(group, &ranges))?;
                 if visit(rows).is_break() {
                     break;
                 }
@@ -344,7 +344,7 @@ impl Tables {
 impl TaskScan<'_> {
     /// The rows of a row group that may match: first by the statistics in the footer, then by the
     /// columns of the query.
-    fn places_in(
+    fn rows_in(
         &self,
         segment: &ListSegment,
         group: usize,
@@ -362,16 +362,16 @@ impl TaskScan<'_> {
                 return Ok(Vec::new());
             }
         }
-        let mut places = vec![segment.places(group)];
+        let mut ranges = vec![segment.all_rows(group)];
         for (column, text) in texts() {
-            places = segment.places_of_text((group, &places), column, text)?;
+            ranges = segment.rows_with_text(group, &ranges, column, text)?;
         }
-        if starts.1 >= span.end && !places.is_empty() {
-            places = segment.places_of_number((group, &places), "start", |at| at < span.end)?;
+        if starts.1 >= span.end && !ranges.is_empty() {
+            ranges = segment.rows_with_number(group, &ranges, "start", |at| at < span.end)?;
         }
-        if stops.0 < span.start && !places.is_empty() {
-            places = segment.places_of_number((group, &places), "stop", |at| at >= span.start)?;
+        if stops.0 < span.start && !ranges.is_empty() {
+            ranges = segment.rows_with_number(group, &ranges, "stop", |at| at >= span.start)?;
         }
-        Ok(places)
+        Ok(ranges)
     }
 }

@@ -1,4 +1,4 @@
-//! The tables as a whole: what was sealed is there, in every tier, whatever is done to the files.
+//! The tables as a whole: sealed data is in every tier, whatever happens to the files.
 
 mod columns;
 mod faults;
@@ -31,8 +31,8 @@ use super::tier::Period;
 use super::wal::{LocalDisk, Wal};
 use crate::rows::TaskRow;
 
-/// Nothing is ever too old.
-const FOR_EVER: Retention = Retention {
+/// Drops nothing.
+const KEEP_ALL: Retention = Retention {
     seconds: Duration::from_secs(1 << 33),
     rollups: Duration::from_secs(1 << 33),
     tasks: Duration::from_secs(1 << 33),
@@ -49,14 +49,14 @@ fn later(years: i64) -> Timestamp {
 }
 
 fn maintain(tables: &Tables, now: Timestamp) -> MaintenanceReport {
-    tables.maintain(now, &FOR_EVER, &mut |_| {}).unwrap()
+    tables.maintain(now, &KEEP_ALL, &mut |_| {}).unwrap()
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
     #[test]
-    fn every_tier_holds_what_was_sealed_and_so_after_a_restart(batches in batches()) {
+    fn every_tier_has_the_sealed_data_also_after_a_restart(batches in batches()) {
         let objects = Objects::memory();
         let mut fleet = Fleet::new();
         let (tables, loaded) = Tables::open(objects.clone()).unwrap();
@@ -69,13 +69,13 @@ proptest! {
         prop_assert_eq!(&loaded.reports, &Vec::<String>::new());
         fleet.check_loaded(&loaded);
         fleet.check(&tables);
-        // The restarted store goes on where it was.
+        // The restarted store continues where it was.
         fleet.seal(&tables, &batches[0]);
         fleet.check(&tables);
     }
 
     #[test]
-    fn merging_files_changes_no_sum_and_leaves_one_file_of_each_partition(batches in batches()) {
+    fn merging_keeps_all_sums_and_leaves_one_file_a_partition(batches in batches()) {
         let objects = Objects::memory();
         let mut fleet = Fleet::new();
         let (tables, _) = Tables::open(objects.clone()).unwrap();
@@ -109,7 +109,7 @@ fn some_batch(minute: u32) -> Batch {
 }
 
 #[test]
-fn a_crash_at_any_point_leaves_the_store_as_it_was_before_or_after_a_version() {
+fn a_crash_at_any_point_leaves_a_whole_version() {
     let recorder = Recorder::default();
     let changes = recorder.changes.clone();
     let mut fleet = Fleet::new();
@@ -118,7 +118,7 @@ fn a_crash_at_any_point_leaves_the_store_as_it_was_before_or_after_a_version() {
         fleet.seal(&tables, &some_batch(minute));
         maintain(&tables, later(0));
     }
-    // All partitions are over; all that was merged is garbage.
+    // All partitions are over; all merged files are garbage.
     let merged = maintain(&tables, later(100));
     assert!(merged.merged > 0 && merged.deleted > 0, "{merged:?}");
     fleet.seal(&tables, &some_batch(9));
@@ -133,7 +133,7 @@ fn a_crash_at_any_point_leaves_the_store_as_it_was_before_or_after_a_version() {
         let (tables, loaded) = Tables::open(Objects::over(Arc::new(whole))).unwrap();
         assert_eq!(loaded.reports, [""; 0]);
         versions.insert(tables.manifest().version);
-        // Versions alone change what is there, so most states were checked already.
+        // Only versions change the store, so most states were checked already.
         let is_version = |change: &Change| match change {
             Change::Put(path, _) => path.as_ref().starts_with("manifest/"),
             change => matches!(change, Change::Delete(_)),
@@ -141,7 +141,7 @@ fn a_crash_at_any_point_leaves_the_store_as_it_was_before_or_after_a_version() {
         if is_version(&changes[length - 1]) && length % 3 != 1 {
             fleet.check(&tables);
         }
-        // The last file may be torn, if the store does not sync before it says that it is there.
+        // The last file may be torn, if the store lists it before syncing it.
         if let Some(Change::Put(_, content)) = changes.last_mut().filter(|_| length > 1) {
             *content = content.slice(..content.len() / 2);
             let torn = runtime.block_on(replay(&changes));
@@ -153,7 +153,7 @@ fn a_crash_at_any_point_leaves_the_store_as_it_was_before_or_after_a_version() {
 }
 
 #[test]
-fn a_version_that_names_what_may_not_last_is_not_published() {
+fn a_version_with_an_unsynced_file_is_not_published() {
     let directory = tempfile::tempdir().unwrap();
     let objects = Objects::local(directory.path()).unwrap();
     let (tables, _) = Tables::open(objects.clone()).unwrap();
@@ -178,7 +178,7 @@ fn a_version_that_names_what_may_not_last_is_not_published() {
 }
 
 #[test]
-fn what_is_old_goes_while_the_store_is_used() {
+fn old_data_is_dropped_while_the_store_is_used() {
     let mut fleet = Fleet::new();
     let (tables, _) = Tables::open(Objects::memory()).unwrap();
     let mut swapped = None;
@@ -217,7 +217,7 @@ fn what_is_old_goes_while_the_store_is_used() {
     assert_eq!(Vec::from_iter(named), kept);
 }
 
-/// Damages the first file of a table, as a disk might.
+/// Flips a bit in the first file of a table.
 fn damage(objects: &Objects, tables: &Tables, table: &str) -> String {
     let manifest = tables.manifest();
     let file = manifest.files.iter().find(|file| file.table.name() == table).unwrap();
@@ -230,7 +230,7 @@ fn damage(objects: &Objects, tables: &Tables, table: &str) -> String {
 }
 
 #[test]
-fn a_damaged_file_is_named_and_kept_apart_and_the_rest_is_used() {
+fn a_damaged_file_is_reported_and_quarantined_and_the_rest_is_used() {
     let objects = Objects::memory();
     let mut fleet = Fleet::new();
     let (tables, _) = Tables::open(objects.clone()).unwrap();
@@ -250,14 +250,14 @@ fn a_damaged_file_is_named_and_kept_apart_and_the_rest_is_used() {
     assert_eq!(tables.manifest().lost[0].file, file);
     let copy = format!("quarantine/{}", path.replace('/', "-"));
     assert_eq!(objects.get(&copy).unwrap().len() as u64, file.bytes);
-    // A merge that meets one goes on without it.
+    // A merge continues without a damaged input.
     let path = damage(&objects, &tables, "totals_1h");
     tables.compact().unwrap();
     assert_eq!(tables.manifest().lost[1].file.path(), path);
 }
 
 #[test]
-fn lost_names_leave_all_ids_as_they_were() {
+fn lost_names_keep_all_ids() {
     let objects = Objects::memory();
     let mut fleet = Fleet::new();
     let (tables, _) = Tables::open(objects.clone()).unwrap();
@@ -283,18 +283,18 @@ fn lost_names_leave_all_ids_as_they_were() {
     }
 }
 
-/// What a store of the tests lacks, which have no log beside it: the file that goes on after them.
+/// The log file that the manifest of a test's store names, and that does not exist.
 const NO_LOG: &str = "wal/00000000000000000003.wal";
 
 fn problems(verified: &super::Verification) -> Vec<&str> {
     verified.problems.iter().map(|problem| problem.name.as_str()).collect()
 }
 
-/// The bytes of version 1, which every later version must read. Written by the first one.
+/// The bytes of format 1, which every later version must read.
 #[test]
-fn version_1_is_read_as_it_was_written() {
+fn format_1_is_read_back() {
     let golden = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/store-1");
-    // As for `expect!`. Only before a release, never for a version that was released.
+    // As for `expect!`. Only before the first release: a released format is never rewritten.
     if std::env::var_os("UPDATE_EXPECT").is_some() {
         std::fs::remove_dir_all(&golden).unwrap();
         let (tables, _) = Tables::open(Objects::local(&golden).unwrap()).unwrap();
@@ -381,7 +381,7 @@ fn version_1_is_read_as_it_was_written() {
 }
 
 #[test]
-fn looking_from_outside_tells_what_is_there_and_what_is_damaged() {
+fn info_and_verify_report_content_and_damage() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("data");
     let missing = super::info(&path).unwrap_err();

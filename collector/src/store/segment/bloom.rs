@@ -1,4 +1,4 @@
-//! Bloom filters: whether a row group cannot have a text.
+//! Bloom filters, which exclude row groups that do not have a text.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use parquet::schema::types::ColumnPath;
 use super::super::objects::Object;
 use super::bytes::FileBytes;
 
-/// Share of the texts that a row group has not and is read for all the same.
+/// Rate of false positives.
 const FALSE_POSITIVES: f64 = 0.01;
 
-/// Gives a column a filter for that many distinct texts in a row group.
+/// Enables a column's filter, for `distinct` texts in a row group.
 pub(super) fn enable(
     properties: WriterPropertiesBuilder,
     column: ColumnPath,
@@ -26,7 +26,7 @@ pub(super) fn enable(
         .set_column_bloom_filter_max_ndv(column, distinct)
 }
 
-/// The filter of a column in a row group, if it has one.
+/// Reads the filter of a column in a row group, if it has one.
 pub(super) fn read(chunk: &ColumnChunkMetaData, object: &Arc<Object>) -> Result<Option<Sbbf>> {
     match chunk.bloom_filter_offset() {
         Some(_) => Sbbf::read_from_column_chunk(chunk, &FileBytes(object.clone())),
@@ -34,7 +34,7 @@ pub(super) fn read(chunk: &ColumnChunkMetaData, object: &Arc<Object>) -> Result<
     }
 }
 
-/// Memory that the filter takes once it is read.
+/// Memory of the filter once it is read.
 pub(super) fn bytes(chunk: &ColumnChunkMetaData) -> usize {
     chunk.bloom_filter_length().and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! Parts of a file, as the decoder wants them.
+//! Adapters between a file and the Parquet decoder.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use parquet::file::reader::{ChunkReader, Length};
 
 use super::super::objects::Object;
 
-/// Bytes that are read for a decoder that does not say how many it needs.
+/// Bytes that are read if the decoder does not tell how many it needs.
 const READ_BYTES: u64 = 64 << 10;
 
-/// An open file, read where it is asked for.
+/// An open file, read on demand.
 pub(super) struct FileBytes(pub(super) Arc<Object>);
 
 impl Length for FileBytes {
@@ -77,7 +77,7 @@ impl ChunkReader for ChunkBytes {
         let bytes = self.from(start)?;
         match length <= bytes.len() {
             true => Ok(bytes.slice(..length)),
-            false => Err(ParquetError::EOF(format!("{length} bytes at {start} leave the column"))),
+            false => Err(ParquetError::EOF(format!("{length} bytes at {start} exceed the column"))),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Files of the tables that are lists: rows of texts and numbers that stand for themselves.
+//! Files of lists: the tables with rows of texts and numbers that are not summed.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -28,13 +28,13 @@ use super::schema::common_properties;
 use super::write::EncodedFile;
 use super::{bloom, decode_checked};
 
-/// Rows of a row group, which is what is read at least, and held of each input of a merge.
+/// Rows of a row group: the least that is read, and in memory for each input of a merge.
 const GROUP_ROWS: usize = 1 << 14;
 
-/// Rows between two that are wanted are read too if they are fewer: to leave them out costs more.
+/// Fewer rows between two matches are read too, because skipping them takes longer.
 const GAP_ROWS_MIN: usize = 32;
 
-/// Most distinct texts of one column of one row group that are held once.
+/// Most distinct strings of one column of one row group that rows share.
 const SHARED_TEXTS_MAX: usize = 4_096;
 
 fn schema(columns: &[ListColumn]) -> Arc<Type> {
@@ -54,7 +54,7 @@ fn properties(table: TableName, columns: &[ListColumn]) -> Arc<WriterProperties>
     Arc::new(properties.build())
 }
 
-/// Encodes the rows of a list, in memory.
+/// Encodes rows of a list in memory.
 pub(crate) struct ListWriter<R> {
     file: SerializedFileWriter<Vec<u8>>,
     rows: Vec<R>,
@@ -81,12 +81,12 @@ impl<R: ListRow> ListWriter<R> {
         }
     }
 
-    /// Bytes of the row groups that are done.
+    /// Bytes of the finished row groups.
     pub(crate) fn bytes(&self) -> usize {
         self.file.bytes_written()
     }
 
-    /// The file; `None` if there was no row.
+    /// Finishes the file; `None` if it has no rows.
     pub(crate) fn finish(mut self) -> Option<EncodedFile> {
         self.flush();
         let (from, to) = self.span?;
@@ -136,19 +136,19 @@ fn write_values(
     column.close()
 }
 
-/// A list's file, checked and open.
+/// An open file of a list with a verified checksum.
 #[derive(Debug)]
 pub(crate) struct ListSegment {
     path: String,
     object: Arc<Object>,
     footer: ParquetMetaData,
     columns: &'static [ListColumn],
-    /// By row group, of the column by which rows are looked up; read once they are asked.
+    /// Bloom filters of the lookup column by row group; read at the first lookup.
     filters: OnceLock<Vec<Option<Sbbf>>>,
 }
 
 impl ListSegment {
-    /// Opens a file, and compares its checksum first.
+    /// Opens a file and verifies its checksum.
     pub(crate) fn open<R: ListRow>(
         objects: &Objects,
         entry: &FileEntry,
@@ -160,12 +160,12 @@ impl ListSegment {
             ParquetMetaDataReader::new().parse_and_finish(&FileBytes(object.clone()))
         })?;
         if footer.file_metadata().schema() != schema(R::COLUMNS).as_ref() {
-            return Err(StoreError::damaged(path, "it has other columns than its table"));
+            return Err(StoreError::damaged(path, "its columns differ from those of its table"));
         }
         let groups = footer.row_groups().iter().map(|group| group.num_rows().max(0));
         let rows = groups.map(i64::unsigned_abs).sum::<u64>();
         if rows != entry.rows {
-            let reason = format!("it has {rows} rows where {} were written", entry.rows);
+            let reason = format!("it has {rows} rows; {} were written", entry.rows);
             return Err(StoreError::damaged(path, reason));
         }
         Ok(ListSegment { path, object, footer, columns: R::COLUMNS, filters: OnceLock::new() })
@@ -175,119 +175,123 @@ impl ListSegment {
         self.footer.num_row_groups()
     }
 
-    /// Memory that the footer takes, and the filters once they are read.
+    /// Memory of the footer, and of the filters once they are read.
     pub(crate) fn memory_bytes(&self) -> usize {
         let groups = self.footer.row_groups().iter();
         let filters = groups.flat_map(RowGroupMetaData::columns).map(bloom::bytes);
         self.footer.memory_size() + filters.sum::<usize>()
     }
 
-    /// The places of all rows of a row group.
-    pub(crate) fn places(&self, group: usize) -> Range<usize> {
+    /// The range of all rows of a row group.
+    pub(crate) fn all_rows(&self, group: usize) -> Range<usize> {
         0..usize::try_from(self.footer.row_group(group).num_rows()).unwrap_or(0)
     }
 
-    /// The rows of a row group.
+    /// Reads the rows of a row group.
     pub(crate) fn group<R: ListRow>(&self, index: usize) -> Result<Vec<R>, StoreError> {
-        self.rows(index, &[self.places(index)])
+        self.rows(index, &[self.all_rows(index)])
     }
 
-    /// The rows at some places of a row group, which rise.
+    /// Reads the rows in rising ranges of a row group.
     pub(crate) fn rows<R: ListRow>(
         &self,
         index: usize,
-        places: &[Range<usize>],
+        ranges: &[Range<usize>],
     ) -> Result<Vec<R>, StoreError> {
         decode_checked(&self.path, || {
             let group = self.footer.row_group(index);
-            let columns = (0..self.columns.len()).map(|column| self.column(group, column, places));
+            let columns = (0..self.columns.len()).map(|column| self.column(group, column, ranges));
             let columns: Vec<Values> = columns.collect::<ParquetResult<_>>()?;
-            let rows: usize = places.iter().map(Range::len).sum();
+            let rows: usize = ranges.iter().map(Range::len).sum();
             R::decode(&mut Columns::new(columns, rows)).map_err(ParquetError::General)
         })
     }
 
-    /// Of these places of a row group, those where a column has that text, and a few between them.
-    pub(crate) fn places_of_text(
+    /// The rows among `ranges` of a row group in which a column has a text, and a few between them.
+    pub(crate) fn rows_with_text(
         &self,
-        (group, places): (usize, &[Range<usize>]),
+        group: usize,
+        ranges: &[Range<usize>],
         column: &str,
         text: &str,
     ) -> Result<Vec<Range<usize>>, StoreError> {
-        let Some(index) = self.index_of(column) else { return Ok(places.to_vec()) };
+        let Some(index) = self.index_of(column) else { return Ok(ranges.to_vec()) };
         decode_checked(&self.path, || {
             let group = self.footer.row_group(group);
             let values: Vec<ByteArray> =
-                required(self.reader::<ByteArrayType>(group, index)?, places)?;
-            Ok(chosen(places, values.iter().map(|value| value.data() == text.as_bytes())))
+                required(self.reader::<ByteArrayType>(group, index)?, ranges)?;
+            Ok(ranges_of(ranges, values.iter().map(|value| value.data() == text.as_bytes())))
         })
     }
 
-    /// Of these places of a row group, those where a column of times or numbers has a wanted one or
-    /// none, and a few between them.
-    pub(crate) fn places_of_number(
+    /// The rows among `ranges` of a row group in which a column of times or numbers has a matching value
+    /// or none, and a few between them.
+    pub(crate) fn rows_with_number(
         &self,
-        (group, places): (usize, &[Range<usize>]),
+        group: usize,
+        ranges: &[Range<usize>],
         column: &str,
         is_wanted: impl Fn(i64) -> bool,
     ) -> Result<Vec<Range<usize>>, StoreError> {
-        let Some(index) = self.index_of(column) else { return Ok(places.to_vec()) };
+        let Some(index) = self.index_of(column) else { return Ok(ranges.to_vec()) };
         let values =
-            decode_checked(&self.path, || self.column(self.footer.row_group(group), index, places));
+            decode_checked(&self.path, || self.column(self.footer.row_group(group), index, ranges));
         Ok(match values? {
-            Values::Numbers64(values) => chosen(places, values.into_iter().map(is_wanted)),
+            Values::Numbers64(values) => ranges_of(ranges, values.into_iter().map(is_wanted)),
             Values::Optionals64(values) => {
-                chosen(places, values.into_iter().map(|value| value.is_none_or(&is_wanted)))
+                ranges_of(ranges, values.into_iter().map(|value| value.is_none_or(&is_wanted)))
             }
-            _ => places.to_vec(),
+            _ => ranges.to_vec(),
         })
     }
 
-    /// By row of a row group, whether a column's text is wanted; all if it is no column of texts.
+    /// Whether a column's text matches, by row of a row group; `true` for an unknown column.
     pub(crate) fn texts_where(
         &self,
         group: usize,
         column: &str,
         is_wanted: impl Fn(&[u8]) -> bool,
     ) -> Result<Vec<bool>, StoreError> {
-        let places = self.places(group);
-        let rows = places.len();
+        let all = self.all_rows(group);
+        let rows = all.len();
         let Some(index) = self.index_of(column) else { return Ok(vec![true; rows]) };
         decode_checked(&self.path, || {
             let reader = self.reader::<ByteArrayType>(self.footer.row_group(group), index)?;
-            let texts: Vec<ByteArray> = required(reader, &[places])?;
-            whole(texts.iter().map(|text| is_wanted(text.data())).collect(), rows)
+            let texts: Vec<ByteArray> = required(reader, &[all])?;
+            check_length(texts.iter().map(|text| is_wanted(text.data())).collect(), rows)
         })
     }
 
-    /// By row of a row group, what a column of times or numbers has; nothing if it is another's.
+    /// The values of a column of times or numbers, by row of a row group; none for another kind of column.
     pub(crate) fn numbers(
         &self,
         group: usize,
         column: &str,
     ) -> Result<Vec<Option<i64>>, StoreError> {
         let Some(index) = self.index_of(column) else { return Ok(Vec::new()) };
-        let places = self.places(group);
-        let rows = places.len();
+        let all = self.all_rows(group);
+        let rows = all.len();
         decode_checked(&self.path, || {
-            match self.column(self.footer.row_group(group), index, &[places])? {
-                Values::Numbers64(values) => whole(values.into_iter().map(Some).collect(), rows),
-                Values::Optionals64(values) => whole(values, rows),
+            match self.column(self.footer.row_group(group), index, &[all])? {
+                Values::Numbers64(values) => {
+                    check_length(values.into_iter().map(Some).collect(), rows)
+                }
+                Values::Optionals64(values) => check_length(values, rows),
                 _ => Ok(Vec::new()),
             }
         })
     }
 
-    /// The places of a row group at which something is wanted, and a few between them.
-    pub(crate) fn places_where(
+    /// The ranges of the matching rows of a row group, with a few rows between them.
+    pub(crate) fn ranges_where(
         &self,
         group: usize,
         is_wanted: impl Iterator<Item = bool>,
     ) -> Vec<Range<usize>> {
-        chosen(&[self.places(group)], is_wanted)
+        ranges_of(&[self.all_rows(group)], is_wanted)
     }
 
-    /// Least and greatest value of a column of numbers or times in a row group.
+    /// The least and the greatest value of a column of numbers or times in a row group.
     pub(crate) fn number_bounds(&self, group: usize, column: &str) -> Option<(i64, i64)> {
         match self.statistics(group, column)? {
             Statistics::Int64(values) => Some((*values.min_opt()?, *values.max_opt()?)),
@@ -295,8 +299,8 @@ impl ListSegment {
         }
     }
 
-    /// Whether a column of texts may have that text in a row group: by its bounds, and by the bloom
-    /// filter if it has one.
+    /// Whether a row group may have a text in a column: by the bounds, and by the Bloom filter if the
+    /// column has one.
     pub(crate) fn may_hold(
         &self,
         group: usize,
@@ -351,38 +355,38 @@ impl ListSegment {
         &self,
         group: &RowGroupMetaData,
         index: usize,
-        places: &[Range<usize>],
+        ranges: &[Range<usize>],
     ) -> ParquetResult<Values> {
         Ok(match self.columns[index].kind {
             ListKind::Text | ListKind::KeyText => {
-                let texts = required(self.reader::<ByteArrayType>(group, index)?, places)?;
+                let texts = required(self.reader::<ByteArrayType>(group, index)?, ranges)?;
                 Values::Texts(shared_texts(&texts)?)
             }
             ListKind::Flag => {
-                Values::Flags(required(self.reader::<BoolType>(group, index)?, places)?)
+                Values::Flags(required(self.reader::<BoolType>(group, index)?, ranges)?)
             }
             ListKind::Number32 => {
-                let numbers = required(self.reader::<Int32Type>(group, index)?, places)?;
+                let numbers = required(self.reader::<Int32Type>(group, index)?, ranges)?;
                 Values::Numbers32(numbers.into_iter().map(i32::cast_unsigned).collect())
             }
             ListKind::Number64 | ListKind::Time => {
-                Values::Numbers64(required(self.reader::<Int64Type>(group, index)?, places)?)
+                Values::Numbers64(required(self.reader::<Int64Type>(group, index)?, ranges)?)
             }
             ListKind::OptionalNumber64 | ListKind::OptionalSigned64 | ListKind::OptionalTime => {
-                Values::Optionals64(optional(self.reader(group, index)?, places)?)
+                Values::Optionals64(optional(self.reader(group, index)?, ranges)?)
             }
         })
     }
 }
 
-/// Goes over the places of a column, which rise: leaves out what lies between, and reads each range.
+/// Reads rising ranges of a column and skips the rows between them.
 fn each_range<T: DataType>(
     reader: &mut ColumnReaderImpl<T>,
-    places: &[Range<usize>],
+    ranges: &[Range<usize>],
     mut read: impl FnMut(&mut ColumnReaderImpl<T>, usize) -> ParquetResult<()>,
 ) -> ParquetResult<()> {
     let mut at = 0;
-    for range in places {
+    for range in ranges {
         let skipped = range.start - at;
         if skipped > 0 && reader.skip_records(skipped)? != skipped {
             return Err(ParquetError::EOF("a column ends too early".into()));
@@ -395,11 +399,11 @@ fn each_range<T: DataType>(
 
 fn required<T: DataType>(
     mut reader: ColumnReaderImpl<T>,
-    places: &[Range<usize>],
+    ranges: &[Range<usize>],
 ) -> ParquetResult<Vec<T::T>> {
-    let count: usize = places.iter().map(Range::len).sum();
+    let count: usize = ranges.iter().map(Range::len).sum();
     let mut values = Vec::with_capacity(count.min(GROUP_ROWS));
-    each_range(&mut reader, places, |reader, count| {
+    each_range(&mut reader, ranges, |reader, count| {
         reader.read_records(count, None, None, &mut values).map(|_| ())
     })?;
     Ok(values)
@@ -407,10 +411,10 @@ fn required<T: DataType>(
 
 fn optional(
     mut reader: ColumnReaderImpl<Int64Type>,
-    places: &[Range<usize>],
+    ranges: &[Range<usize>],
 ) -> ParquetResult<Vec<Option<i64>>> {
     let (mut levels, mut values) = (Vec::new(), Vec::new());
-    each_range(&mut reader, places, |reader, count| {
+    each_range(&mut reader, ranges, |reader, count| {
         reader.read_records(count, Some(&mut levels), None, &mut values).map(|_| ())
     })?;
     let mut values = values.into_iter();
@@ -418,29 +422,29 @@ fn optional(
     Ok(next.collect())
 }
 
-/// The values, which must be as many as there are rows.
-fn whole<T>(values: Vec<T>, rows: usize) -> ParquetResult<Vec<T>> {
-    match values.len() == rows {
-        true => Ok(values),
-        false => Err(ParquetError::EOF("a column ends too early".into())),
+/// Checks that there is a value for each row.
+fn check_length<T>(values: Vec<T>, rows: usize) -> ParquetResult<Vec<T>> {
+    if values.len() != rows {
+        return Err(ParquetError::EOF("a column ends too early".into()));
     }
+    Ok(values)
 }
 
-/// The places at which something is wanted, and those between two that are not worth leaving out.
-fn chosen(places: &[Range<usize>], is_wanted: impl Iterator<Item = bool>) -> Vec<Range<usize>> {
-    let mut chosen: Vec<Range<usize>> = Vec::new();
-    for (place, is_wanted) in places.iter().cloned().flatten().zip(is_wanted) {
+/// The ranges of matching rows, with the gaps that are too short to skip.
+fn ranges_of(ranges: &[Range<usize>], is_wanted: impl Iterator<Item = bool>) -> Vec<Range<usize>> {
+    let mut merged: Vec<Range<usize>> = Vec::new();
+    for (row, is_wanted) in ranges.iter().cloned().flatten().zip(is_wanted) {
         if is_wanted {
-            match chosen.last_mut().filter(|last| place - last.end < GAP_ROWS_MIN) {
-                Some(last) => last.end = place + 1,
-                None => chosen.push(place..place + 1),
+            match merged.last_mut().filter(|last| row - last.end < GAP_ROWS_MIN) {
+                Some(last) => last.end = row + 1,
+                None => merged.push(row..row + 1),
             }
         }
     }
-    chosen
+    merged
 }
 
-/// The texts, each of the more frequent ones once in memory.
+/// The texts. Rows share frequent ones.
 fn shared_texts(values: &[ByteArray]) -> ParquetResult<Vec<Arc<str>>> {
     let mut known: FxHashSet<Arc<str>> = FxHashSet::default();
     let texts = values.iter().map(|value| {

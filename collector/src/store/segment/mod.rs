@@ -1,4 +1,4 @@
-//! A table's file: Parquet, in and out. Nothing else knows that it is Parquet.
+//! Files of tables. They are Parquet, which only this module knows.
 
 mod bloom;
 mod bytes;
@@ -22,8 +22,8 @@ pub(crate) use read::{ALL_COLUMNS, Batch, Cursor, Scan, Segment};
 pub(crate) use schema::Compression;
 pub(crate) use write::{EncodedFile, SameRowTier, SegmentWriter};
 
-/// Runs what decodes a file. Checksums were compared before, so an error, and a panic too, means
-/// that the file was written wrong or changed since; either is damage, never ours to die of.
+/// Runs a function that decodes a file. The checksum was verified before, so an error or a panic means
+/// that the file was written wrong or changed since. Either is damage and must not end the process.
 fn decode_checked<T>(
     path: &str,
     decode: impl FnOnce() -> Result<T, ParquetError>,

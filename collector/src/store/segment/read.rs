@@ -1,4 +1,4 @@
-//! Reading a sum table's file: a batch of rows at a time, without what statistics rule out.
+//! Reads a sum table's file in batches of rows, without the pages that statistics exclude.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,27 +23,28 @@ use super::super::tier::{Period, Tier};
 use super::bytes::{ChunkBytes, FileBytes};
 use super::decode_checked;
 
-/// Most rows of a [`Batch`]: its columns stay in the processor's second cache.
+/// Most rows of a [`Batch`]: its columns fit in the L2 cache.
 const BATCH_ROWS: usize = 8_192;
 
-/// Every column that a sum table may have.
+/// All key columns of sum tables.
 pub(crate) const ALL_COLUMNS: [Column; 4] =
     [Column::Task, Column::Worker, Column::Kind, Column::Node];
 
-/// Bytes that are read at once to compare a checksum.
+/// Bytes that are read at once to verify a checksum.
 const CHECK_BYTES: u64 = 1 << 20;
 
-/// What is wanted of a file. Rows of other periods and tasks may come too: the caller filters.
+/// Which rows and columns of a file to read. Rows of other periods and tasks may be returned too: the
+/// caller filters.
 #[derive(Clone, Debug)]
 pub(crate) struct Scan<'a> {
     pub(crate) periods: Range<Period>,
     /// In rising order; `None` for all.
     pub(crate) tasks: Option<&'a [NodeId]>,
-    /// Beside periods and sums, which always come.
+    /// In addition to periods and sums, which are always read.
     pub(crate) columns: &'a [Column],
 }
 
-/// Rows, by column. Those that were not asked for, or that the table has not, are empty.
+/// Rows by column. Columns that were not requested, or that the table does not have, are empty.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Batch {
     /// Periods of the table's tier.
@@ -56,12 +57,12 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// How many rows.
+    /// Number of rows.
     pub(crate) fn len(&self) -> usize {
         self.values.len()
     }
 
-    /// A row; columns that are empty count as 0.
+    /// A row; empty columns count as 0.
     pub(crate) fn row(&self, tier: Tier, index: usize) -> Row {
         let at = |column: &Vec<u32>| column.get(index).copied().unwrap_or(0);
         let fields = Fields {
@@ -84,7 +85,7 @@ impl Batch {
     }
 }
 
-/// A sum table's file, checked and open.
+/// An open file of a sum table with a verified checksum.
 #[derive(Debug)]
 pub(crate) struct Segment {
     path: String,
@@ -94,11 +95,11 @@ pub(crate) struct Segment {
     pub(super) footer: ParquetMetaData,
 }
 
-/// Compares a file with what the manifest says of it. What differs is damage.
+/// Verifies the length and checksum of a file. A difference is damage.
 pub(crate) fn check_file(object: &Object, entry: &FileEntry) -> Result<(), StoreError> {
     let bytes = object.bytes();
     if bytes != entry.bytes {
-        let reason = format!("it has {bytes} bytes where {} were written", entry.bytes);
+        let reason = format!("it has {bytes} bytes; {} were written", entry.bytes);
         return Err(StoreError::damaged(entry.path(), reason));
     }
     let mut crc32 = crc32fast::Hasher::new();
@@ -108,14 +109,14 @@ pub(crate) fn check_file(object: &Object, entry: &FileEntry) -> Result<(), Store
         crc32.update(&object.read(at, length)?);
         at += length;
     }
-    match crc32.finalize() == entry.crc32 {
-        true => Ok(()),
-        false => Err(StoreError::damaged(entry.path(), "its checksum is wrong")),
+    if crc32.finalize() != entry.crc32 {
+        return Err(StoreError::damaged(entry.path(), "its checksum is wrong"));
     }
+    Ok(())
 }
 
 impl Segment {
-    /// Opens a file, and compares its checksum first.
+    /// Opens a file and verifies its checksum.
     pub(crate) fn open(
         objects: &Objects,
         entry: &FileEntry,
@@ -133,24 +134,24 @@ impl Segment {
         })?;
         let schema = sum_table.schema();
         if footer.file_metadata().schema() != schema.as_ref() {
-            return Err(StoreError::damaged(path, "it has other columns than its table"));
+            return Err(StoreError::damaged(path, "its columns differ from those of its table"));
         }
         let rows = u64::try_from(footer.file_metadata().num_rows()).unwrap_or(0);
         let groups = footer.row_groups().iter().map(|group| group.num_rows());
         if rows != entry.rows || groups.map(|rows| rows.max(0).unsigned_abs()).sum::<u64>() != rows
         {
-            let reason = format!("it has {rows} rows where {} were written", entry.rows);
+            let reason = format!("it has {rows} rows; {} were written", entry.rows);
             return Err(StoreError::damaged(path, reason));
         }
         Ok(Segment { path, sum_table, tier, object, footer })
     }
 
-    /// Memory that the footer takes.
+    /// Memory of the footer.
     pub(crate) fn footer_bytes(&self) -> usize {
         self.footer.memory_size()
     }
 
-    /// Begins a scan.
+    /// Starts a scan.
     pub(crate) fn cursor<'a>(self: &Arc<Self>, scan: &Scan<'a>) -> Cursor<'a> {
         let has = |column: &Column| scan.columns.contains(column);
         Cursor {
@@ -164,7 +165,7 @@ impl Segment {
         }
     }
 
-    /// Rows of a row group that may be wanted, by its pages; in rising order.
+    /// The rows of a row group that may match, by the statistics of its pages; in rising order.
     fn rows_in_group(
         &self,
         index: usize,
@@ -208,7 +209,7 @@ impl Segment {
         i64::from(self.tier.seconds()) * 1_000
     }
 
-    /// Rows of the pages of a column whose least and greatest values `may` hold what is wanted.
+    /// The rows of the pages of a column for whose least and greatest value `may` returns `true`.
     fn pages(
         &self,
         group: usize,
@@ -250,7 +251,7 @@ impl Segment {
     }
 }
 
-/// Least and greatest value of a column in a row group, if it says so.
+/// The least and the greatest value of a column in a row group, if the statistics have them.
 fn chunk_bounds(group: &RowGroupMetaData, column: usize) -> Option<(i64, i64)> {
     match group.column(column).statistics()? {
         Statistics::Int32(values) => {
@@ -266,7 +267,7 @@ fn unsigned(value: i32) -> i64 {
     value.cast_unsigned().into()
 }
 
-/// What two lists of rising ranges share.
+/// The intersection of two lists of rising ranges.
 fn intersection(left: &[Range<usize>], right: &[Range<usize>]) -> Vec<Range<usize>> {
     let (mut left, mut right) = (left.iter().peekable(), right.iter().peekable());
     let mut shared = Vec::new();
@@ -284,7 +285,7 @@ fn intersection(left: &[Range<usize>], right: &[Range<usize>]) -> Vec<Range<usiz
     shared
 }
 
-/// A scan under way.
+/// A running scan.
 pub(crate) struct Cursor<'a> {
     segment: Arc<Segment>,
     periods: Range<Period>,
@@ -296,26 +297,26 @@ pub(crate) struct Cursor<'a> {
     scratch: Scratch,
 }
 
-/// A row group that is being read.
+/// The row group that is being read.
 struct Group {
     ts: PeriodReader,
-    /// By the table's columns, where they are wanted.
+    /// By the table's columns; `None` for those that were not requested.
     keys: Vec<Option<ColumnReaderImpl<Int32Type>>>,
     values: ColumnReaderImpl<Int64Type>,
-    /// Rows that all readers are past.
+    /// The row at which all readers are.
     row: usize,
-    /// Rows to be read, last first.
+    /// The remaining ranges of rows, last first.
     ranges: Vec<Range<usize>>,
 }
 
-/// Where the periods of a row group come from.
+/// The source of a row group's periods.
 enum PeriodReader {
-    /// All rows are of this one, by the bounds of the column.
+    /// All rows have this one, by the bounds of the column.
     One(u32),
     Column(Box<ColumnReaderImpl<Int64Type>>),
 }
 
-/// Values as they are decoded, where a batch has them otherwise.
+/// Decoded values of the columns that have another type in a batch.
 #[derive(Default)]
 struct Scratch {
     int32: Vec<i32>,
@@ -323,7 +324,7 @@ struct Scratch {
 }
 
 impl Cursor<'_> {
-    /// Puts the next rows in `batch`, in place of what it holds; no row means that the scan is over.
+    /// Replaces the rows of `batch` by the next ones. Returns `false` at the end of the scan.
     pub(crate) fn next(&mut self, batch: &mut Batch) -> Result<bool, StoreError> {
         batch.clear();
         let segment = self.segment.clone();
@@ -339,7 +340,7 @@ impl Cursor<'_> {
         })
     }
 
-    /// Opens the next row group with rows that may be wanted, if there is one.
+    /// Opens the next row group with rows that may match, if there is one.
     fn begin_group(&mut self) -> ParquetResult<bool> {
         self.group = None;
         while self.next_group < self.segment.footer.num_row_groups() {
@@ -369,7 +370,7 @@ impl Cursor<'_> {
         Ok(false)
     }
 
-    /// Adds rows of the first range, as many as there is room for.
+    /// Adds rows of the first range, as many as fit in the batch.
     fn read_range(&mut self, batch: &mut Batch) -> ParquetResult<()> {
         let Some(group) = &mut self.group else { return Ok(()) };
         let Some(range) = group.ranges.pop() else { return Ok(()) };
@@ -459,13 +460,13 @@ fn open_column<T: DataType>(
     Ok(ColumnReaderImpl::new(description, Box::new(pages)))
 }
 
-/// The values in another type of the same size. Rust does this where they are, so it costs nothing, and
-/// decodes right into the columns of a batch.
+/// Converts values to another type of the same size. Rust does this in place and at no cost, so that
+/// values are decoded directly into the columns of a batch.
 fn reuse<T, U>(values: &mut Vec<T>, change: impl Fn(T) -> U) -> Vec<U> {
     std::mem::take(values).into_iter().map(change).collect()
 }
 
-/// Adds `count` values to `values`, after leaving out `skipped`.
+/// Skips `skipped` values and appends the next `count` to `values`.
 fn read<T: DataType>(
     reader: &mut ColumnReaderImpl<T>,
     skipped: usize,
@@ -482,7 +483,7 @@ fn read<T: DataType>(
 }
 
 fn push_periods(milliseconds: &[i64], period_ms: i64, periods: &mut Vec<u32>) -> ParquetResult<()> {
-    // Rows of a period stand together, so most are as the one before.
+    // Rows of a period are adjacent, so most values repeat the one before.
     let (mut last, mut period) = (-1, 0);
     for value in milliseconds {
         if *value != last {
@@ -502,7 +503,7 @@ fn push_kinds(values: &[i32], kinds: &mut Vec<u8>) -> ParquetResult<()> {
     Ok(())
 }
 
-/// Checks that no value has other bits than `bits`.
+/// Checks that no value has bits outside of `bits`.
 fn check_bits(values: impl Iterator<Item = u32>, bits: u32) -> ParquetResult<()> {
     let all_bits = values.fold(0, |all, value| all | value);
     match all_bits & !bits {
@@ -512,5 +513,5 @@ fn check_bits(values: impl Iterator<Item = u32>, bits: u32) -> ParquetResult<()>
 }
 
 fn outside(what: &str, value: i64) -> ParquetError {
-    ParquetError::General(format!("{value} is no {what} of its column"))
+    ParquetError::General(format!("{value} is no valid {what} of its column"))
 }

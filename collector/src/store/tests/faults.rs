@@ -1,5 +1,5 @@
-//! A store in trouble: lists that are damaged or cannot be read, files that cannot be read, a clock
-//! that is years ahead. What is intact must outlast it.
+//! Faults: damaged or unreadable manifests, unreadable files, a clock that is years ahead. Intact data
+//! must survive them.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ fn paths(manifest: &Manifest) -> BTreeSet<String> {
     manifest.files.iter().map(super::super::manifest::FileEntry::path).collect()
 }
 
-/// Changes one byte of a file; gives the new content.
+/// Flips a bit of a file. Returns the new content.
 fn flip(objects: &Objects, path: &str) -> Vec<u8> {
     let mut content = objects.get(path).unwrap().to_vec();
     let middle = content.len() / 2;
@@ -35,7 +35,7 @@ fn flip(objects: &Objects, path: &str) -> Vec<u8> {
     content
 }
 
-/// A store of so many sealings.
+/// A store after `minutes` sealings.
 fn sealed(objects: &Objects, minutes: u32) -> (Fleet, Arc<Manifest>) {
     let mut fleet = Fleet::new();
     let (tables, _) = Tables::open(objects.clone()).unwrap();
@@ -44,7 +44,7 @@ fn sealed(objects: &Objects, minutes: u32) -> (Fleet, Arc<Manifest>) {
 }
 
 #[test]
-fn files_that_only_a_damaged_version_names_stay_for_a_month_or_until_somebody_sees_to_it() {
+fn files_of_a_damaged_version_are_kept_for_a_month_or_until_it_is_deleted() {
     let objects = Objects::memory();
     let (mut fleet, newest) = sealed(&objects, 3);
     let damaged = Manifest::path_of(newest.version);
@@ -52,7 +52,7 @@ fn files_that_only_a_damaged_version_names_stay_for_a_month_or_until_somebody_se
     let copy = format!("quarantine/{}", damaged.replace('/', "-"));
     let (tables, loaded) = Tables::open_read_only(objects.clone()).unwrap();
     assert!(loaded.reports[0].contains(&damaged), "{:?}", loaded.reports);
-    assert!(objects.get(&copy).is_err(), "looking changes nothing");
+    assert!(objects.get(&copy).is_err(), "a read-only open changes nothing");
     let all = names(&objects, "tables");
     let only: BTreeSet<_> = &paths(&newest) - &paths(&tables.manifest());
     assert!(only.len() > 50, "{only:?}");
@@ -61,7 +61,7 @@ fn files_that_only_a_damaged_version_names_stay_for_a_month_or_until_somebody_se
     assert_eq!((loaded.reports.len(), &objects.get(&copy).unwrap()[..]), (1, &content[..]));
     maintain(&tables, later(9));
     assert!(names(&objects, "tables").is_superset(&only), "an intact file was deleted");
-    // Newer lists do not push out the damaged one, nor do their files take the names of others.
+    // Newer versions do not delete the damaged one, nor do their files reuse names.
     (3..6).for_each(|minute| fleet.seal(&tables, &some_batch(minute)));
     let new = &paths(&tables.manifest()) - &all;
     let id = |path: &String| super::super::load::id_of(path);
@@ -78,7 +78,7 @@ fn files_that_only_a_damaged_version_names_stay_for_a_month_or_until_somebody_se
     seen_to.delete(&damaged).unwrap();
     maintain(&Tables::open(seen_to.clone()).unwrap().0, later(9));
     assert!(names(&seen_to, "tables").is_disjoint(&only));
-    // A clock alone is no month.
+    // The clock alone does not make a month.
     let day = |count: i64| later(9).shifted(count * 86_400 * 1_000_000_000);
     maintain(&tables, day(300));
     for count in 0..40 {
@@ -96,7 +96,7 @@ fn files_that_only_a_damaged_version_names_stay_for_a_month_or_until_somebody_se
     assert_eq!(objects.get(&copy).unwrap(), content);
 }
 
-/// Another store with the same files.
+/// A copy of a store.
 fn copied(objects: &Objects) -> Objects {
     let copy = Objects::memory();
     for prefix in ["manifest", "tables", "quarantine"] {
@@ -108,7 +108,7 @@ fn copied(objects: &Objects) -> Objects {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_holds_up_nothing_else() {
+fn an_unreadable_file_blocks_no_other_maintenance() {
     let (objects, refusals) = refusing();
     let (fleet, before) = sealed(&objects, 9);
     let (tables, _) = Tables::open(objects.clone()).unwrap();
@@ -119,7 +119,7 @@ fn a_file_that_cannot_be_read_holds_up_nothing_else() {
     assert!(unreadable.len() > 3);
     unreadable.iter().for_each(|path| refuse(&refusals, path, Refusal::Denied));
     for _ in 0..4 {
-        let failed = tables.maintain(later(100), &FOR_EVER, &mut |_| {}).unwrap_err();
+        let failed = tables.maintain(later(100), &KEEP_ALL, &mut |_| {}).unwrap_err();
         assert!(unreadable.iter().any(|path| failed.is_about(path)), "{failed}");
     }
     let left = paths(&tables.manifest());
@@ -135,7 +135,7 @@ fn a_file_that_cannot_be_read_holds_up_nothing_else() {
 }
 
 #[test]
-fn a_version_that_goes_while_versions_are_read_is_no_damage() {
+fn a_version_deleted_while_versions_are_read_is_not_damage() {
     let (objects, refusals) = refusing();
     let (_, newest) = sealed(&objects, 4);
     for gone in 1..=newest.version {
@@ -148,14 +148,14 @@ fn a_version_that_goes_while_versions_are_read_is_no_damage() {
 }
 
 #[test]
-fn an_old_version_that_cannot_be_read_is_told_and_the_newest_must_be() {
+fn an_unreadable_old_version_is_ignored_and_the_newest_is_an_error() {
     let (objects, refusals) = refusing();
     let (_, newest) = sealed(&objects, 4);
     refuse(&refusals, &Manifest::path_of(2), Refusal::Denied);
     let (tables, loaded) = Tables::open(objects.clone()).unwrap();
     assert_eq!((tables.manifest(), loaded.reports), (newest.clone(), Vec::<String>::new()));
     maintain(&tables, later(100));
-    // An older list would hide what was acknowledged, and a person can give the right back.
+    // An older version would hide acknowledged data, and a person can restore the permission.
     let path = Manifest::path_of(tables.manifest().version);
     refuse(&refusals, &path, Refusal::Denied);
     let error = Tables::open(objects).unwrap_err().to_string();
@@ -173,7 +173,7 @@ fn a_clock_that_is_years_ahead_drops_nothing() {
     };
     let hours = |count: i64| later(5).shifted(count * 3_600 * 1_000_000_000);
     assert_eq!(maintain(&tables, later(5)), 0);
-    // Neither when what comes is years ahead too, nor when the clock is right again.
+    // Neither if new data is years ahead too, nor when the clock is correct again.
     for hour in 0..20 {
         let minute = 5 * 365 * 24 * 60 + hour * 60;
         fleet.seal(&tables, &some_batch(minute));

@@ -39,7 +39,7 @@ pub(crate) struct Batch {
     pub(crate) tasks: Vec<(u32, u32, u64, u32, u32)>,
 }
 
-/// Mostly of one minute, sometimes late by up to days.
+/// Mostly of one minute, sometimes days late.
 pub(crate) fn batch() -> impl Strategy<Value = Batch> {
     let second = prop_oneof![8 => 172_800..172_860u32, 1 => 0..200_000u32];
     let entries = prop::collection::vec((0..40u32, 0..7u8, 1..1_000u64), 0..12);
@@ -107,12 +107,12 @@ pub(crate) struct Fleet {
     nodes: Vec<NodeId>,
     /// A thread of each node's task.
     threads: Vec<NodeId>,
-    /// All windows and the latest row of each task that were sealed.
+    /// All sealed windows, and the latest row of each sealed task.
     windows: Vec<Arc<StoredWindow>>,
     tasks: Vec<Arc<TaskRow>>,
     totals: Vec<Arc<TaskTotals>>,
     sealings: u64,
-    /// How many windows, tasks and sums there were after each sealing.
+    /// Number of windows, tasks and sums after each sealing.
     marks: Vec<(usize, usize, usize)>,
 }
 
@@ -240,7 +240,7 @@ impl Fleet {
         LostTask { worker, epoch: Epoch(9), id: TaskId(self.sealings), stop }
     }
 
-    /// What was told beside: with each window a transfer and a sample; and one of what is replaced.
+    /// A transfer and a sample for each window; one row for each table that sealings replace.
     fn telemetry(&self, windows: &[Arc<StoredWindow>]) -> TelemetryBatch {
         TelemetryBatch {
             transfers: windows.iter().map(transfer_of).collect(),
@@ -262,7 +262,7 @@ impl Fleet {
         ExpectedRow { worker, epoch: Epoch(9), expected }
     }
 
-    /// Tries to seal a batch; the fleet counts it as sealed only if it worked.
+    /// Tries to seal a batch. On success the model includes it.
     pub(crate) fn try_seal(
         &mut self,
         tables: &Tables,
@@ -308,7 +308,7 @@ impl Fleet {
         self.marks.push((self.windows.len(), self.tasks.len(), self.totals.len()));
     }
 
-    /// Notes a batch as sealed that was, by another life of this fleet.
+    /// Adds a batch to the model that an earlier fleet has sealed.
     pub(crate) fn pretend(&mut self, batch: &Batch) {
         let (windows, tasks) = (self.windows(batch), Fleet::tasks(batch));
         let totals = Fleet::totals(batch);
@@ -321,13 +321,13 @@ impl Fleet {
         self.try_seal(tables, batch).unwrap();
     }
 
-    /// What was sealed by the tables' newest version.
+    /// The data that the newest version must have.
     fn sealed(&self, tables: &Tables) -> SealedParts<'_> {
         let (windows, tasks, totals) = self.marks[tables.manifest().wal_from as usize];
         (&self.windows[..windows], &self.tasks[..tasks], &self.totals[..totals])
     }
 
-    /// What all rows must sum to.
+    /// The sums of all rows that the tables must have.
     fn model(&self, tables: &Tables) -> BTreeMap<Numbers, u64> {
         let (windows, tasks, totals) = self.sealed(tables);
         let mut sums = BTreeMap::new();
@@ -447,7 +447,7 @@ impl Fleet {
         assert_eq!(samples, told(|stored| format!("{:?}", sample_of(stored))));
     }
 
-    /// Checks what a store says when it is opened.
+    /// Checks the state that is loaded when a store is opened.
     pub(crate) fn check_loaded(&self, loaded: &StoredState) {
         let tree = &self.tree;
         let frames = (0..tree.symbols.frame_count()).map(profiler_core::FrameId);
@@ -469,7 +469,7 @@ impl Fleet {
     }
 }
 
-/// The transfer that is told with a window: it stops where the window starts.
+/// The transfer of a window: it stops where the window starts.
 fn transfer_of(stored: &Arc<StoredWindow>) -> Arc<TransferRow> {
     let (count, stop) = (stored.samples.entries().count(), stored.range.start());
     let record = TransferEvent {
@@ -492,7 +492,7 @@ fn transfer_of(stored: &Arc<StoredWindow>) -> Arc<TransferRow> {
     Arc::new(TransferRow { worker, epoch: stored.epoch, record })
 }
 
-/// The sample that is told with a window.
+/// The resource sample of a window.
 fn sample_of(stored: &Arc<StoredWindow>) -> Arc<ResourceRow> {
     let count = stored.samples.entries().count() as u64;
     let sample = ResourceSample {
@@ -503,7 +503,7 @@ fn sample_of(stored: &Arc<StoredWindow>) -> Arc<ResourceRow> {
     Arc::new(ResourceRow { worker: stored.worker.clone(), epoch: stored.epoch, sample })
 }
 
-/// All rows of a list, in words, sorted.
+/// All rows of a list in debug format, sorted.
 fn list<R: ListRow + std::fmt::Debug>(
     tables: &Tables,
     table: TableName,
@@ -530,7 +530,7 @@ fn phases_of(task: &TaskRow) -> &[PhaseInterval] {
     task.record.detail.as_ref().map_or(&[], |detail| &detail.phases)
 }
 
-/// What was said of each third task.
+/// Details of each third task.
 fn detail(id: u64, milliseconds: u32) -> Option<Box<TaskDetail>> {
     let quarter_ns = u64::from(milliseconds) * 250_000;
     let phases = vec![

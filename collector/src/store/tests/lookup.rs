@@ -1,5 +1,4 @@
-//! What a question for tasks reads of a file: all that it asks for, and little else; and the newest of
-//! many are those that reading all of them gives.
+//! Queries for tasks read all matching rows and few others; the newest tasks are those of a full scan.
 
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -52,7 +51,7 @@ fn is_asked(task: &SealedTask, scan: &TaskScan<'_>) -> bool {
         && scan.span_ns.as_ref().is_none_or(in_span)
 }
 
-/// `read_max`: how many tasks may be read.
+/// `read_max` is the most tasks that may be read.
 fn check((tables, file): (&Tables, &FileEntry), scan: &TaskScan<'_>, read_max: usize) {
     let (mut read, mut found) = (0, Vec::new());
     let visit = &mut |tasks: Vec<SealedTask>| {
@@ -69,7 +68,7 @@ fn check((tables, file): (&Tables, &FileEntry), scan: &TaskScan<'_>, read_max: u
 }
 
 #[test]
-fn a_question_reads_all_that_it_asks_for_and_little_else() {
+fn a_query_reads_all_matching_tasks_and_few_others() {
     let (tables, _) = Tables::open(Objects::memory()).unwrap();
     let mut writer = ListWriter::new(TableName::Tasks);
     (0..TASKS).for_each(|id| writer.push(task(id)));
@@ -77,7 +76,7 @@ fn a_question_reads_all_that_it_asks_for_and_little_else() {
     let seconds = |span: Range<i64>| Some(span.start * SECOND_NS..span.end * SECOND_NS);
     let cases = [
         (TaskScan::default(), 40_000),
-        // Every key is there four or five times.
+        // Each key has four or five tasks.
         (TaskScan { key: Some("key 77"), ..TaskScan::default() }, 5),
         (TaskScan { key: Some("key 9999"), ..TaskScan::default() }, 0),
         (TaskScan { name: Some("name 3"), ..TaskScan::default() }, 2_000),
@@ -87,13 +86,13 @@ fn a_question_reads_all_that_it_asks_for_and_little_else() {
         (TaskScan { span_ns: seconds(70_000..80_000), ..TaskScan::default() }, 0),
         (TaskScan { name: Some("name 3"), span_ns: seconds(0..25_000), key: None }, 1_100),
     ];
-    // Once more, with the file open and its filters read.
+    // The second time the file is open and its filters are read.
     for (scan, read_max) in cases.iter().chain(&cases) {
         check((&tables, &file), scan, *read_max);
     }
 }
 
-/// Tasks of which many started at the same time, of several workers, with all that a filter is about.
+/// Tasks of several workers, many with the same start, with values for every filter.
 fn varied(id: u64) -> SealedTask {
     let SealedTask { row, version } = task(id);
     let TaskRow { mut record, epoch, .. } = TaskRow::clone(&row);
@@ -109,7 +108,7 @@ fn varied(id: u64) -> SealedTask {
     SealedTask { row: Arc::new(row), version }
 }
 
-/// Two files of the varied tasks, and all of their rows.
+/// Two files of varied tasks, and all of their rows.
 struct Varied {
     tables: Tables,
     files: Vec<FileEntry>,
@@ -171,7 +170,7 @@ fn filters() -> impl Strategy<Value = TaskFilter> {
 }
 
 #[test]
-fn the_newest_tasks_are_those_that_reading_all_of_them_gives() {
+fn the_newest_tasks_are_those_of_a_full_scan() {
     let varied = Varied::new();
     let limits = prop::sample::select(vec![1, 2, 100, 13_333, 100_000]);
     let ends = (-10..3_100i64, 1..3_100i64, 0..2i64);

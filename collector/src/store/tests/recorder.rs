@@ -1,4 +1,4 @@
-//! An object store that remembers what was done to it, so that a crash can be put after any of it.
+//! An object store that records all changes, so that a test can crash after any of them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +15,7 @@ use tokio_stream::{Stream, StreamExt};
 
 type Streamed<T> = std::pin::Pin<Box<dyn Stream<Item = Result<T>> + Send>>;
 
-/// What changes a store.
+/// A change of a store.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Change {
     Put(Path, Bytes),
@@ -23,19 +23,19 @@ pub(crate) enum Change {
     Delete(Path),
 }
 
-/// Where the changes are noted.
+/// The recorded changes.
 pub(crate) type Changes = Arc<Mutex<Vec<Change>>>;
 
-/// Why a file is not read, though it is listed.
+/// The reason why a listed file cannot be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Refusal {
-    /// By whom it belongs to, or by the disk.
+    /// No permission, or an error of the disk.
     Denied,
-    /// It was deleted a moment ago; once.
+    /// It was just deleted; applies once.
     Gone,
 }
 
-/// Which files are not read, by name.
+/// The files that cannot be read, by path.
 pub(crate) type Refusals = Arc<Mutex<BTreeMap<String, Refusal>>>;
 
 #[derive(Default)]
@@ -43,7 +43,7 @@ pub(crate) struct Recorder {
     store: InMemory,
     pub(crate) changes: Changes,
     pub(crate) refusals: Refusals,
-    /// Sees that a change was made, before anything else can happen.
+    /// Called after each change, before anything else can happen.
     noted: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
@@ -58,7 +58,7 @@ impl Recorder {
         Recorder { noted: Some(Arc::new(noted)), ..Recorder::default() }
     }
 
-    /// What the test refuses to read.
+    /// Fails for the files that the test made unreadable.
     fn refuse(&self, location: &Path) -> Result<()> {
         let mut refusals = self.refusals.lock().unwrap();
         let (path, source) = (location.to_string(), "the test says so".into());
@@ -86,7 +86,7 @@ impl fmt::Display for Recorder {
     }
 }
 
-/// A store to which these changes were made.
+/// A store after these changes.
 pub(crate) async fn replay(changes: &[Change]) -> InMemory {
     let store = InMemory::new();
     for change in changes {

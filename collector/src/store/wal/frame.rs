@@ -1,4 +1,4 @@
-//! Bytes of a log file: a header, then frames. All numbers are little-endian.
+//! Encoding of a log file: a header, then frames. All numbers are little-endian.
 //!
 //! ```text
 //! header  magic "EMBRWAL1" · u32 format version · u64 this file's number
@@ -7,41 +7,41 @@
 //!         · u32 crc of (u64 the frame's offset in the file, kind, payload) · u8 kind · payload
 //! ```
 //!
-//! A frame's crc covers its place: old blocks that a crash left elsewhere are no frames, and neither
-//! are bytes that look like one inside of what an agent sent.
+//! A frame's CRC covers its offset, so old blocks that a crash left at another offset are not valid
+//! frames, nor are frames inside of a payload that an agent sent.
 
 use std::ops::Range;
 
 use crate::limits::{WAL_RECORD_BYTES_MAX, WAL_SEARCH_BYTES_MAX};
 
-/// The version of the format that this module reads and writes. All versions share the header.
+/// The format version that this module reads and writes. All versions have the same header.
 pub(super) const FORMAT_VERSION: u32 = 1;
 
 pub(super) const HEADER_BYTES: usize = 40;
 
 const FILE_MAGIC: [u8; 8] = *b"EMBRWAL1";
 
-/// No text holds it: it is no UTF-8.
+/// It is not valid UTF-8, so no text contains it.
 const FRAME_MAGIC: [u8; 4] = [0xEB, 0xFF, 0xF7, 0xAE];
 
 /// Bytes of a frame before its kind.
 const HEAD_BYTES: usize = 12;
 
-/// Bytes of a frame beside its payload.
+/// Bytes of a frame without its payload.
 pub(super) const FRAME_BYTES: usize = HEAD_BYTES + 1;
 
-/// What a log file says of itself.
+/// The header of a log file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Header {
     pub(super) number: u64,
-    /// The file before, and how far it is valid.
+    /// Number and valid length of the file before.
     pub(super) previous: Option<(u64, u64)>,
 }
 
-/// Why a header cannot be read.
+/// An unreadable header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum HeaderError {
-    /// A good header of another format.
+    /// A valid header of another format version.
     Version(u32),
     /// Anything else.
     Damaged,
@@ -89,7 +89,7 @@ fn checksum(offset: u64, kind_and_payload: &[&[u8]]) -> u32 {
     hasher.finalize()
 }
 
-/// Appends a frame that will stand at `offset` of its file.
+/// Appends a frame to a buffer. `offset` is that of the frame in the file.
 ///
 /// # Panics
 /// If the payload is larger than [`WAL_RECORD_BYTES_MAX`]: it could not be read back.
@@ -103,7 +103,7 @@ pub(super) fn append(to: &mut Vec<u8>, offset: u64, kind: u8, payload: &[u8]) {
     to.extend(payload);
 }
 
-/// What stands in a file after its header.
+/// A part of a file after its header.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Piece<'a> {
     Frame {
@@ -111,12 +111,12 @@ pub(super) enum Piece<'a> {
         kind: u8,
         payload: &'a [u8],
     },
-    /// No frame begins here before the range's end.
+    /// Bytes without a valid frame.
     Damage(Range<u64>),
 }
 
-/// Walks over a file from `offset` on. Damage is skipped to the next good frame, so that every frame
-/// outside of it is found; the last piece is damage if the file does not end with a frame.
+/// Iterates over a file from `offset` on. After damage it continues at the next valid frame, so every
+/// intact frame is found. The last piece is damage if the file does not end with a frame.
 pub(super) fn scan(file: &[u8], offset: usize) -> Scan<'_> {
     Scan { file, offset, search_bytes: WAL_SEARCH_BYTES_MAX }
 }
@@ -125,8 +125,8 @@ pub(super) fn scan(file: &[u8], offset: usize) -> Scan<'_> {
 pub(super) struct Scan<'a> {
     file: &'a [u8],
     offset: usize,
-    /// What may still be checksummed in search of a frame: a file full of false beginnings must not
-    /// take for ever.
+    /// Bytes that may still be checksummed in search of a frame, so that a file full of false magic
+    /// numbers is scanned in bounded time.
     search_bytes: u64,
 }
 
@@ -138,7 +138,7 @@ impl<'a> Iterator for Scan<'a> {
         if from >= self.file.len() {
             return None;
         }
-        // Where a frame is due, nothing is searched.
+        // The expected offset of a frame is not part of the search.
         let mut unlimited = u64::MAX;
         if let Some((kind, payload)) = frame_at(self.file, from, &mut unlimited) {
             self.offset = from + FRAME_BYTES + payload.len();
@@ -150,7 +150,7 @@ impl<'a> Iterator for Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// Where the next good frame begins, or the end of the file.
+    /// The offset of the next valid frame, or the end of the file.
     fn next_frame(&mut self, from: usize) -> usize {
         let mut at = from;
         while let Some(found) = find(&self.file[at..], FRAME_MAGIC) {
@@ -179,8 +179,8 @@ fn find(bytes: &[u8], magic: [u8; 4]) -> Option<usize> {
     None
 }
 
-/// Kind and payload of the frame at `at`, if a good one stands there. What is checksummed is taken
-/// from `bytes_max`; past it no frame is good.
+/// Kind and payload of the frame at `at`, if it is valid. Subtracts the checksummed bytes from
+/// `bytes_max`; when none are left, no frame is valid.
 fn frame_at<'a>(file: &'a [u8], at: usize, bytes_max: &mut u64) -> Option<(u8, &'a [u8])> {
     let rest = file.get(at..)?;
     if !rest.starts_with(&FRAME_MAGIC) || rest.len() < HEAD_BYTES {
@@ -205,7 +205,7 @@ mod tests {
 
     use super::*;
 
-    /// A file of these payloads, all of kind 7, and where each frame stands.
+    /// A file with these payloads, all of kind 7, and the range of each frame.
     fn file(payloads: &[Vec<u8>]) -> (Vec<u8>, Vec<Range<usize>>) {
         let mut bytes = Header { number: 3, previous: Some((2, 99)) }.encode();
         let mut places = Vec::new();
@@ -218,7 +218,7 @@ mod tests {
     }
 
     fn payloads() -> impl Strategy<Value = Vec<Vec<u8>>> {
-        // Some are frames themselves, as an agent could send them.
+        // Some contain frames, as an agent could send them.
         let nested = prop::collection::vec(any::<u8>(), 0..9).prop_map(|payload| {
             let mut bytes = vec![1; 5];
             append(&mut bytes, 40, 7, &payload);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_is_read_back_and_a_damaged_one_is_not_read() {
+    fn a_header_is_read_back_and_a_damaged_one_is_rejected() {
         for previous in [None, Some((1, 40)), Some((u64::MAX - 1, u64::MAX))] {
             let header = Header { number: u64::MAX, previous };
             let bytes = header.encode();
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_of_another_version_says_which() {
+    fn a_header_of_another_version_is_recognized() {
         let mut bytes = Header { number: 1, previous: None }.encode();
         bytes[8] = 2;
         let crc = crc32fast::hash(&bytes[..36]).to_le_bytes();
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_good_in_its_own_place_only() {
+    fn a_frame_is_valid_at_its_own_offset_only() {
         let (bytes, places) = file(&[vec![5; 30], vec![6; 30]]);
         let mut moved = bytes.clone();
         moved.copy_within(places[0].clone(), places[1].start);

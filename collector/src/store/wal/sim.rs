@@ -1,5 +1,5 @@
-//! A disk in memory for tests: it writes down every operation, fails when it is told to, and builds
-//! the files that a crash after any of them may leave.
+//! A simulated disk for tests: records every operation, injects faults, and builds the files that a crash
+//! after any operation may leave.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,16 +18,16 @@ pub(crate) enum Operation {
     SyncDir,
 }
 
-/// What goes wrong next.
+/// An injected fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fault {
     /// An append writes half and fails: the disk is full.
     Full,
-    /// A sync fails, and what was to be synced may or may not be there.
+    /// A sync fails, and its data may or may not be on the disk.
     Sync,
-    /// A file cannot be made.
+    /// A file cannot be created.
     Create,
-    /// A file cannot be cut.
+    /// A file cannot be truncated.
     Truncate,
 }
 
@@ -35,7 +35,7 @@ pub(crate) enum Fault {
 pub(crate) struct Sim {
     pub(crate) operations: Vec<Operation>,
     pub(crate) files: Files,
-    /// Each is used up by the first operation that it concerns.
+    /// Each fault affects the first operation of its kind.
     pub(crate) faults: Vec<Fault>,
     pub(crate) free_bytes: u64,
     pub(crate) quarantined: Vec<String>,
@@ -43,7 +43,7 @@ pub(crate) struct Sim {
 
 pub(crate) type Files = BTreeMap<String, Vec<u8>>;
 
-/// See the module. Clones are the same disk.
+/// A simulated disk. Clones share the disk.
 #[derive(Clone, Debug)]
 pub(crate) struct SimDisk(pub(crate) Arc<Mutex<Sim>>);
 
