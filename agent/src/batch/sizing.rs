@@ -8,8 +8,8 @@ use rustc_hash::FxHashSet;
 use super::merge::{coarsen_totals, merge_telemetry, merge_totals};
 use super::{Batch, Span, telemetry};
 
-/// Memory of a batch without its entries and rows, in bytes, rounded up.
-const BATCH_BYTES: usize = 256;
+/// Memory of a batch without its entries and rows, in bytes.
+const BATCH_BYTES: usize = size_of::<Batch>();
 
 /// Most bytes of a row on the wire without its texts and lists: thirteen numbers, their tags, and
 /// four lengths.
@@ -331,7 +331,8 @@ mod tests {
                 parts.push(part);
                 rest = after;
             }
-            let (mut delta, mut threads) = (Delta::default(), Delta::default());
+            let mut delta = Delta::default();
+            let mut threads = Delta::default();
             for part in &parts {
                 merge_delta(&mut delta, part.delta.clone());
                 merge_delta(&mut threads, part.threads.clone());

@@ -343,7 +343,9 @@ mod tests {
                 (0..30_000_000u64, 0..=10u64, 0..=10u64, 0..5u8), 0..60),
         ) {
             let mut time = TimeAccount::new(500);
-            let (mut now, mut cpu, mut delay) = (500, 0, 0);
+            let mut now = 500;
+            let mut cpu = 0;
+            let mut delay = 0;
             let mut sum = Weight::ZERO;
             for (step, ran, waited, event) in steps {
                 now += step;

@@ -1,8 +1,7 @@
-//! Shows that a stack unwound from a copy is the stack that the `backtrace` crate finds in place,
-//! at the same instant: a handler on the interrupted thread copies registers and stack as the
-//! sampler's does, and walks the stack with the compiler's own unwinder (libgcc's). Each workload
-//! is one kind of code. Run it with `--nocapture` to see the shares, and with `SAMPLES=50000` for
-//! longer.
+//! Compares a stack unwound from a copy with the stack that the `backtrace` crate finds in place at the
+//! same instant: a handler on the interrupted thread copies registers and stack like the sampler's, and
+//! walks the stack with the compiler's unwinder (libgcc). Each workload is one kind of code. Run with
+//! `--nocapture` to see the shares, and with `SAMPLES=50000` for a longer run.
 
 mod workloads;
 
@@ -15,40 +14,40 @@ use std::{env, mem, ptr, thread};
 
 use self::workloads::{Helper, Workload};
 use crate::sampler::memory::copied;
-use crate::sampler::sys::signal::COPIED;
+use crate::sampler::sys::signal::COPIED_REGISTERS;
 use crate::sampler::unwind::{Registers, Stack, Unwinder};
 
-/// Samples of each workload, unless the environment's `SAMPLES` gives another number.
+/// Samples of each workload, unless the environment variable `SAMPLES` is set.
 const SAMPLES: usize = 2_000;
-/// Least share of identical stacks: invariant 5 of the sampler, in ten-thousandths.
+/// Least share of identical stacks, in ten-thousandths.
 const IDENTICAL_MIN: usize = 9_995;
 const STACK_WORDS: usize = 64 * 1024 / 8;
 const FRAMES_MAX: usize = 1_024;
-/// Looks at the answer before the thread is thought to be stuck: minutes, each one yielding.
-const LOOKS_MAX: u64 = 1_000_000_000;
+/// Polls of the answer, each followed by a yield, before the thread is considered stuck: minutes.
+const POLLS_MAX: u64 = 1_000_000_000;
 
 const ASKED: u32 = 1;
 const ANSWERED: u32 = 2;
-/// The `backtrace` crate followed an address that leads nowhere.
+/// The `backtrace` crate followed an invalid address.
 const CRASHED: u32 = 3;
 
-/// What the handler leaves; one thread is asked at a time.
+/// The handler's answer; one thread is asked at a time.
 struct Answer {
     state: AtomicU32,
-    registers: [AtomicU64; COPIED.len()],
+    registers: [AtomicU64; COPIED_REGISTERS.len()],
     words: AtomicUsize,
     frames: AtomicUsize,
     stack: UnsafeCell<[u64; STACK_WORDS]>,
     found: UnsafeCell<[u64; FRAMES_MAX]>,
 }
 
-// SAFETY: the handler alone writes `stack` and `found`, and only while `state` is ASKED; the test's
-// thread reads them only while it is ANSWERED, which it observes with acquire.
+// SAFETY: only the handler writes `stack` and `found`, and only while `state` is ASKED; the test's thread
+// reads them only while it is ANSWERED, which it observes with acquire.
 unsafe impl Sync for Answer {}
 
 static ANSWER: Answer = Answer {
     state: AtomicU32::new(ANSWERED),
-    registers: [const { AtomicU64::new(0) }; COPIED.len()],
+    registers: [const { AtomicU64::new(0) }; COPIED_REGISTERS.len()],
     words: AtomicUsize::new(0),
     frames: AtomicUsize::new(0),
     stack: UnsafeCell::new([0; STACK_WORDS]),
@@ -61,12 +60,12 @@ extern "C" fn handler(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
     }
     // SAFETY: under SA_SIGINFO the kernel passes a valid `ucontext_t`.
     let machine = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext };
-    for (place, index) in ANSWER.registers.iter().zip(COPIED) {
-        place.store(machine.gregs[index as usize].cast_unsigned(), Ordering::Relaxed);
+    for (slot, index) in ANSWER.registers.iter().zip(COPIED_REGISTERS) {
+        slot.store(machine.gregs[index as usize].cast_unsigned(), Ordering::Relaxed);
     }
     let sp = ANSWER.registers[7].load(Ordering::Relaxed);
-    // SAFETY: it takes nothing, and gives the address of this thread's block, which lies at the
-    // upper end of the stack that the C library made for it.
+    // SAFETY: it takes nothing and returns the address of this thread's control block, which is at the
+    // upper end of the stack that the C library created for it.
     let end = unsafe { libc::pthread_self() };
     let from = sp & !7;
     let words = (end.saturating_sub(from) / 8).min(STACK_WORDS as u64) as usize;
@@ -75,8 +74,7 @@ extern "C" fn handler(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
     unsafe { ptr::copy_nonoverlapping(from as *const u64, ANSWER.stack.get().cast(), words) };
     ANSWER.words.store(words, Ordering::Relaxed);
     let guarded = GUARDED.get().expect("set before the first signal");
-    // The C library's own `siglongjmp` leaves `walk` where it faults: none of its frames owns
-    // anything.
+    // `siglongjmp` leaves `walk` where it faults; none of its frames owns anything.
     let crashed = guarded(walk) != 0;
     ANSWER.state.store(if crashed { CRASHED } else { ANSWERED }, Ordering::Release);
 }
@@ -89,11 +87,11 @@ extern "C" fn walk() {
     let mut inside = false;
     let each = |frame: &backtrace::Frame| {
         let address = frame.ip().addr() as u64;
-        // What lies above the interrupted instruction is the handler.
+        // Frames above the interrupted instruction belong to the handler.
         inside |= address == pc;
-        // The outermost may be followed by one without an address.
+        // The outermost frame may be followed by one without an address.
         if inside && address != 0 {
-            // SAFETY: `count` is below the array's length; it is the handler's, as `stack` is.
+            // SAFETY: `count` is below the array's length; only the handler uses the array now.
             unsafe { found.wrapping_add(count).write(address) };
             count += 1;
             ANSWER.frames.store(count, Ordering::Relaxed);
@@ -101,53 +99,53 @@ extern "C" fn walk() {
         count < FRAMES_MAX
     };
     ANSWER.frames.store(0, Ordering::Relaxed);
-    // SAFETY: only this thread walks a stack, for one is asked at a time.
+    // SAFETY: only this thread walks a stack, because one is asked at a time.
     unsafe { backtrace::trace_unsynchronized(each) };
 }
 
-/// `helper_guarded` of the helper.
+/// The helper's `helper_guarded`.
 static GUARDED: OnceLock<extern "C" fn(extern "C" fn()) -> c_int> = OnceLock::new();
 
 fn install(helper: &Helper) {
     let _ = GUARDED.set(helper.guarded);
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // The unwinder prepares itself at its first use, which must not be in a handler.
+        // The unwinder initializes itself at its first use, which must not be in a handler.
         backtrace::trace(|_| true);
-        // SAFETY: every byte pattern of zeros is a valid `sigaction`.
+        // SAFETY: all zeros are a valid `sigaction`.
         let mut action: libc::sigaction = unsafe { mem::zeroed() };
         action.sa_sigaction = handler as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
-        // SAFETY: `handler` has the type that SA_SIGINFO asks for.
+        // SAFETY: `handler` has the type that SA_SIGINFO requires.
         let result = unsafe { libc::sigaction(libc::SIGUSR1, &raw const action, ptr::null_mut()) };
         assert_eq!(result, 0);
     });
 }
 
-/// Asks a thread, and waits for its answer; `false` if the `backtrace` crate crashed.
+/// Asks a thread and waits for its answer. Returns `false` if the `backtrace` crate crashed.
 fn ask(thread_id: u32) -> bool {
     ANSWER.state.store(ASKED, Ordering::Release);
-    // SAFETY: it takes plain numbers.
+    // SAFETY: `tgkill` takes plain numbers.
     let result =
         unsafe { libc::syscall(libc::SYS_tgkill, std::process::id(), thread_id, libc::SIGUSR1) };
     assert_eq!(result, 0, "thread {thread_id} is gone");
-    let mut looks = 0;
+    let mut polls = 0;
     loop {
         match ANSWER.state.load(Ordering::Acquire) {
             ASKED => thread::yield_now(),
             state => return state == ANSWERED,
         }
-        looks += 1;
-        assert!(looks < LOOKS_MAX, "thread {thread_id} does not answer");
+        polls += 1;
+        assert!(polls < POLLS_MAX, "thread {thread_id} does not answer");
     }
 }
 
-/// How one sample came out.
+/// The two stacks of one sample.
 struct Comparison {
-    /// Innermost first, as the sampler has them.
+    /// The sampler's stack, innermost frame first.
     ours: Vec<u64>,
     complete: bool,
-    /// Likewise, by the `backtrace` crate.
+    /// The stack of the `backtrace` crate, innermost frame first.
     theirs: Vec<u64>,
 }
 
@@ -161,7 +159,7 @@ fn compare(unwinder: &mut Unwinder) -> Comparison {
     let mut ours = Stack::default();
     unwinder.unwind(Registers::all(registers), copied(registers[7] & !7, words), &mut ours);
     let mut theirs = found[..ANSWER.frames.load(Ordering::Relaxed)].to_vec();
-    // Return addresses, where ours lie inside the call; but where a signal came is exact.
+    // Theirs are return addresses, where ours are inside the call; the interrupted address is exact.
     for (address, ours) in theirs.iter_mut().zip(&ours.addresses).skip(1) {
         *address -= u64::from(*address != *ours);
     }
@@ -174,7 +172,7 @@ struct Score {
     samples: usize,
     crashed: usize,
     identical: usize,
-    /// Theirs ends at code without tables, where ours goes on to the root.
+    /// Theirs ends at code without tables, where ours continues to the root.
     further: usize,
     complete: usize,
     frames: usize,
@@ -211,7 +209,7 @@ impl Score {
         *self.differences.entry(text).or_default() += 1;
     }
 
-    /// A sample that only the sampler's own way can take.
+    /// Counts a sample on which the `backtrace` crate crashed.
     fn count_crash(&mut self) {
         self.crashed += 1;
         let pc = ANSWER.registers[16].load(Ordering::Relaxed);
@@ -239,7 +237,7 @@ impl Score {
     }
 }
 
-/// The function or at least the module and offset at `address`.
+/// The function at `address`, or the address itself.
 fn name(address: u64) -> String {
     let mut name = None;
     backtrace::resolve(ptr::without_provenance_mut(address as usize), |symbol| {
@@ -249,7 +247,7 @@ fn name(address: u64) -> String {
 }
 
 #[test]
-fn stacks_are_those_of_the_backtrace_crate() {
+fn stacks_equal_those_of_the_backtrace_crate() {
     let samples = env::var("SAMPLES").map_or(SAMPLES, |text| text.parse().unwrap());
     let helper = Helper::load();
     install(&helper);

@@ -44,7 +44,7 @@ const MARK: u64 = 0x454d;
 
 /// The registers that are copied, by their DWARF numbers. Unwinding the innermost frame may need
 /// any of them.
-pub(super) const COPIED: [libc::c_int; 17] = [
+pub(super) const COPIED_REGISTERS: [libc::c_int; 17] = [
     libc::REG_RAX,
     libc::REG_RDX,
     libc::REG_RCX,
@@ -83,8 +83,8 @@ pub(super) struct Buffer {
     pub(super) word: BufferWord,
     pub(super) slot: AtomicUsize,
     pub(super) generation: AtomicU32,
-    /// In the order of [`COPIED`].
-    pub(super) registers: [AtomicU64; COPIED.len()],
+    /// In the order of [`COPIED_REGISTERS`].
+    pub(super) registers: [AtomicU64; COPIED_REGISTERS.len()],
     pub(super) task_word: AtomicU64,
     pub(super) thread_pointer: AtomicU64,
     /// Words of the stack that were copied.
@@ -123,7 +123,7 @@ impl Buffer {
             word: BufferWord(AtomicU64::new(0)),
             slot: AtomicUsize::new(0),
             generation: AtomicU32::new(0),
-            registers: [const { AtomicU64::new(0) }; COPIED.len()],
+            registers: [const { AtomicU64::new(0) }; COPIED_REGISTERS.len()],
             task_word: AtomicU64::new(0),
             thread_pointer: AtomicU64::new(0),
             words: AtomicUsize::new(0),
@@ -316,7 +316,7 @@ fn fill(buffer: &Buffer, slot: &Slot, machine: &libc::mcontext_t, stamp: Stamp) 
     buffer.generation.store(stamp.generation, Ordering::Relaxed);
     buffer.stamp.store(stamp.begin, Ordering::Relaxed);
     let register = |index: libc::c_int| machine.gregs[index as usize].cast_unsigned();
-    for (slot, index) in buffer.registers.iter().zip(COPIED) {
+    for (slot, index) in buffer.registers.iter().zip(COPIED_REGISTERS) {
         slot.store(register(index), Ordering::Relaxed);
     }
     buffer.thread_pointer.store(thread_pointer(), Ordering::Relaxed);

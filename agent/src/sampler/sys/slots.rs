@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering;
 use nix::sys::signal::Signal;
 
 use super::signal::{
-    self, BUFFERS, Buffer, COMMON_BUFFERS, COMMON_WORDS, COPIED, NO_WORD, SLOTS, SLOTS_MAX, Slot,
+    self, BUFFERS, Buffer, COMMON_BUFFERS, COMMON_WORDS, COPIED_REGISTERS, NO_WORD, SLOTS,
+    SLOTS_MAX, Slot,
 };
 use crate::registry::ThreadCell;
 
@@ -39,7 +40,7 @@ pub(in crate::sampler) struct StackSpan {
 #[derive(Clone, Copy, Debug)]
 pub(in crate::sampler) struct Sample<'s> {
     /// Registers by their DWARF numbers.
-    pub(in crate::sampler) registers: [u64; COPIED.len()],
+    pub(in crate::sampler) registers: [u64; COPIED_REGISTERS.len()],
     /// The word of [`ThreadCell::task_word`]; `None` if no cell was known when the thread was
     /// asked.
     pub(in crate::sampler) task_word: Option<u64>,

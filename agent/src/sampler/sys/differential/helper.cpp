@@ -1,5 +1,5 @@
-// Code as other compilers make it, for the differential test: C++ exceptions, calls through a
-// lazily bound procedure linkage table, and prologues of every kind. Built and loaded at run time.
+// Code of another compiler for the differential test: C++ exceptions, calls through a lazily bound
+// procedure linkage table, and prologues of every kind. Built and loaded at run time.
 #include <csetjmp>
 #include <csignal>
 #include <cstddef>
@@ -23,7 +23,7 @@ __attribute__((noinline)) int throw_at_depth(int depth, volatile int *count) {
 }
 }  // namespace
 
-// Throws through frames that must be cleaned up, and catches.
+// Throws through frames with destructors, and catches.
 EXPORT int helper_exceptions(int depth) {
     volatile int cleaned = 0;
     try {
@@ -47,7 +47,7 @@ EXPORT uint64_t helper_calls(uint64_t x) {
     return x;
 }
 
-// The table's slots as the loader left them, before any was bound. Three words are the loader's.
+// The table's slots before any was bound. The first three words belong to the loader.
 extern "C" __attribute__((visibility("hidden"))) void *_GLOBAL_OFFSET_TABLE_[];
 static const size_t SLOTS = 64;
 static void *unbound[SLOTS];
@@ -56,7 +56,7 @@ __attribute__((constructor)) static void keep_unbound() {
     memcpy(unbound, _GLOBAL_OFFSET_TABLE_ + 3, sizeof unbound);
 }
 
-// Forgets what was bound, so that each call finds its function anew.
+// Resets the slots, so that each call binds its function again.
 EXPORT uint64_t helper_lazy_calls(uint64_t x) {
     for (size_t slot = 0; slot < SLOTS; slot++) {
         static_cast<void *volatile *>(_GLOBAL_OFFSET_TABLE_ + 3)[slot] = unbound[slot];
@@ -64,8 +64,8 @@ EXPORT uint64_t helper_lazy_calls(uint64_t x) {
     return helper_calls(x);
 }
 
-// Little work between prologue and epilogue: with a frame of a fixed size, of a size known only at
-// run time, aligned, and with all registers saved.
+// Little work between prologue and epilogue: with a frame of fixed size, of a size known only at run
+// time, aligned, and with all registers saved.
 __attribute__((noinline)) static uint64_t small(uint64_t x) {
     volatile uint64_t kept[4] = {x, x + 1, x + 2, x + 3};
     return kept[x & 3];
@@ -83,7 +83,7 @@ __attribute__((noinline)) static uint64_t aligned(uint64_t x) {
     return kept[x & 7];
 }
 
-// Realigned while it has arguments on its stack: the frame then hangs on a register of its own.
+// Realigned with arguments on its stack: the frame then depends on another register.
 __attribute__((noinline)) static uint64_t realigned(uint64_t a, uint64_t b, uint64_t c, uint64_t d,
                                                     uint64_t e, uint64_t f, uint64_t g, uint64_t h) {
     alignas(64) volatile uint64_t kept[8] = {a, b, c, d, e, f, g, h};
@@ -109,7 +109,7 @@ EXPORT uint64_t helper_prologues(uint64_t x) {
     return x;
 }
 
-// Works in a signal's handler: the stack leads through the kernel's own frame.
+// Works in a signal handler: the stack contains the kernel's signal frame.
 static volatile uint64_t handled;
 
 static void handle(int) {
@@ -126,8 +126,8 @@ EXPORT uint64_t helper_signals(uint64_t x) {
     return handled + x;
 }
 
-// Calls `walk` and says whether it crashed: libgcc's unwinder follows addresses unchecked, and there
-// are instructions that its tables do not describe, such as those that install a new stack pointer.
+// Calls `walk` and returns whether it crashed: libgcc's unwinder follows addresses unchecked, and the
+// tables do not describe some instructions, such as those that set a new stack pointer.
 static sigjmp_buf before;
 static volatile sig_atomic_t guarding;
 static struct sigaction unguarded;
@@ -137,12 +137,12 @@ static void crashed(int) {
         guarding = 0;
         siglongjmp(before, 1);
     }
-    // Not ours: let it happen again as it would have.
+    // Not ours: let it happen again with the original handler.
     sigaction(SIGSEGV, &unguarded, nullptr);
 }
 
-// The handler is installed for each walk: other tests of the process install theirs in between, such as
-// loom, whose stacks are guarded.
+// The handler is installed for each walk, because other tests of the process install theirs in between,
+// such as loom, whose stacks have guard pages.
 EXPORT int helper_guarded(void (*walk)()) {
     struct sigaction action = {};
     action.sa_handler = crashed;

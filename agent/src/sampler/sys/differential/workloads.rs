@@ -1,4 +1,4 @@
-//! What the differential test interrupts: each workload loops in one kind of code.
+//! The workloads that the differential test interrupts: each loops in one kind of code.
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::path::Path;
@@ -14,7 +14,7 @@ pub(super) struct Workload {
     pub(super) start: Box<dyn FnOnce() -> Running>,
 }
 
-/// Ends when it is dropped.
+/// A running workload, which ends when this is dropped.
 pub(super) struct Running {
     pub(super) threads: Vec<u32>,
     stop: Arc<AtomicBool>,
@@ -30,7 +30,8 @@ impl Drop for Running {
 }
 
 pub(super) fn all(helper: &Helper) -> Vec<Workload> {
-    let (from, mut to) = (vec![1u8; 1 << 20], vec![0u8; 1 << 20]);
+    let from = vec![1u8; 1 << 20];
+    let mut to = vec![0u8; 1 << 20];
     let Helper { exceptions, prologues, calls, lazy_calls, signals, .. } = *helper;
     let mut number = 1;
     vec![
@@ -52,7 +53,7 @@ pub(super) fn all(helper: &Helper) -> Vec<Workload> {
     ]
 }
 
-/// What the work came to is of no interest, but it must be done.
+/// Discards a result that must still be computed.
 fn ignore<T>(result: T) {
     let _ = hint::black_box(result);
 }
@@ -61,22 +62,22 @@ fn looping(name: &'static str, mut work: impl FnMut() + Send + 'static) -> Workl
     let start = move || {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
-        let (tell, told) = mpsc::channel();
+        let (started, start) = mpsc::channel();
         let driver = thread::spawn(move || {
-            tell.send(thread_id()).expect("it is asked for");
+            started.send(thread_id()).expect("the receiver waits");
             deep(12, &mut || {
                 while !stopped.load(Ordering::Acquire) {
                     work();
                 }
             });
         });
-        let threads = vec![told.recv().expect("the thread begins")];
+        let threads = vec![start.recv().expect("the thread starts")];
         Running { threads, stop, driver: Some(driver) }
     };
     Workload { name, start: Box::new(start) }
 }
 
-/// Frames below the work, as a real program has.
+/// Adds frames below the work, as in a real program.
 #[inline(never)]
 fn deep(depth: usize, work: &mut dyn FnMut()) -> usize {
     if depth == 0 {
@@ -102,7 +103,7 @@ fn sort_by_callback() {
     extern "C" fn order(left: *const c_void, right: *const c_void) -> c_int {
         // SAFETY: `qsort` passes pointers to elements of the array below.
         let left = unsafe { *left.cast::<u32>() };
-        // SAFETY: likewise.
+        // SAFETY: as above.
         let right = unsafe { *right.cast::<u32>() };
         left.cmp(&right) as c_int
     }
@@ -112,7 +113,7 @@ fn sort_by_callback() {
     hint::black_box(&numbers);
 }
 
-/// Unwinds through frames that have something to drop. No hook runs, so nothing is printed.
+/// Unwinds through frames with destructors. No hook runs, so nothing is printed.
 #[inline(never)]
 fn unwind(depth: usize) -> usize {
     if depth == 0 {
@@ -123,13 +124,13 @@ fn unwind(depth: usize) -> usize {
 }
 
 fn tokio_tasks() -> Running {
-    let (tell, told) = mpsc::channel();
+    let (started, start) = mpsc::channel();
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = stop.clone();
     let driver = thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
-            .on_thread_start(move || tell.send(thread_id()).expect("it is asked for"))
+            .on_thread_start(move || started.send(thread_id()).expect("the receiver waits"))
             .build()
             .expect("the machine has two threads");
         let tasks: Vec<_> = (0..8).map(|seed| runtime.spawn(spin(seed, stopped.clone()))).collect();
@@ -137,7 +138,7 @@ fn tokio_tasks() -> Running {
             runtime.block_on(task).expect("it does not panic");
         }
     });
-    let threads = told.iter().take(2).collect();
+    let threads = start.iter().take(2).collect();
     Running { threads, stop, driver: Some(driver) }
 }
 
@@ -153,13 +154,13 @@ async fn spin(seed: u64, stop: Arc<AtomicBool>) {
 
 fn rayon_tasks() -> Running {
     use rayon::iter::{IntoParallelIterator, ParallelIterator};
-    let (tell, told) = mpsc::channel();
+    let (started, start) = mpsc::channel();
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = stop.clone();
     let driver = thread::spawn(move || {
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(2)
-            .start_handler(move |_| tell.send(thread_id()).expect("it is asked for"))
+            .start_handler(move |_| started.send(thread_id()).expect("the receiver waits"))
             .build()
             .expect("the machine has two threads");
         while !stopped.load(Ordering::Acquire) {
@@ -167,7 +168,7 @@ fn rayon_tasks() -> Running {
             hint::black_box(pool.install(|| squares().sum::<u64>()));
         }
     });
-    let threads = told.iter().take(2).collect();
+    let threads = start.iter().take(2).collect();
     Running { threads, stop, driver: Some(driver) }
 }
 
@@ -177,7 +178,7 @@ fn thread_id() -> u32 {
 
 /// The functions of `helper.cpp`.
 pub(super) struct Helper {
-    /// Calls a function; 1 if it crashed.
+    /// Calls a function. Returns 1 if it crashed.
     pub(super) guarded: extern "C" fn(extern "C" fn()) -> c_int,
     exceptions: extern "C" fn(c_int) -> c_int,
     prologues: extern "C" fn(u64) -> u64,
@@ -187,32 +188,33 @@ pub(super) struct Helper {
 }
 
 impl Helper {
-    /// Compiles the helper with the system's compiler and loads it, bound lazily.
+    /// Compiles the helper with the system's compiler and loads it with lazy binding.
     pub(super) fn load() -> Helper {
-        let folder = tempfile::tempdir().expect("a folder for temporary files");
-        let library = folder.path().join("libhelper.so");
-        compile(folder.path(), &library);
-        let path = CString::new(library.to_str().expect("a path of our own")).expect("without a 0");
+        let directory = tempfile::tempdir().expect("a directory for temporary files");
+        let library = directory.path().join("libhelper.so");
+        compile(directory.path(), &library);
+        let path =
+            CString::new(library.to_str().expect("a UTF-8 path")).expect("a path without NUL");
         // SAFETY: the helper's constructor only copies its own table.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) };
         assert!(!handle.is_null(), "loading {}", library.display());
         let find = |name: &CStr| {
-            // SAFETY: `handle` is the library's, which stays loaded.
+            // SAFETY: `handle` is a loaded library, which is never unloaded.
             let function = unsafe { libc::dlsym(handle, name.as_ptr()) };
             assert!(!function.is_null(), "the helper has no {name:?}");
             function
         };
         type Step = extern "C" fn(u64) -> u64;
-        // SAFETY: `helper.cpp` defines it so.
+        // SAFETY: `helper.cpp` defines the function with this type.
         let step = |name| unsafe { mem::transmute::<*mut c_void, Step>(find(name)) };
         let exceptions = find(c"helper_exceptions");
         let guarded = find(c"helper_guarded");
         Helper {
-            // SAFETY: `helper.cpp` defines it so.
+            // SAFETY: `helper.cpp` defines the function with this type.
             guarded: unsafe {
                 mem::transmute::<*mut c_void, extern "C" fn(extern "C" fn()) -> c_int>(guarded)
             },
-            // SAFETY: `helper.cpp` defines it so.
+            // SAFETY: `helper.cpp` defines the function with this type.
             exceptions: unsafe {
                 mem::transmute::<*mut c_void, extern "C" fn(c_int) -> c_int>(exceptions)
             },
@@ -224,15 +226,15 @@ impl Helper {
     }
 }
 
-fn compile(folder: &Path, library: &Path) {
-    let source = folder.join("helper.cpp");
+fn compile(directory: &Path, library: &Path) {
+    let source = directory.join("helper.cpp");
     std::fs::write(&source, include_str!("helper.cpp")).expect("writing a temporary file");
     let target = "x86_64-unknown-linux-gnu";
     let compiler = cc::Build::new()
         .cpp(true)
         .target(target)
         .host(target)
-        .out_dir(folder)
+        .out_dir(directory)
         .opt_level(2)
         .cargo_metadata(false)
         .get_compiler();
