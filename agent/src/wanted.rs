@@ -1,4 +1,4 @@
-//! Who consumes task events: an agent, callbacks of `diagnostics`, both or
+//! The consumers of task events: an agent, callbacks of `diagnostics`, both or
 //! nobody. While nobody does, a guard costs two loads and does nothing.
 
 use std::sync::atomic::{AtomicU8, Ordering};

@@ -311,7 +311,7 @@ mod tests {
     proptest! {
         #[test]
         fn splitting_keeps_everything_in_parts_that_fit(
-            (delta, threads) in (deltas(), deltas()), tasks in tasks(), totals in totals(),
+            delta in deltas(), threads in deltas(), tasks in tasks(), totals in totals(),
         ) {
             let bytes_max = 2_000;
             let at = Timestamp::from_unix_ns;

@@ -21,8 +21,8 @@ pub(crate) const ROWS_BEYOND_STARTS: usize = RING_ROWS / 2;
 /// Rows reserved for the ends of tasks.
 pub(crate) const ROWS_FOR_ENDS: usize = RING_ROWS / 4;
 
-/// Rows reserved for the ends of tasks whose start was written: whoever saw the start must see the
-/// end. Other ends are summed in the [`Spill`](crate::spill::Spill).
+/// Rows reserved for the ends of tasks whose start was written: a task that was reported as
+/// started must be reported as ended. Other ends are summed in the [`Spill`](crate::spill::Spill).
 pub(crate) const ROWS_FOR_KNOWN_ENDS: usize = RING_ROWS / 8;
 
 /// What a guard writes for the ledger.

@@ -99,7 +99,7 @@ impl Schedule {
         self.answered = request;
     }
 
-    /// Gives up the dump in progress.
+    /// Cancels the dump in progress.
     pub(super) fn cancel_dump(&mut self) {
         self.dump_in_progress = None;
     }
