@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Reading order: [`limits`], `clock`, `tree` (all agents' stacks in one), `store` (what stays: log and
-//! tables), `hot` (what is in no table yet; `packed`: what of it is most), [`ledger`] (tasks' starts and stops), `session` (one life
+//! tables), `hot` (what is in no table yet; `packed`: what of it is most), `ledger` (tasks' starts and stops), `session` (one life
 //! of one agent), `collector` (what a message does), `commit` (how a flush becomes safe), `ingest`
 //! (whether anything is taken in), `sealing`
 //! (how memory becomes tables), `recovery` (how a collector starts with what stayed), `live` (what is

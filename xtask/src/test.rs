@@ -126,7 +126,8 @@ const PACKAGE: CargoCommand = CargoCommand {
         "emberline-agent",
     ],
     component: None,
-    environment: None,
+    // cargo builds packages in the dev profile: without debug information it takes half as long.
+    environment: Some(("CARGO_PROFILE_DEV_DEBUG", "0")),
     advice: "a published crate needs metadata, files and dependencies of its own",
 };
 

@@ -126,7 +126,8 @@ pub(super) fn check(path: &str, text: &str) -> Vec<Finding> {
 fn is_generated(path: &str, text: &str) -> bool {
     let is_bundle =
         path.strip_prefix(page_bundle::DIRECTORY).is_some_and(|rest| rest.starts_with('/'));
-    is_bundle || text.lines().next().is_some_and(|line| line.contains("@generated"))
+    let first = text.lines().next().unwrap_or_default();
+    is_bundle || first.contains("@generated") || first.contains("generated from")
 }
 
 fn check_code(path: &str, tokens: &[Token], findings: &mut Vec<Finding>) {

@@ -195,7 +195,7 @@ fn allowed_findings_pass_and_unused_exceptions_do_not() {
 fn a_budget_tolerates_findings_up_to_its_count() {
     let finding =
         |path: &str| Finding { rule: style::STYLE, path: path.into(), line: 1, text: "x".into() };
-    let budget = |directory, count| Budget { rule: style::STYLE, directory, count };
+    let budget = |directory, count| budget(style::STYLE, directory, count);
     let findings = || vec![finding("cli/a.rs"), finding("agent/a.rs"), finding("agent/b.rs")];
     let rest = within_budgets(findings(), &[budget("agent", 2)]);
     expect![[r#"

@@ -44,7 +44,7 @@ pub(super) fn print(metadata: &Value, root: &Path) -> Result<()> {
 /// Finds circles that are too large.
 ///
 /// # Errors
-/// As [`print`].
+/// As [`fn@print`].
 pub(super) fn check(metadata: &Value, root: &Path) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     for target in targets(metadata, root)? {
