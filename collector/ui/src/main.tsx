@@ -64,8 +64,8 @@ function App() {
   const { page, item, params } = useAddress();
   const [help, setHelp] = useState(false);
   useEffect(() => {
-    const words = item === null ? (LINKS.find(([to]) => to === page)?.[1] ?? page) : safeText(item, 60);
-    document.title = page === '' ? 'Emberline' : `${words} · Emberline`;
+    const label = item === null ? (LINKS.find(([to]) => to === page)?.[1] ?? page) : safeText(item, 60);
+    document.title = page === '' ? 'Emberline' : `${label} · Emberline`;
     // The links do not all fit on a phone.
     const shownLink = document.querySelector('nav [aria-current]');
     shownLink?.parentElement?.scrollTo({ left: (shownLink as HTMLElement).offsetLeft - SEEN_BEFORE_PX });
@@ -86,13 +86,13 @@ function App() {
             Emberline
           </a>
           <nav aria-label="Pages">
-            {LINKS.map(([to, words]) => (
+            {LINKS.map(([to, label]) => (
               <a
                 key={to}
                 href={href(to, sharedParams())}
                 aria-current={page === to ? 'page' : page === `${to}/~` ? 'true' : undefined}
               >
-                {words}
+                {label}
               </a>
             ))}
           </nav>

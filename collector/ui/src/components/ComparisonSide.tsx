@@ -17,14 +17,14 @@ export interface Side extends Range {
 }
 
 interface Properties {
-  words: string;
+  label: string;
   /** Prefix of this side's parameters. */
   prefix: string;
   side: Side;
   fleet: Fleet;
 }
 
-export function SidePicker({ words, prefix, side, fleet }: Properties) {
+export function SidePicker({ label, prefix, side, fleet }: Properties) {
   const [own, setOwn] = useState({ from: side.from, to: side.to });
   useEffect(() => setOwn({ from: side.from, to: side.to }), [side.from, side.to]);
   const set = (changes: Changes) =>
@@ -43,7 +43,7 @@ export function SidePicker({ words, prefix, side, fleet }: Properties) {
   };
   const field = (which: 'from' | 'to') => (
     <input
-      aria-label={`${words}: ${which}`}
+      aria-label={`${label}: ${which}`}
       value={own[which]}
       aria-invalid={bad}
       size={11}
@@ -56,7 +56,7 @@ export function SidePicker({ words, prefix, side, fleet }: Properties) {
   );
   return (
     <fieldset class="side">
-      <legend>{words}</legend>
+      <legend>{label}</legend>
       <div class="filters">
         {side.run === null && (
           <>
@@ -65,7 +65,7 @@ export function SidePicker({ words, prefix, side, fleet }: Properties) {
         )}
         {runs.length > 0 && (
           <select
-            aria-label={`${words}: run`}
+            aria-label={`${label}: run`}
             value={side.run ?? ''}
             onChange={(event) => set({ run: event.currentTarget.value || null })}
           >

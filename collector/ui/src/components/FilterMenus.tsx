@@ -129,7 +129,7 @@ export function RunMenu({ fleet, chosen }: { fleet: Fleet; chosen: string | null
       onChange={choose}
       choices={runs.map((run) => ({
         value: runName(run),
-        words: run.name,
+        label: run.name,
         note: run.open ? `running, ${duration(run.duration_ns)}` : duration(run.duration_ns),
       }))}
     />

@@ -40,12 +40,12 @@ export function Help({ onClose }: { onClose(): void }) {
         Keys
       </h2>
       <dl class="keys">
-        {KEYS.map(([key, words]) => (
+        {KEYS.map(([key, label]) => (
           <div key={key}>
             <dt>
               <kbd>{key}</kbd>
             </dt>
-            <dd>{words}</dd>
+            <dd>{label}</dd>
           </div>
         ))}
       </dl>

@@ -40,7 +40,7 @@ interface Properties {
 
 export function Histogram({ buckets, color, chosen, onChoose }: Properties) {
   const most = Math.max(1, ...buckets.map((bucket) => bucket.count));
-  const words = ({ fromNs, toNs, count: tasks }: Bucket) =>
+  const text = ({ fromNs, toNs, count: tasks }: Bucket) =>
     `${count(tasks)} took ${duration(fromNs)} to ${duration(toNs)}`;
   return (
     <figure class="histogram" aria-label="Duration distribution">
@@ -48,8 +48,8 @@ export function Histogram({ buckets, color, chosen, onChoose }: Properties) {
         {buckets.map((bucket, index) => (
           <button
             key={bucket.fromNs}
-            title={words(bucket)}
-            aria-label={words(bucket)}
+            title={text(bucket)}
+            aria-label={text(bucket)}
             aria-pressed={index === chosen}
             disabled={bucket.count === 0}
             onClick={() => onChoose(index === chosen ? -1 : index)}

@@ -6,7 +6,7 @@ import { safeText } from '../core/names';
 export interface Choice {
   value: string;
   /** The label, if it is not the value. */
-  words?: string;
+  label?: string;
   /** A note next to the label, such as a share. */
   note?: string;
   color?: string;
@@ -46,7 +46,7 @@ export function MultiSelect({ what, choices, chosen, onChange }: Properties) {
     ...chosen.filter((value) => !choices.some((choice) => choice.value === value)).map((value): Choice => ({ value })),
   ];
   const wanted = text.toLowerCase();
-  const fitting = all.filter((choice) => (choice.words ?? choice.value).toLowerCase().includes(wanted));
+  const fitting = all.filter((choice) => (choice.label ?? choice.value).toLowerCase().includes(wanted));
   const listed = fitting.slice(0, LISTED_MAX);
   const toggle = (value: string) =>
     onChange(chosen.includes(value) ? chosen.filter((one) => one !== value) : [...chosen, value]);
@@ -67,7 +67,7 @@ export function MultiSelect({ what, choices, chosen, onChange }: Properties) {
     chosen.length === 0
       ? 'all'
       : chosen.length === 1
-        ? safeText(all.find(({ value }) => value === chosen[0])?.words ?? chosen[0], 24)
+        ? safeText(all.find(({ value }) => value === chosen[0])?.label ?? chosen[0], 24)
         : `${chosen.length} chosen`;
   return (
     <div class="select" ref={box}>
@@ -111,7 +111,7 @@ export function MultiSelect({ what, choices, chosen, onChange }: Properties) {
               >
                 <span class="check">{chosen.includes(choice.value) ? '✓' : ''}</span>
                 {choice.color && <i class="dot" style={{ background: choice.color }} />}
-                <bdi>{safeText(choice.words ?? choice.value, 60)}</bdi>
+                <bdi>{safeText(choice.label ?? choice.value, 60)}</bdi>
                 <small>{choice.note}</small>
               </li>
             ))}

@@ -17,7 +17,7 @@ export function ProgressBars({ names }: { names: Progress[] }) {
       {expectedNames.slice(0, ROWS).map((one) => {
         const expected = one.expected!;
         const failed = one.failed + one.lost + one.cancelled;
-        const words = [
+        const text = [
           `${count(one.done)} of ${count(expected)} done`,
           one.running > 0 && `${count(one.running)} running`,
           failed > 0 && `✕ ${count(failed)} failed`,
@@ -37,13 +37,13 @@ export function ProgressBars({ names }: { names: Progress[] }) {
               aria-valuemin={0}
               aria-valuemax={expected}
               aria-valuenow={Math.min(expected, one.done)}
-              aria-valuetext={words}
+              aria-valuetext={text}
             >
               <i style={{ width: percentWidth(one.done, expected), background: taskColor(one.name) }} />
               <i class="failed" style={{ width: percentWidth(failed, expected) }} />
             </span>
             <span>{percent(one.done, expected)}</span>
-            <small>{words}</small>
+            <small>{text}</small>
           </div>
         );
       })}

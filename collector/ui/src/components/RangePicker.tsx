@@ -74,9 +74,9 @@ export function RangePicker() {
         }}
       >
         {preset === 'own' && <option value="own">{rangeText(range, nowMs()).replace(/^the /, '')}</option>}
-        {PRESETS.map(([from, words]) => (
+        {PRESETS.map(([from, label]) => (
           <option key={from} value={from}>
-            last {words}
+            last {label}
           </option>
         ))}
         <option value="pick">Custom range…</option>

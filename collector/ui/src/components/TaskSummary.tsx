@@ -33,10 +33,10 @@ export function TaskSummary({ names, rowsMax }: Properties) {
           <tr>
             <th>Task</th>
             <th class="number">Running</th>
-            {COLUMNS.map(([name, words, title]) => (
+            {COLUMNS.map(([name, label, title]) => (
               <th key={name} class="number" title={title} aria-sort={column === name ? 'descending' : undefined}>
                 <button onClick={() => setParams({ order: name }, true)}>
-                  {words}
+                  {label}
                   {column === name ? ' ▾' : ''}
                 </button>
               </th>

@@ -142,9 +142,9 @@ function drawGrid(
     context.fillStyle = line;
     context.fillRect(x, top, 1, height);
     context.fillStyle = soft;
-    const words = clock(ms);
-    const half = 3 * words.length;
-    if (x + half < left + width + RIGHT_PX && x > half) context.fillText(words, x, top + height + 12);
+    const text = clock(ms);
+    const half = 3 * text.length;
+    if (x + half < left + width + RIGHT_PX && x > half) context.fillText(text, x, top + height + 12);
   }
   context.textAlign = 'left';
 }

@@ -1,4 +1,4 @@
-// Bodies of the collector's HTTP API, generated from the crate `emberline-api`. To regenerate:
+// @generated from the crate `emberline-api`: bodies of the collector's HTTP API. To regenerate:
 // UPDATE_EXPECT=1 cargo test -p emberline-api
 
 import type { State } from './states';

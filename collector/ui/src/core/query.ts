@@ -7,12 +7,12 @@ import type { ApiError } from './fetch';
 import { isLive, isoTime, parseTimeMs, type Range } from './time';
 
 /** Minimum time between two requests of one kind. */
-const EVERY_MS = 1500;
+const INTERVAL_MS = 1500;
 /**
  * Wait after a response, as a multiple of its duration: the page uses at most a tenth of the
  * collector's time and of its own.
  */
-const REST = 9;
+const REST_FACTOR = 9;
 /**
  * A request is repeated after this time even without an update, because a late worker shows only by
  * silence.
@@ -21,7 +21,7 @@ const QUIET_MS = 10_000;
 /** Random delay after an update, so that open pages do not all request at the same moment. */
 const SPREAD_MS = 400;
 /** How long a page without the update stream polls before it reconnects. */
-const UNTOLD_MS = 30_000;
+const RECONNECT_MS = 30_000;
 const RETRY_MS = 1000;
 const RETRY_MAX_MS = 15_000;
 
@@ -89,7 +89,7 @@ function listen(): void {
       // EventSource reconnects by itself, unless it was refused.
       if (opened.readyState !== EventSource.CLOSED) return;
       source = undefined;
-      setTimeout(listen, UNTOLD_MS);
+      setTimeout(listen, RECONNECT_MS);
     };
   }
 }
@@ -141,7 +141,7 @@ export function useQuery<T>(
   key: string,
   question: (signal: AbortSignal) => Promise<T>,
   live: boolean,
-  everyMs = EVERY_MS,
+  intervalMs = INTERVAL_MS,
 ): QueryState<T> {
   const [answer, setAnswer] = useState<QueryState<T>>({ value: undefined, key: '', problem: undefined, waiting: true });
   const newest = useRef(question);
@@ -175,7 +175,7 @@ export function useQuery<T>(
         failures = 0;
         disconnectedAt.set(null);
         setAnswer({ value, key, problem: undefined, waiting: false });
-        if (live) later(Math.max(everyMs, REST * (performance.now() - begun)));
+        if (live) later(Math.max(intervalMs, REST_FACTOR * (performance.now() - begun)));
       } catch (error) {
         if (stop.signal.aborted) return;
         const problem = error as ApiError;
@@ -201,6 +201,6 @@ export function useQuery<T>(
       forgets.forEach((forget) => forget());
       document.removeEventListener('visibilitychange', wake);
     };
-  }, [key, live, everyMs]);
+  }, [key, live, intervalMs]);
   return answer;
 }

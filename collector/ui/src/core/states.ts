@@ -3,7 +3,7 @@
 export const STATES = ['cpu', 'runnable', 'lock', 'sleep', 'network', 'disk', 'other'] as const;
 export type State = (typeof STATES)[number];
 
-export const STATE_WORDS: Record<State, string> = {
+export const STATE_DESCRIPTIONS: Record<State, string> = {
   cpu: 'running on a CPU',
   runnable: 'runnable: waiting for a CPU',
   lock: 'waiting for a lock or another thread',

@@ -108,7 +108,7 @@ function lengthText(ms: number): string {
   return whole ? `${count(ms / whole[1])} ${whole[0]}` : duration(ms * NS_PER_MS);
 }
 
-/** A range in words: `the last 5 min`, or its two ends. */
+/** A range as text: `the last 5 min`, or its two ends. */
 export function rangeText(range: Range, nowMs: number): string {
   const from = parseTimeMs(range.from, nowMs);
   const to = parseTimeMs(range.to, nowMs);

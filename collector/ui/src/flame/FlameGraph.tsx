@@ -49,7 +49,7 @@ export function FlameGraph(properties: Properties) {
   const [top, setTop] = useState(0);
   const [hover, setHover] = useState<PointerPosition | null>(null);
   const [picked, setPicked] = useState(-1);
-  const [free, setFree] = useState<{ from: number; to: number } | null>(null);
+  const [panned, setPanned] = useState<{ from: number; to: number } | null>(null);
   // Menu of the selected node.
   const [menu, setMenu] = useState<{ px: number; py: number } | null>(null);
   const pickedPath = useRef('');
@@ -57,19 +57,19 @@ export function FlameGraph(properties: Properties) {
   const belowPx = useRef(0);
   const rows = layout.rowStarts.length - 1;
   const painter = useMemo(() => new Painter(functions, rootLabel), [functions, rootLabel, theme]);
-  const from = free?.from ?? layout.x[zoom];
-  const to = free?.to ?? layout.x[zoom] + layout.total[zoom];
+  const from = panned?.from ?? layout.x[zoom];
+  const to = panned?.to ?? layout.x[zoom] + layout.total[zoom];
   const view: View = { from, to: Math.max(to, from + 1), top, upward, coloring, matched };
 
   useEffect(() => onTheme(() => setTheme((count) => count + 1)), []);
-  useEffect(() => setFree(null), [zoom, layout]);
+  useEffect(() => setPanned(null), [zoom, layout]);
   // Finds the selected node again in a newer profile.
   useLayoutEffect(() => {
     const node = pickedPath.current === '' ? 0 : findByPathId(layout, functions, pickedPath.current);
     setPicked(node > 0 ? node : -1);
     if (node === 0) setMenu(null);
     // The pointer may rest over another node now.
-    setHover((was) => was && over(at({ clientX: was.px, clientY: was.py })));
+    setHover((was) => was && over(positionOf({ clientX: was.px, clientY: was.py })));
   }, [layout]);
   // The root of an upward graph is at the bottom, and stays there when rows come and go.
   useLayoutEffect(() => {
@@ -115,7 +115,7 @@ export function FlameGraph(properties: Properties) {
     if (y + ROW_PX > element.scrollTop + element.clientHeight) element.scrollTop = y + ROW_PX - element.clientHeight;
   }
 
-  function at(event: { clientX: number; clientY: number }): PointerPosition {
+  function positionOf(event: { clientX: number; clientY: number }): PointerPosition {
     const box = canvas.current!.getBoundingClientRect();
     const px = event.clientX - box.left;
     const py = event.clientY - box.top;
@@ -135,8 +135,8 @@ export function FlameGraph(properties: Properties) {
     shown: view,
     lengthMin: SHOWN_NS_MIN,
     isMovable: view.to - view.from < layout.total[0],
-    onMove: ({ from, to }) => setFree(inside(from, to)),
-    onHover: (event) => setHover(event && over(at(event))),
+    onMove: ({ from, to }) => setPanned(inside(from, to)),
+    onHover: (event) => setHover(event && over(positionOf(event))),
   });
 
   function key(event: KeyboardEvent) {
@@ -205,14 +205,14 @@ export function FlameGraph(properties: Properties) {
         {...pan.handlers}
         onClick={(event) => {
           if (pan.wasDrag()) return;
-          const { node } = at(event);
+          const { node } = positionOf(event);
           if (node >= 0) {
             pick(node);
             properties.onZoom(node);
           }
         }}
         onContextMenu={(event) => {
-          const position = at(event);
+          const position = positionOf(event);
           if (position.node <= 0) return;
           event.preventDefault();
           pick(position.node);

@@ -60,9 +60,9 @@ export function NodeMenu({ name, at, onAction, onClose }: Properties) {
       <b class="name">
         <bdi>{safeText(name, 80)}</bdi>
       </b>
-      {ACTIONS.map(([action, letter, words]) => (
+      {ACTIONS.map(([action, letter, label]) => (
         <button key={action} role="menuitem" onClick={() => onAction(action)}>
-          {words}
+          {label}
           <kbd>{letter}</kbd>
         </button>
       ))}

@@ -107,8 +107,8 @@ export function ComparePage() {
   return (
     <>
       <div class="sides">
-        <SidePicker words="Before" prefix="b." side={before} fleet={fleet} />
-        <SidePicker words="After" prefix="" side={after} fleet={fleet} />
+        <SidePicker label="Before" prefix="b." side={before} fleet={fleet} />
+        <SidePicker label="After" prefix="" side={after} fleet={fleet} />
       </div>
       {problem?.kind === 'request' ? (
         <InvalidRequest problem={problem} />
@@ -176,8 +176,8 @@ function ComparisonView({ comparison, isStale }: { comparison: Comparison; isSta
   const order = Array.from(before.keys())
     .filter((fn) => before[fn] + after[fn] > 0)
     .sort((a, b) => after[b] - before[b] - (after[a] - before[a]));
-  const grew = order.slice(0, ROWS).filter((fn) => after[fn] - before[fn] > CHANGE_MIN);
-  const shrank = order
+  const increased = order.slice(0, ROWS).filter((fn) => after[fn] - before[fn] > CHANGE_MIN);
+  const decreased = order
     .slice(-ROWS)
     .reverse()
     .filter((fn) => before[fn] - after[fn] > CHANGE_MIN);
@@ -221,8 +221,8 @@ function ComparisonView({ comparison, isStale }: { comparison: Comparison; isSta
         </label>
       </div>
       <div class="sides">
-        <ChangeTable {...table} words="Increased" rows={grew} onChoose={setText} />
-        <ChangeTable {...table} words="Decreased" rows={shrank} onChoose={setText} />
+        <ChangeTable {...table} title="Increased" rows={increased} onChoose={setText} />
+        <ChangeTable {...table} title="Decreased" rows={decreased} onChoose={setText} />
       </div>
       <p class="legend">
         <span>
@@ -263,11 +263,11 @@ function ComparisonView({ comparison, isStale }: { comparison: Comparison; isSta
 }
 
 /** A weight as text: a share of its side, or threads per worker. */
-function weightWords(weight: number, scale: Scale): string {
+function weightText(weight: number, scale: Scale): string {
   return scale === 'share' ? percent(weight, FULL_WEIGHT) : digits(weight / FULL_WEIGHT);
 }
 
-function changeWords(before: number, after: number, scale: Scale): string {
+function changeText(before: number, after: number, scale: Scale): string {
   const change = after - before;
   const sign = change > 0 ? '+' : '−';
   return scale === 'share'
@@ -276,7 +276,7 @@ function changeWords(before: number, after: number, scale: Scale): string {
 }
 
 interface TableProperties {
-  words: string;
+  title: string;
   comparison: Comparison;
   before: Float64Array;
   after: Float64Array;
@@ -284,13 +284,13 @@ interface TableProperties {
   onChoose(text: string): void;
 }
 
-function ChangeTable({ words, comparison, before, after, rows, onChoose }: TableProperties) {
+function ChangeTable({ title, comparison, before, after, rows, onChoose }: TableProperties) {
   const { functions, scale } = comparison;
   const most = Math.max(1, ...rows.map((fn) => Math.abs(after[fn] - before[fn])));
   return (
     <div class="scroll">
       <table class="functions">
-        <caption>{words}</caption>
+        <caption>{title}</caption>
         <thead>
           <tr>
             <th class="number">{scale === 'share' ? 'pp' : 'Threads'}</th>
@@ -304,10 +304,10 @@ function ChangeTable({ words, comparison, before, after, rows, onChoose }: Table
             <tr key={fn}>
               <td class="number">
                 <i class="bar" style={{ width: `${(100 * Math.abs(after[fn] - before[fn])) / most}%` }} />
-                <b>{changeWords(before[fn], after[fn], scale)}</b>
+                <b>{changeText(before[fn], after[fn], scale)}</b>
               </td>
-              <td class="number">{weightWords(before[fn], scale)}</td>
-              <td class="number">{weightWords(after[fn], scale)}</td>
+              <td class="number">{weightText(before[fn], scale)}</td>
+              <td class="number">{weightText(after[fn], scale)}</td>
               <td class="wide">
                 <button
                   class="link"
@@ -356,12 +356,12 @@ function ChangeTip({ layout, functions, node, rootLabel, at, scale }: TipPropert
       )}
       <dl>
         <dt>before</dt>
-        <dd class="rest">{weightWords(before, scale)}</dd>
+        <dd class="rest">{weightText(before, scale)}</dd>
         <dt>after</dt>
-        <dd class="rest">{weightWords(after, scale)}</dd>
-        <dt>setParams</dt>
+        <dd class="rest">{weightText(after, scale)}</dd>
+        <dt>change</dt>
         <dd class="rest">
-          <b>{changeWords(before, after, scale)}</b> {scale === 'share' ? 'pp' : 'threads per worker'}
+          <b>{changeText(before, after, scale)}</b> {scale === 'share' ? 'pp' : 'threads per worker'}
           {before > 0 && after > 0 && `, × ${digits(after / before)}`}
         </dd>
       </dl>

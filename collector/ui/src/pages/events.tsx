@@ -12,7 +12,7 @@ import { profileOf } from '../stream/TaskStream';
 
 const ASKED = 1000;
 const ROWS = 150;
-const WORDS: Record<string, string> = {
+const KIND_LABELS: Record<string, string> = {
   task_started: 'task started',
   task_ended: 'task ended',
   worker_connected: 'worker connected',
@@ -58,11 +58,11 @@ export function EventsPage() {
         </small>
       </h2>
       <div class="chips" role="group" aria-label="Kinds of events">
-        {Object.keys(WORDS)
-          .concat([...counts.keys()].filter((kind) => !(kind in WORDS)).slice(0, 5))
+        {Object.keys(KIND_LABELS)
+          .concat([...counts.keys()].filter((kind) => !(kind in KIND_LABELS)).slice(0, 5))
           .map((kind) => (
             <button key={kind} class="chip" aria-pressed={kinds.includes(kind)} onClick={() => toggle(kind)}>
-              {WORDS[kind] ?? safeText(kind, 30)} <small>{count(counts.get(kind) ?? 0)}</small>
+              {KIND_LABELS[kind] ?? safeText(kind, 30)} <small>{count(counts.get(kind) ?? 0)}</small>
             </button>
           ))}
         {kinds.length > 0 && (
@@ -126,9 +126,9 @@ function EventRow({ event }: { event: FleetEvent }) {
       <td>{clock(event.at_ns / 1e6, true)}</td>
       <td>
         {kind === 'corruption' || (data.outcome && data.outcome !== 'ok') ? (
-          <b>{WORDS[kind] ?? safeText(kind, 30)}</b>
+          <b>{KIND_LABELS[kind] ?? safeText(kind, 30)}</b>
         ) : (
-          (WORDS[kind] ?? safeText(kind, 30))
+          (KIND_LABELS[kind] ?? safeText(kind, 30))
         )}
       </td>
       <td>

@@ -148,11 +148,11 @@ function Chart({ measure, series, isAligned, isAlone }: ChartProperties) {
     times: one.points.map(([at]) => at / 1e9),
     values: one.points.map(([, mean]) => mean),
   }));
-  const words = safeText(measure.replaceAll('_', ' '), 60);
+  const title = safeText(measure.replaceAll('_', ' '), 60);
   return (
     <section>
       <h2>
-        {words}{' '}
+        {title}{' '}
         <small>
           {unitText}{' '}
           {isAlone ? (
@@ -167,7 +167,7 @@ function Chart({ measure, series, isAligned, isAlone }: ChartProperties) {
       </h2>
       <LineChart
         lines={lines}
-        label={`${words} by worker`}
+        label={`${title} by worker`}
         height={isAlone ? 320 : 130}
         isAligned={isAligned}
         written={format}
@@ -177,7 +177,7 @@ function Chart({ measure, series, isAligned, isAlone }: ChartProperties) {
       />
       <div class="scroll">
         <table class="legend-table">
-          <caption class="visually-hidden">{words}, by worker</caption>
+          <caption class="visually-hidden">{title}, by worker</caption>
           <thead>
             <tr>
               <th>Worker</th>

@@ -67,7 +67,7 @@ export function TransfersPage() {
   }
   return (
     <>
-      <Matrix links={sums.value.links} words={rangeText(range, pausedAt ?? nowMs())} chosen={chosen} />
+      <Matrix links={sums.value.links} range={rangeText(range, pausedAt ?? nowMs())} chosen={chosen} />
       <Types types={sums.value.types} />
       <Newest answer={rows.value} />
     </>
@@ -92,7 +92,7 @@ function cellsOf(links: Link[]): Map<string, Map<string, Link>> {
   return cells;
 }
 
-function Matrix({ links, words, chosen }: { links: Link[]; words: string; chosen: preact.ComponentChildren }) {
+function Matrix({ links, range, chosen }: { links: Link[]; range: string; chosen: preact.ComponentChildren }) {
   const { params } = useAddress();
   const name: MeasureName = params.get('measure')! in MEASURES ? (params.get('measure') as MeasureName) : 'bytes';
   const [, measure, written] = MEASURES[name];
@@ -111,7 +111,7 @@ function Matrix({ links, words, chosen }: { links: Link[]; words: string; chosen
   return (
     <section>
       <h2>
-        Between workers <small>{words}; rows send, columns receive</small>
+        Between workers <small>{range}; rows send, columns receive</small>
       </h2>
       <div class="filters">
         <label class="plain">

@@ -65,7 +65,7 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
   const [top, setTop] = useState(0);
   const [pointer, setPointer] = useState<Pointer | null>(null);
   const [drawn, setDrawn] = useState(0);
-  const [free, setFree] = useState<{ from: number; to: number } | null>(null);
+  const [panned, setPanned] = useState<{ from: number; to: number } | null>(null);
   const stream = useMemo(() => all ?? streamOf(answer), [all, answer]);
   const { rows, lanes, omitted } = stream;
   const [fetchedRecords, setFetchedRecords] = useState<Task[]>([]);
@@ -94,8 +94,8 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
   );
   const gutterPx = size.width < 560 ? GUTTER_NARROW_PX : GUTTER_PX;
   // Skip the empty time before the first task: it started later, or older rows were aggregated.
-  const from = (free?.from ?? Math.max(fromMs, rows.baseMs - 0.02 * (toMs - rows.baseMs))) - rows.baseMs;
-  const to = (free?.to ?? toMs) - rows.baseMs;
+  const from = (panned?.from ?? Math.max(fromMs, rows.baseMs - 0.02 * (toMs - rows.baseMs))) - rows.baseMs;
+  const to = (panned?.to ?? toMs) - rows.baseMs;
   const typicalMs = useMemo(
     () =>
       new Map(
@@ -104,7 +104,7 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
     [names],
   );
   /** Whether to request full records of the visible tasks; only these have phases. */
-  const wantsRecords = free !== null && drawn > 0 && drawn <= RECORDS_MAX;
+  const wantsRecords = panned !== null && drawn > 0 && drawn <= RECORDS_MAX;
   const view: StreamView = { from, to, top, lanePx, gutterPx, typicalMs };
   const whole = AXIS_PX + lines.length * lanePx + 4;
 
@@ -135,18 +135,18 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
       clearTimeout(timer);
       stop.abort();
     };
-  }, [all, free, wantsRecords]);
+  }, [all, panned, wantsRecords]);
 
   function lineAt({ clientY }: Pointer) {
     const y = clientY - canvas.current!.getBoundingClientRect().top;
     return y < AXIS_PX ? undefined : lines[Math.floor((y - AXIS_PX + top) / lanePx)];
   }
 
-  function at(place: Pointer): number {
+  function taskAt(position: Pointer): number {
     const box = canvas.current!.getBoundingClientRect();
-    const line = lineAt(place);
+    const line = lineAt(position);
     const perPx = (to - from) / (size.width - gutterPx);
-    const px = place.clientX - box.left - gutterPx;
+    const px = position.clientX - box.left - gutterPx;
     if (!line || line.isCollapsed || px < 0) return -1;
     const [lane] = line.lanes;
     const time = from + px * perPx;
@@ -169,19 +169,19 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
     shown: { from: rows.baseMs + from, to: rows.baseMs + to },
     lengthMin: 1,
     isMovable: true,
-    onMove: setFree,
+    onMove: setPanned,
     onHover: (event) => setPointer(event && { clientX: event.clientX, clientY: event.clientY }),
   });
   // What a click would open now: tasks move under a resting pointer.
-  const hovered = pointer ? at(pointer) : -1;
+  const hovered = pointer ? taskAt(pointer) : -1;
 
   function key(event: KeyboardEvent) {
     const shift = { ArrowLeft: -0.2, ArrowRight: 0.2 }[event.key];
     if (event.key === '+' || event.key === '=') pan.zoom(0.5, 0.5);
     else if (event.key === '-') pan.zoom(2, 0.5);
-    else if (event.key === '0' || event.key === 'Escape') setFree(null);
+    else if (event.key === '0' || event.key === 'Escape') setPanned(null);
     else if (shift)
-      setFree({ from: rows.baseMs + from + shift * (to - from), to: rows.baseMs + to + shift * (to - from) });
+      setPanned({ from: rows.baseMs + from + shift * (to - from), to: rows.baseMs + to + shift * (to - from) });
     else return;
     event.preventDefault();
     event.stopPropagation();
@@ -196,7 +196,7 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
         <button aria-label="zoom out" onClick={() => pan.zoom(2, 0.5)}>
           −
         </button>
-        {free && <button onClick={() => setFree(null)}>whole range</button>}
+        {panned && <button onClick={() => setPanned(null)}>whole range</button>}
         <button
           aria-pressed={isAllCollapsed}
           onClick={() => setParams({ collapsed: isAllCollapsed ? null : ALL_COLLAPSED })}
@@ -225,7 +225,7 @@ export function TaskStream({ answer, all, recordsIn, fromMs, toMs, heightMax, na
         {...pan.handlers}
         onClick={(event) => {
           if (pan.wasDrag()) return;
-          const task = at(event);
+          const task = taskAt(event);
           const line = lineAt(event);
           if (task >= 0) navigate('profile', profileOf(outlineOf(stream, task)));
           else if (line && event.clientX - canvas.current!.getBoundingClientRect().left < gutterPx)
@@ -346,14 +346,14 @@ function detailsOf({ attempt, result_bytes, type_name, labels, phases }: Task): 
 
 function TaskTip({ task, typicalMs, at }: { task: Task; typicalMs: number | undefined; at: Pointer }) {
   const more = typicalMs === undefined ? 0 : typicalMs * 1e6 - task.duration_ns;
-  const place = {
+  const position = {
     left: `${Math.min(at.clientX + 14, Math.max(8, innerWidth - 430))}px`,
     ...(at.clientY > innerHeight - 190
       ? { bottom: `${innerHeight - at.clientY + 14}px` }
       : { top: `${at.clientY + 16}px` }),
   };
   return (
-    <div class="tip floating" style={place} role="status">
+    <div class="tip floating" style={position} role="status">
       <b class="name">
         <i class="dot" style={{ background: taskColor(task.name) }} />
         <bdi>{safeText(task.name)}</bdi>

@@ -195,7 +195,7 @@ function drawBusyLines(viewport: Viewport): WideTask[] {
 function drawBusyLane(viewport: Viewport, lane: Lane, row: number, wide: WideTask[]): void {
   const { view, perMs, paints } = viewport;
   const { starts, ends, busy } = lane;
-  const stretchMs = BUSY_PX / perMs;
+  const stepMs = BUSY_PX / perMs;
   // The end of the step that was drawn last, and the lane's busy time before it.
   let [done, busyMs] = [-1, 0];
   for (let i = firstEndingAfter(lane, view.from); i < starts.length && starts[i] < view.to; ) {
@@ -204,49 +204,49 @@ function drawBusyLane(viewport: Viewport, lane: Lane, row: number, wide: WideTas
       wide.push({ row, lane, at: i++, px });
       continue;
     }
-    const stretch = Math.max(done + 1, Math.floor((starts[i] - view.from) / stretchMs));
-    const from = view.from + stretch * stretchMs;
-    const until = view.from + (stretch + 1) * stretchMs;
-    const before = stretch > 0 && stretch === done + 1 ? busyMs : busyUntil(lane, from, Math.max(0, i - 1));
+    const step = Math.max(done + 1, Math.floor((starts[i] - view.from) / stepMs));
+    const from = view.from + step * stepMs;
+    const until = view.from + (step + 1) * stepMs;
+    const before = step > 0 && step === done + 1 ? busyMs : busyUntil(lane, from, Math.max(0, i - 1));
     i = firstEndingAfter(lane, until, i);
     busyMs = busy[i] + (i < starts.length ? Math.max(0, until - starts[i]) : 0);
-    fill(viewport, row, stretch * BUSY_PX, (stretch + 1) * BUSY_PX, shadeOf((busyMs - before) / stretchMs, paints));
-    done = stretch;
+    fill(viewport, row, step * BUSY_PX, (step + 1) * BUSY_PX, shadeOf((busyMs - before) / stepMs, paints));
+    done = step;
   }
 }
 
 /** Shades the steps in which a task lies. */
 function drawBusy(viewport: Viewport, lane: Lane, task: number, row: number): void {
   const { view, perMs } = viewport;
-  const stretchMs = BUSY_PX / perMs;
-  const first = Math.max(0, Math.floor((lane.starts[task] - view.from) / stretchMs));
-  const last = Math.floor((Math.min(view.to, lane.ends[task]) - view.from) / stretchMs);
-  for (let stretch = first; stretch <= last; stretch++) {
-    const from = view.from + stretch * stretchMs;
-    const share = (busyUntil(lane, from + stretchMs, task) - busyUntil(lane, from, Math.max(0, task - 1))) / stretchMs;
-    fill(viewport, row, stretch * BUSY_PX, (stretch + 1) * BUSY_PX, shadeOf(share, viewport.paints));
+  const stepMs = BUSY_PX / perMs;
+  const first = Math.max(0, Math.floor((lane.starts[task] - view.from) / stepMs));
+  const last = Math.floor((Math.min(view.to, lane.ends[task]) - view.from) / stepMs);
+  for (let step = first; step <= last; step++) {
+    const from = view.from + step * stepMs;
+    const share = (busyUntil(lane, from + stepMs, task) - busyUntil(lane, from, Math.max(0, task - 1))) / stepMs;
+    fill(viewport, row, step * BUSY_PX, (step + 1) * BUSY_PX, shadeOf(share, viewport.paints));
   }
 }
 
 /** Draws the utilization of a collapsed worker, averaged over its threads. */
 function drawCollapsed(viewport: Viewport, { lanes }: Line, row: number): void {
   const { view, perMs, columns, scale, paints } = viewport;
-  const stretchMs = BUSY_PX / perMs;
+  const stepMs = BUSY_PX / perMs;
   const sums = new Float64Array(Math.ceil(columns / scale / BUSY_PX));
   for (const lane of lanes) {
     let i = firstEndingAfter(lane, view.from);
     let before = busyUntil(lane, view.from, i);
-    for (let stretch = 0; stretch < sums.length; stretch++) {
-      const until = view.from + (stretch + 1) * stretchMs;
+    for (let step = 0; step < sums.length; step++) {
+      const until = view.from + (step + 1) * stepMs;
       i = firstEndingAfter(lane, until, i);
       const now = busyUntil(lane, until, i);
-      sums[stretch] += (now - before) / stretchMs;
+      sums[step] += (now - before) / stepMs;
       before = now;
     }
   }
-  const threads = new Set(lanes.map(({ of }) => of)).size;
-  sums.forEach((sum, stretch) => {
-    if (sum > 0) fill(viewport, row, stretch * BUSY_PX, (stretch + 1) * BUSY_PX, shadeOf(sum / threads, paints));
+  const threads = new Set(lanes.map(({ threadIndex }) => threadIndex)).size;
+  sums.forEach((sum, step) => {
+    if (sum > 0) fill(viewport, row, step * BUSY_PX, (step + 1) * BUSY_PX, shadeOf(sum / threads, paints));
   });
 }
 
@@ -345,14 +345,10 @@ function drawShape(
     }
   }
   if (width > 44 && height > 9) {
-    const words = `${isFailed(bar) ? '✕ ' : ''}${safeText(name, 60)}`;
+    const text = `${isFailed(bar) ? '✕ ' : ''}${safeText(name, 60)}`;
     const letters = Math.floor((width - 8) / 6.2);
     context.fillStyle = isFailed(bar) ? inks.ground : inks.text;
-    context.fillText(
-      words.length <= letters ? words : `${words.slice(0, letters - 1)}…`,
-      left + 4,
-      y + height / 2 + 0.5,
-    );
+    context.fillText(text.length <= letters ? text : `${text.slice(0, letters - 1)}…`, left + 4, y + height / 2 + 0.5);
   }
 }
 
@@ -391,7 +387,8 @@ function drawNames(
   }
   for (let i = first + 1; i < last; i++) {
     const [lane] = lines[i].lanes;
-    if (!lines[i].first && lines[i - 1].lanes[0].of !== lane.of) write(i, safeText(lane.thread, 40), inks.soft);
+    if (!lines[i].first && lines[i - 1].lanes[0].threadIndex !== lane.threadIndex)
+      write(i, safeText(lane.thread, 40), inks.soft);
   }
 }
 

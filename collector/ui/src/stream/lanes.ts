@@ -7,7 +7,7 @@ export interface Lane {
   worker: string;
   thread: string;
   /** Index of the thread. */
-  of: number;
+  threadIndex: number;
   /** Milliseconds since `TaskColumns.baseMs`. */
   starts: Float64Array;
   ends: Float64Array;
@@ -42,8 +42,8 @@ export function lanesOf(rows: TaskColumns): { lanes: Lane[]; omitted: number } {
   const lanes: Lane[] = [];
   let omitted = 0;
   const tasksOf = byThread(rows);
-  for (const of of sorted) {
-    const tasks = tasksOf[of];
+  for (const threadIndex of sorted) {
+    const tasks = tasksOf[threadIndex];
     // Tasks arrive in order of start, but of those that start together, shorter ones come first.
     const order = (a: number, b: number) => starts[a] - starts[b] || ends[a] - ends[b];
     if (tasks.some((task, i) => i > 0 && order(tasks[i - 1], task) > 0)) tasks.sort(order);
@@ -58,13 +58,13 @@ export function lanesOf(rows: TaskColumns): { lanes: Lane[]; omitted: number } {
       counts[row]++;
     }
     omitted += counts[OVERLAPS_MAX];
-    const name = threads[of].name || `thread ${threads[of].id}`;
+    const name = threads[threadIndex].name || `thread ${threads[threadIndex].id}`;
     for (let row = 0; row < free.length; row++) {
       lanes.push(
         lane(
           rows,
           tasks.filter((_, i) => rowOf[i] === row),
-          { worker: threads[of].worker, thread: name, of },
+          { worker: threads[threadIndex].worker, thread: name, threadIndex },
         ),
       );
     }
@@ -82,7 +82,7 @@ function byThread({ count, threads, thread }: TaskColumns): Uint32Array[] {
   return tasks;
 }
 
-function lane(rows: TaskColumns, tasks: Uint32Array, of: Pick<Lane, 'worker' | 'thread' | 'of'>): Lane {
+function lane(rows: TaskColumns, tasks: Uint32Array, of: Pick<Lane, 'worker' | 'thread' | 'threadIndex'>): Lane {
   const starts = Float64Array.from(tasks, (i) => rows.starts[i]);
   const ends = Float64Array.from(tasks, (i) => rows.ends[i]);
   const busy = new Float64Array(tasks.length + 1);

@@ -4,7 +4,7 @@ import { LabelMenu, PhaseMenu, RunMenu, TaskMenu, useFleet, WorkerMenu } from '.
 import { setParams, useAddress } from '../../core/address';
 import type { TimelineAnswer } from '../../core/api';
 import { stateColor } from '../../core/colors';
-import { STATE_WORDS, STATES } from '../../core/states';
+import { STATE_DESCRIPTIONS, STATES } from '../../core/states';
 import { percent } from '../../core/time';
 import type { LoadedProfile } from '../../flame/load';
 
@@ -38,7 +38,7 @@ export function Filters({ loaded, timeline }: { loaded?: LoadedProfile; timeline
             key={state}
             aria-pressed={chosenStates.includes(state)}
             class="chip"
-            title={STATE_WORDS[state]}
+            title={STATE_DESCRIPTIONS[state]}
             onClick={() => toggleState(state)}
           >
             <i class="dot" style={{ background: stateColor(state) }} />

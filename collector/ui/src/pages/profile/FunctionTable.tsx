@@ -36,13 +36,13 @@ export function FunctionTable({ loaded, matched, onFunction }: Properties) {
       .slice(0, rows);
   }, [fnSelf, matched, column, rows]);
   const whole = layout.total[0];
-  const head = (name: Column, words: string) => (
+  const head = (name: Column, label: string) => (
     <th
       class={name === 'name' ? '' : 'number'}
       aria-sort={column === name ? (name === 'name' ? 'ascending' : 'descending') : undefined}
     >
       <button onClick={() => setParams({ sort: name === 'self' ? null : name }, true)}>
-        {words}
+        {label}
         {column === name ? ' ▾' : ''}
       </button>
     </th>
@@ -100,7 +100,7 @@ export function AccessibleTable({ loaded, matched }: { loaded: LoadedProfile; ma
     () => indicesOfLargest(fnSelf, SPOKEN_ROWS, (fn) => !matched || matched[fn] === 1),
     [fnSelf, matched],
   );
-  const words = (ns: number) => `${duration(ns)} ${percent(ns, layout.total[0])}`;
+  const timeAndShare = (ns: number) => `${duration(ns)} ${percent(ns, layout.total[0])}`;
   return (
     <div class="visually-hidden">
       <table>
@@ -115,8 +115,8 @@ export function AccessibleTable({ loaded, matched }: { loaded: LoadedProfile; ma
         <tbody>
           {order.map((fn) => (
             <tr key={fn}>
-              <td>{words(fnSelf[fn])}</td>
-              <td>{words(fnTotal[fn])}</td>
+              <td>{timeAndShare(fnSelf[fn])}</td>
+              <td>{timeAndShare(fnTotal[fn])}</td>
               <td>{safeText(functions.names[fn])}</td>
             </tr>
           ))}

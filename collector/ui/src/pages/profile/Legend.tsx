@@ -3,7 +3,7 @@
 import { useMemo } from 'preact/hooks';
 import { crateColor, phaseColor, stateColor } from '../../core/colors';
 import { safeText } from '../../core/names';
-import { STATE_WORDS, STATES } from '../../core/states';
+import { STATE_DESCRIPTIONS, STATES } from '../../core/states';
 import { percent } from '../../core/time';
 import type { Coloring } from '../../flame/draw';
 import type { LoadedProfile } from '../../flame/load';
@@ -26,7 +26,7 @@ export function Legend({ loaded, coloring }: { loaded: LoadedProfile; coloring: 
     return (
       <p class="legend">
         {STATES.map((state) => (
-          <span key={state} title={STATE_WORDS[state]}>
+          <span key={state} title={STATE_DESCRIPTIONS[state]}>
             <i class="dot" style={{ background: stateColor(state) }} />
             {state}
           </span>

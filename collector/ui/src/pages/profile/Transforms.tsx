@@ -5,9 +5,9 @@ import { middleCut, safeText } from '../../core/names';
 import { duration } from '../../core/time';
 import type { TreeTransforms } from '../../flame/transform';
 
-const WORDS = { focus: 'focus', hide: 'hide', merge: 'merged' } as const;
-export type Kind = keyof typeof WORDS;
-const KINDS = Object.keys(WORDS) as Kind[];
+const KIND_LABELS = { focus: 'focus', hide: 'hide', merge: 'merge' } as const;
+export type Kind = keyof typeof KIND_LABELS;
+const KINDS = Object.keys(KIND_LABELS) as Kind[];
 
 export function transformsOf(params: URLSearchParams): TreeTransforms {
   return {
@@ -41,7 +41,7 @@ export function Changes({ hiddenNs }: { hiddenNs: number }) {
           title={`Remove\n${safeText(name, 600)}`}
           onClick={() => setParams({ [kind]: params.getAll(kind).filter((one) => one !== name), zoom: null })}
         >
-          {WORDS[kind]} <bdi>{middleCut(safeText(name, 600), 40)}</bdi> ✕
+          {KIND_LABELS[kind]} <bdi>{middleCut(safeText(name, 600), 40)}</bdi> ✕
         </button>
       ))}
       {recursion && (

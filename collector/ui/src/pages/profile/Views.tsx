@@ -108,9 +108,9 @@ export function Views({ loaded: whole, isStale, fixed = [] }: Properties) {
       <Hottest loaded={loaded} onSearch={setText} onFunction={setFunction} />
       <div class="toolbar">
         <span class="segments" role="group" aria-label="View">
-          {VIEWS.map(([name, words]) => (
+          {VIEWS.map(([name, label]) => (
             <button key={name} aria-pressed={view === name} onClick={() => setView(name)}>
-              {words}
+              {label}
             </button>
           ))}
         </span>
@@ -155,7 +155,7 @@ export function Views({ loaded: whole, isStale, fixed = [] }: Properties) {
           <select value={coloring} onChange={(event) => setParams({ color: event.currentTarget.value })}>
             {colors.map((name) => (
               <option key={name} value={name}>
-                {COLOR_WORDS[name]}
+                {COLORING_LABELS[name]}
               </option>
             ))}
           </select>
@@ -200,7 +200,7 @@ export function Views({ loaded: whole, isStale, fixed = [] }: Properties) {
   );
 }
 
-const COLOR_WORDS: Record<Coloring, string> = { crate: 'crate', state: 'state', phase: 'phase', diff: 'change' };
+const COLORING_LABELS: Record<Coloring, string> = { crate: 'crate', state: 'state', phase: 'phase', diff: 'change' };
 
 /** A checkbox for a parameter of the address. Resets the zoom, because its node may be gone. */
 function ParamCheckbox({
