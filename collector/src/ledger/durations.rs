@@ -147,7 +147,8 @@ impl Durations {
                 nearest_ranks(self.buckets.in_order(&listed), count)
             }
         };
-        let (count, total_ns) = (self.count, self.total_ns);
+        let count = self.count;
+        let total_ns = self.total_ns;
         let mean_ns = total_ns / count;
         Some(Percentiles { count, min_ns, p50_ns, p90_ns, p99_ns, max_ns, mean_ns, total_ns })
     }
@@ -279,7 +280,8 @@ impl PartialEq for Buckets {
     fn eq(&self, other: &Buckets) -> bool {
         let [ours, theirs] = [self, other].map(Buckets::listed_in_order);
         let is_filled = |count: &(u32, u64)| count.1 > 0;
-        let (ours, theirs) = (self.in_order(&ours), other.in_order(&theirs));
+        let ours = self.in_order(&ours);
+        let theirs = other.in_order(&theirs);
         ours.filter(is_filled).eq(theirs.filter(is_filled))
     }
 }

@@ -230,7 +230,8 @@ impl RowStream {
     fn open(tables: &Tables, file: &FileEntry, tier: Tier) -> Result<RowStream, StoreError> {
         let scan = Scan { periods: file.from..file.to, tasks: None, columns: &ALL_COLUMNS };
         let cursor = tables.segment(file)?.cursor(&scan);
-        let (batch, file) = (Batch::default(), file.clone());
+        let batch = Batch::default();
+        let file = file.clone();
         let mut stream = RowStream { file, tier, cursor, batch, index: 0, head: None };
         stream.take(tables)?;
         Ok(stream)
@@ -272,7 +273,8 @@ struct ListStream<R> {
 impl<R: ListRow> ListStream<R> {
     fn open(tables: &Tables, file: &FileEntry) -> Result<ListStream<R>, StoreError> {
         let segment = tables.list::<R>(file)?;
-        let (file, rows) = (file.clone(), Vec::new().into_iter());
+        let file = file.clone();
+        let rows = Vec::new().into_iter();
         let mut stream = ListStream { file, segment, next_group: 0, rows, head: None };
         stream.take(tables)?;
         Ok(stream)

@@ -83,7 +83,7 @@ impl Objects {
         Ok(Objects { store: Arc::new(store), root: Some(root) })
     }
 
-    /// Any object store. What it acknowledges must be durable.
+    /// Any object store that makes acknowledged writes durable.
     pub(crate) fn over(store: Arc<dyn ObjectStore>) -> Objects {
         Objects { store, root: None }
     }
@@ -340,7 +340,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
 mod tests {
     use super::*;
 
-    /// What every kind of store must do.
+    /// The behavior of every kind of store.
     fn check(objects: &Objects) {
         let content = Bytes::from_static(b"0123456789");
         objects.put_new("a/b/1", content.clone()).unwrap();

@@ -67,7 +67,8 @@ impl Coverage {
         for (file, is_lost) in manifest.files.iter().map(|file| (file, false)).chain(lost) {
             let TableName::Sums(_, tier) = file.table else { continue };
             let length = u64::from(tier.seconds());
-            let (from, to) = (u64::from(file.from.0) * length, u64::from(file.to.0) * length);
+            let from = u64::from(file.from.0) * length;
+            let to = u64::from(file.to.0) * length;
             let start = starts[tier as usize].get_or_insert(from);
             *start = from.min(*start);
             if !is_lost {
@@ -120,7 +121,8 @@ impl Coverage {
     /// start on.
     fn plan_with(&self, seconds: Range<Second>, coarsest: Tier) -> Plan {
         let data = &self.data;
-        let (start, end) = (u64::from(seconds.start.0), u64::from(seconds.end.0));
+        let start = u64::from(seconds.start.0);
+        let end = u64::from(seconds.end.0);
         if start >= end || end <= data.start || data.end <= start || data.is_empty() {
             return Plan { pieces: Vec::new(), seconds };
         }
@@ -306,7 +308,8 @@ mod tests {
                 [] => 0..0,
                 [first, ..] => seconds_of(first).start..seconds_of(&pieces[pieces.len() - 1]).end,
             };
-            let (found, expected) = (within(found), within(answered.clone()));
+            let found = within(found);
+            let expected = within(answered.clone());
             prop_assert!(found == expected || (found.is_empty() && expected.is_empty()));
 
             // Each period is complete.
@@ -317,7 +320,8 @@ mod tests {
 
             // The answer is longer than the request only up to the edges of the finest complete period.
             let finest = |at: u64| coverage.complete_tiers_at(at).next().unwrap();
-            let (first, last) = (asked.start, asked.end - 1);
+            let first = asked.start;
+            let last = asked.end - 1;
             prop_assert!([first, period_start(finest(first), first)].contains(&answered.start));
             prop_assert!([last + 1, period_end(finest(last), last)].contains(&answered.end));
 
@@ -334,13 +338,15 @@ mod tests {
             if coarsest < Tier::Day {
                 return Ok(());
             }
-            let starts: Vec<u64> = match asked.start <= data.start {
-                true => (0..=data.start).collect(),
-                false => vec![answered.start],
+            let starts: Vec<u64> = if asked.start <= data.start {
+                (0..=data.start).collect()
+            } else {
+                vec![answered.start]
             };
-            let fewest = match data.end <= asked.end {
-                true => fewest(&coverage, &starts, |at| data.end <= at),
-                false => fewest(&coverage, &starts, |at| at == answered.end),
+            let fewest = if data.end <= asked.end {
+                fewest(&coverage, &starts, |at| data.end <= at)
+            } else {
+                fewest(&coverage, &starts, |at| at == answered.end)
             };
             let count: u64 = pieces.iter().map(|piece| u64::from(piece.length())).sum();
             prop_assert_eq!(Some(count), fewest);
@@ -412,7 +418,8 @@ mod tests {
                 let Piece { tier, periods } = piece;
                 format!(" {}x{}..{}", tier.name(), periods.start.0, periods.end.0)
             });
-            let (start, end) = (plan.seconds.start.0, plan.seconds.end.0);
+            let start = plan.seconds.start.0;
+            let end = plan.seconds.end.0;
             assert_eq!(format!("{start}..{end}:{}", pieces.collect::<String>()), expected);
         };
         let data = Coverage::of(&manifest).data();

@@ -162,8 +162,10 @@ impl DroppedFiles {
 impl fmt::Display for DroppedFiles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let time = |second: u32| jiff::Timestamp::constant(i64::from(second), 0);
-        let (from, to) = (time(self.from_s), time(self.to_s));
-        let (count, bytes) = (self.files.values().sum::<usize>(), self.bytes);
+        let from = time(self.from_s);
+        let to = time(self.to_s);
+        let count = self.files.values().sum::<usize>();
+        let bytes = self.bytes;
         write!(f, "{count} files of {bytes} bytes, from {from} to {to}:")?;
         for (place, (table, count)) in self.files.iter().enumerate() {
             let comma = if place > 0 { "," } else { "" };
@@ -240,7 +242,8 @@ mod tests {
 
     /// Checks which day is `age` days before day `now`, with minutes of data in the days (from, to), in a
     /// process that has been running for `running` days.
-    fn check_past(data: &[(i64, i64)], (now, running): (i64, i64), age: i64, expected: i64) {
+    fn check_past(data: &[(i64, i64)], clock: (i64, i64), age: i64, expected: i64) {
+        let (now, running) = clock;
         let minute = |day: i64| Period(u32::try_from(day * DAY / 60).unwrap());
         let days = data.iter().flat_map(|(from, to)| (*from..*to).map(|day| (day, day + 1)));
         let files = (1..).zip(days).map(|(id, (from, to))| FileEntry {

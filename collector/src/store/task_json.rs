@@ -160,7 +160,8 @@ mod tests {
             let phases = phases.into_iter().map(|(name, start_ns, duration_ns, count)| {
                 PhaseInterval { name: name.into(), start_ns, duration_ns, count }
             });
-            let (labels, phases) = (labels.collect::<Vec<_>>(), phases.collect::<Vec<_>>());
+            let labels = labels.collect::<Vec<_>>();
+            let phases = phases.collect::<Vec<_>>();
             let detail = TaskDetail { labels, phases, ..TaskDetail::default() };
             let mut texts = SharedTexts::default();
             prop_assert_eq!(texts.labels(&labels_json(Some(&detail))), Ok(detail.labels.clone()));

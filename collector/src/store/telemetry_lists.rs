@@ -14,7 +14,7 @@ use super::segment::{
 };
 use crate::rows::{ExpectedRow, LostTask, ResourceRow, RunRow, TransferRow};
 
-/// A row of `links`: what the column `link` of `transfer_sums` stands for.
+/// A row of `links`: the peer and type of a number in the column `link` of `transfer_sums`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct LinkRow {
     /// From 1.

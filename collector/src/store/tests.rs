@@ -158,7 +158,8 @@ fn a_version_with_an_unsynced_file_is_not_published() {
     let objects = Objects::local(directory.path()).unwrap();
     let (tables, _) = Tables::open(objects.clone()).unwrap();
     let before = tables.manifest();
-    let (from, to) = (Period(1), Period(2));
+    let from = Period(1);
+    let to = Period(2);
     let written = EncodedFile { content: "rows".into(), rows: 1, from, to };
     let entry = tables.put(TableName::Nodes, 0, written).unwrap();
     let content = objects.get(&entry.path()).unwrap();

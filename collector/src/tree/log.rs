@@ -79,7 +79,8 @@ impl Tree {
     /// Replays a delta. Skips what the tree already has, and adds placeholders for a gap, so that each
     /// id is restored.
     pub(crate) fn restore(&mut self, delta: &TreeDelta) -> Result<Placeholders, TreeDeltaError> {
-        let (frames, nodes) = (self.symbols.frame_count(), self.trie.node_count());
+        let frames = self.symbols.frame_count();
+        let nodes = self.trie.node_count();
         check_gap("frame", delta.frame_base, frames)?;
         check_gap("node", delta.node_base, nodes)?;
         if delta.node_frames.len() != delta.node_parent_gaps.len() {
@@ -113,7 +114,8 @@ impl Tree {
         let nodes = self.trie.node_count();
         check_gap("node", node.0, nodes)?;
         let filled = self.fill(0, node.0.saturating_add(1));
-        let (strings, frames) = (self.symbols.string_count(), self.symbols.frame_count());
+        let strings = self.symbols.string_count();
+        let frames = self.symbols.frame_count();
         self.note_new(strings, frames, nodes);
         Ok(filled)
     }

@@ -75,9 +75,9 @@ impl ChunkReader for ChunkBytes {
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes> {
         let bytes = self.from(start)?;
-        match length <= bytes.len() {
-            true => Ok(bytes.slice(..length)),
-            false => Err(ParquetError::EOF(format!("{length} bytes at {start} exceed the column"))),
+        if length <= bytes.len() {
+            return Ok(bytes.slice(..length));
         }
+        Err(ParquetError::EOF(format!("{length} bytes at {start} exceed the column")))
     }
 }

@@ -79,7 +79,7 @@ pub(crate) trait ColumnKind {
 
 macro_rules! column_kinds {
     ($($(#[$doc:meta])* $kind:ident($value:ty) = $values:ident($to:expr, $from:expr);)*) => {
-        /// What a column holds.
+        /// The kind of a column's values.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub(crate) enum ListKind {
             $($(#[$doc])* $kind,)*

@@ -66,7 +66,8 @@ const ENCODES: &str = "rows of a list can be encoded";
 
 impl<R: ListRow> ListWriter<R> {
     pub(crate) fn new(table: TableName) -> ListWriter<R> {
-        let (schema, properties) = (schema(R::COLUMNS), properties(table, R::COLUMNS));
+        let schema = schema(R::COLUMNS);
+        let properties = properties(table, R::COLUMNS);
         let file = SerializedFileWriter::new(Vec::new(), schema, properties).expect(ENCODES);
         ListWriter { file, rows: Vec::new(), written: 0, span: None }
     }
@@ -413,7 +414,8 @@ fn optional(
     mut reader: ColumnReaderImpl<Int64Type>,
     ranges: &[Range<usize>],
 ) -> ParquetResult<Vec<Option<i64>>> {
-    let (mut levels, mut values) = (Vec::new(), Vec::new());
+    let mut levels = Vec::new();
+    let mut values = Vec::new();
     each_range(&mut reader, ranges, |reader, count| {
         reader.read_records(count, Some(&mut levels), None, &mut values).map(|_| ())
     })?;

@@ -269,7 +269,8 @@ fn unsigned(value: i32) -> i64 {
 
 /// The intersection of two lists of rising ranges.
 fn intersection(left: &[Range<usize>], right: &[Range<usize>]) -> Vec<Range<usize>> {
-    let (mut left, mut right) = (left.iter().peekable(), right.iter().peekable());
+    let mut left = left.iter().peekable();
+    let mut right = right.iter().peekable();
     let mut shared = Vec::new();
     while let (Some(a), Some(b)) = (left.peek(), right.peek()) {
         let range = a.start.max(b.start)..a.end.min(b.end);
@@ -350,11 +351,11 @@ impl Cursor<'_> {
             ranges.reverse();
             if !ranges.is_empty() {
                 let column = |column: usize| self.segment.column_pages(index, column);
-                let keys = self.wanted.iter().enumerate().map(|(key, wanted)| match wanted {
-                    true => {
-                        open_column::<Int32Type>(&self.segment, key + 1, column(key + 1)?).map(Some)
+                let keys = self.wanted.iter().zip(1..).map(|(wanted, index)| {
+                    if !wanted {
+                        return Ok(None);
                     }
-                    false => Ok(None),
+                    open_column::<Int32Type>(&self.segment, index, column(index)?).map(Some)
                 });
                 let last = self.wanted.len() + 1;
                 self.group = Some(Group {
@@ -484,7 +485,8 @@ fn read<T: DataType>(
 
 fn push_periods(milliseconds: &[i64], period_ms: i64, periods: &mut Vec<u32>) -> ParquetResult<()> {
     // Rows of a period are adjacent, so most values repeat the one before.
-    let (mut last, mut period) = (-1, 0);
+    let mut last = -1;
+    let mut period = 0;
     for value in milliseconds {
         if *value != last {
             let whole = value % period_ms == 0;

@@ -66,7 +66,9 @@ fn place(objects: &Objects, sum_table: SumTable, tier: Tier, written: &EncodedFi
 }
 
 fn read(segment: &Arc<Segment>, scan: &Scan<'_>, tier: Tier) -> Result<Vec<Row>, StoreError> {
-    let (mut cursor, mut batch, mut rows) = (segment.cursor(scan), Batch::default(), Vec::new());
+    let mut cursor = segment.cursor(scan);
+    let mut batch = Batch::default();
+    let mut rows = Vec::new();
     while cursor.next(&mut batch)? {
         rows.extend((0..batch.len()).map(|index| batch.row(tier, index)));
     }
@@ -194,7 +196,8 @@ fn many_rows(sum_table: SumTable, count: u32) -> Vec<Row> {
 
 #[test]
 fn a_scan_returns_all_matches_and_few_other_rows() {
-    let (sum_table, tier) = (SumTable::Samples, Tier::Second);
+    let sum_table = SumTable::Samples;
+    let tier = Tier::Second;
     let rows = many_rows(sum_table, 600_000);
     let objects = Objects::memory();
     let entry = place(&objects, sum_table, tier, &write(sum_table, tier, &rows));
@@ -217,7 +220,7 @@ fn a_scan_returns_all_matches_and_few_other_rows() {
     check(0..600, None, 600_000);
     check(0..0, None, 0);
     check(600..9_000, None, 0);
-    // A row group holds two minutes of these; a page two or three tasks of a group.
+    // A row group has two minutes of these rows, a page two or three tasks of a group.
     check(60..120, None, 130_000);
     check(0..600, Some(&[7]), 90_000);
     check(60..120, Some(&[0, 199]), 20_000);
@@ -228,13 +231,16 @@ fn a_scan_returns_all_matches_and_few_other_rows() {
 
 #[test]
 fn unrequested_columns_are_empty() {
-    let (sum_table, tier) = (SumTable::Samples, Tier::Second);
+    let sum_table = SumTable::Samples;
+    let tier = Tier::Second;
     let rows = many_rows(sum_table, 30_000);
     let objects = Objects::memory();
     let entry = place(&objects, sum_table, tier, &write(sum_table, tier, &rows));
     let segment = Arc::new(Segment::open(&objects, &entry, sum_table, tier).unwrap());
     let scan = Scan { periods: ALL_PERIODS, tasks: None, columns: &[Column::Node] };
-    let (mut cursor, mut batch, mut count) = (segment.cursor(&scan), Batch::default(), 0);
+    let mut cursor = segment.cursor(&scan);
+    let mut batch = Batch::default();
+    let mut count = 0;
     while cursor.next(&mut batch).unwrap() {
         assert_eq!((batch.ts.len(), batch.node.len()), (batch.len(), batch.len()));
         assert!(batch.task.is_empty() && batch.worker.is_empty() && batch.kind.is_empty());

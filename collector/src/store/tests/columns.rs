@@ -1,4 +1,4 @@
-//! Each column of each list holds what its name says: rows of distinct values, by column.
+//! Each column of each list has the value of its name, checked with rows of distinct values.
 
 use std::fmt::Debug;
 use std::sync::Arc;

@@ -119,7 +119,8 @@ pub(crate) struct Fleet {
 impl Fleet {
     pub(crate) fn new() -> Fleet {
         let mut tree = TestTree::new();
-        let (mut nodes, mut threads) = (Vec::new(), Vec::new());
+        let mut nodes = Vec::new();
+        let mut threads = Vec::new();
         for index in 0..40 {
             let task = tree.symbols.intern(&Frame::task(&format!("task-{}", index % 4)));
             let mut node = tree.trie.insert(NodeId::ROOT, task).unwrap();
@@ -133,7 +134,8 @@ impl Fleet {
             nodes.push(node);
         }
         let (windows, tasks, totals) = Default::default();
-        let (sealings, marks) = (0, vec![(0, 0, 0)]);
+        let sealings = 0;
+        let marks = vec![(0, 0, 0)];
         Fleet { tree, nodes, threads, windows, tasks, totals, sealings, marks }
     }
 
@@ -236,7 +238,8 @@ impl Fleet {
     }
 
     fn lost_task(&self) -> LostTask {
-        let (worker, stop) = (WorkerId("worker-1".into()), Timestamp::from_unix_ns(5_000_000_000));
+        let worker = WorkerId("worker-1".into());
+        let stop = Timestamp::from_unix_ns(5_000_000_000);
         LostTask { worker, epoch: Epoch(9), id: TaskId(self.sealings), stop }
     }
 
@@ -251,13 +254,15 @@ impl Fleet {
     }
 
     fn run(&self) -> RunRow {
-        let (name, start) = ("nightly".into(), Timestamp::from_unix_ns(5_000_000_000));
+        let name = "nightly".into();
+        let start = Timestamp::from_unix_ns(5_000_000_000);
         let run = RunMarker { id: RunId(self.sealings + 1), name, start, stop: None };
         RunRow::marked(None, Epoch(0), run)
     }
 
     fn expected(&self) -> ExpectedRow {
-        let (worker, since) = (WorkerId("worker-1".into()), Timestamp::from_unix_ns(-1));
+        let worker = WorkerId("worker-1".into());
+        let since = Timestamp::from_unix_ns(-1);
         let expected = ExpectedTasks { name: "task-1".into(), total: self.sealings, since };
         ExpectedRow { worker, epoch: Epoch(9), expected }
     }
@@ -268,7 +273,8 @@ impl Fleet {
         tables: &Tables,
         batch: &Batch,
     ) -> Result<(), super::super::error::StoreError> {
-        let (windows, tasks) = (self.windows(batch), Fleet::tasks(batch));
+        let windows = self.windows(batch);
+        let tasks = Fleet::tasks(batch);
         let totals = Fleet::totals(batch);
         self.sealings += 1;
         let task_nodes = task_nodes(&mut self.tree, &tasks, &totals);
@@ -310,7 +316,8 @@ impl Fleet {
 
     /// Adds a batch to the model that an earlier fleet has sealed.
     pub(crate) fn pretend(&mut self, batch: &Batch) {
-        let (windows, tasks) = (self.windows(batch), Fleet::tasks(batch));
+        let windows = self.windows(batch);
+        let tasks = Fleet::tasks(batch);
         let totals = Fleet::totals(batch);
         task_nodes(&mut self.tree, &tasks, &totals);
         self.sealings += 1;
@@ -340,7 +347,8 @@ impl Fleet {
                 let ts = second / tier.seconds();
                 let worker = tables.worker_number(&stored.worker).unwrap().0;
                 for (node, state, value) in stored.samples.entries() {
-                    let (task, kind) = (task_of(node), state as u8);
+                    let task = task_of(node);
+                    let kind = state as u8;
                     add((SumTable::Samples, tier, ts, task, worker, kind, node.0), value);
                     add((SumTable::Totals, tier, ts, task, worker, kind, 0), value);
                     if tier > Tier::Second {
@@ -348,7 +356,8 @@ impl Fleet {
                     }
                 }
                 for (node, state, value) in stored.threads.entries() {
-                    let (task, kind) = (task_of(node), state as u8);
+                    let task = task_of(node);
+                    let kind = state as u8;
                     add((SumTable::Threads, tier, ts, task, worker, kind, node.0), value);
                 }
                 let facts = [
@@ -427,7 +436,7 @@ impl Fleet {
         sums
     }
 
-    /// Checks that all tables hold what was sealed, and no more.
+    /// Checks that all tables have the sealed data, and no more.
     pub(crate) fn check(&self, tables: &Tables) {
         let mut sums = rows(tables);
         sums.retain(|_, value| *value > 0);
@@ -436,15 +445,15 @@ impl Fleet {
         let latest: BTreeMap<_, _> =
             tasks.iter().map(|task| (task_key(task), task.clone())).collect();
         assert_eq!(latest_tasks(tables), latest);
-        let told = |of: fn(&Arc<StoredWindow>) -> String| {
-            let mut told: Vec<String> = self.sealed(tables).0.iter().map(of).collect();
-            told.sort_unstable();
-            told
+        let expected_rows = |of: fn(&Arc<StoredWindow>) -> String| {
+            let mut expected_rows: Vec<String> = self.sealed(tables).0.iter().map(of).collect();
+            expected_rows.sort_unstable();
+            expected_rows
         };
         let transfers = list::<Arc<TransferRow>>(tables, TableName::Transfers, ["start", "stop"]);
-        assert_eq!(transfers, told(|stored| format!("{:?}", transfer_of(stored))));
+        assert_eq!(transfers, expected_rows(|stored| format!("{:?}", transfer_of(stored))));
         let samples = list::<Arc<ResourceRow>>(tables, TableName::Resources, ["sampled_at"; 2]);
-        assert_eq!(samples, told(|stored| format!("{:?}", sample_of(stored))));
+        assert_eq!(samples, expected_rows(|stored| format!("{:?}", sample_of(stored))));
     }
 
     /// Checks the state that is loaded when a store is opened.
@@ -471,7 +480,8 @@ impl Fleet {
 
 /// The transfer of a window: it stops where the window starts.
 fn transfer_of(stored: &Arc<StoredWindow>) -> Arc<TransferRow> {
-    let (count, stop) = (stored.samples.entries().count(), stored.range.start());
+    let count = stored.samples.entries().count();
+    let stop = stored.range.start();
     let record = TransferEvent {
         id: TransferId(count as u64 + 1),
         direction: Direction::ALL[count % 2],
@@ -480,7 +490,7 @@ fn transfer_of(stored: &Arc<StoredWindow>) -> Arc<TransferRow> {
         more_keys: 5,
         type_name: format!("type-{}", count % 4).into(),
         bytes: 1_000 * (count as u64 + 1),
-        compressed_bytes: (count % 5 == 0).then_some(7),
+        compressed_bytes: count.is_multiple_of(5).then_some(7),
         start: stop.shifted(-3_000_000_001),
         stop,
         task: (count % 2 == 1).then_some(TaskId(8)),

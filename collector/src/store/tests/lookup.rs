@@ -52,8 +52,9 @@ fn is_asked(task: &SealedTask, scan: &TaskScan<'_>) -> bool {
 }
 
 /// `read_max` is the most tasks that may be read.
-fn check((tables, file): (&Tables, &FileEntry), scan: &TaskScan<'_>, read_max: usize) {
-    let (mut read, mut found) = (0, Vec::new());
+fn check(tables: &Tables, file: &FileEntry, scan: &TaskScan<'_>, read_max: usize) {
+    let mut read = 0;
+    let mut found = Vec::new();
     let visit = &mut |tasks: Vec<SealedTask>| {
         read += tasks.len();
         let asked = tasks.into_iter().filter(|task| is_asked(task, scan));
@@ -88,7 +89,7 @@ fn a_query_reads_all_matching_tasks_and_few_others() {
     ];
     // The second time the file is open and its filters are read.
     for (scan, read_max) in cases.iter().chain(&cases) {
-        check((&tables, &file), scan, *read_max);
+        check(&tables, &file, scan, *read_max);
     }
 }
 

@@ -61,7 +61,8 @@ impl Recorder {
     /// Fails for the files that the test made unreadable.
     fn refuse(&self, location: &Path) -> Result<()> {
         let mut refusals = self.refusals.lock().unwrap();
-        let (path, source) = (location.to_string(), "the test says so".into());
+        let path = location.to_string();
+        let source = "the test says so".into();
         match refusals.get(location.as_ref()) {
             Some(Refusal::Denied) => Err(Error::PermissionDenied { path, source }),
             Some(Refusal::Gone) => {
@@ -128,7 +129,8 @@ impl ObjectStore for Recorder {
     }
 
     fn delete_stream(&self, locations: Streamed<Path>) -> Streamed<Path> {
-        let (changes, noted) = (self.changes.clone(), self.noted.clone());
+        let changes = self.changes.clone();
+        let noted = self.noted.clone();
         let locations = locations.map(move |location| {
             if let Ok(path) = &location {
                 changes.lock().unwrap().push(Change::Delete(path.clone()));

@@ -274,9 +274,9 @@ mod tests {
         }
 
         /// Any bytes may be overwritten, and the end cut: frames that were not touched are found,
-        /// the rest is told as damage, and nothing else is found.
+        /// the rest is reported as damage, and nothing else is found.
         #[test]
-        fn damage_takes_only_what_it_touches(
+        fn damage_costs_only_the_frames_that_it_touches(
             payloads in payloads(), at in any::<prop::sample::Index>(), length in 1..90usize,
             by in 1..=255u8, cut in prop::option::of(any::<prop::sample::Index>()),
         ) {

@@ -142,25 +142,25 @@ impl LogDisk for SimDisk {
     }
 }
 
-/// What a crash does to what was not synced.
+/// The effect of a crash on unsynced data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Crash {
-    /// Only the process dies: the system writes everything in the end.
+    /// Only the process ends: the system still writes everything.
     Process,
-    /// Nothing that was not synced is there.
+    /// Unsynced data is lost.
     Forgets,
     /// Each operation by itself is done, half done, or not done at all.
     Tears,
 }
 
-/// One file as far as it is known to be on the disk, and what may be.
+/// The synced and unsynced state of a file.
 #[derive(Default)]
 struct Image {
-    /// `None`: the name may not be there at all.
+    /// Whether the name is synced.
     is_named: bool,
     is_removed: bool,
     durable: Vec<u8>,
-    /// Bytes written behind, by their place; a cut is `None`.
+    /// Unsynced writes by offset; `None` for a truncation.
     pending: Vec<(usize, Option<Vec<u8>>)>,
     length: usize,
 }

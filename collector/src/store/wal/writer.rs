@@ -187,7 +187,8 @@ impl Wal {
             // The next file's header has the same length, so a failure of this does no harm.
             let cut = self.disk.truncate(&current.name, current.synced);
             let cut = cut.and_then(|()| self.disk.sync(&current.name));
-            let (file, kept) = (&current.name, current.synced);
+            let file = &current.name;
+            let kept = current.synced;
             tracing::error!(file, kept, cut = cut.is_ok(), %error, "writing to a log file failed");
         }
         error
