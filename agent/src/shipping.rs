@@ -125,18 +125,18 @@ fn random_epoch() -> u64 {
 
 impl ShipReport {
     fn of(report: &ship::ShipReport) -> ShipReport {
-        let tally = &report.tally;
+        let account = &report.account;
         ShipReport {
             epoch: Epoch(report.epoch),
-            accepted_ns: tally.accepted_ns,
-            stored_ns: tally.acked_ns,
-            unacked_ns: tally.unacked_ns,
-            lost_refused_ns: tally.lost_refused_ns,
-            lost_by_collector_ns: tally.lost_by_collector_ns,
-            lost_queue_ns: tally.lost_queue_ns,
-            lost_tasks: tally.lost_tasks,
-            lost_telemetry: tally.lost_telemetry,
-            aggregated_tasks: tally.aggregated_tasks,
+            accepted_ns: account.accepted_ns,
+            stored_ns: account.acked_ns,
+            unacked_ns: account.unacked_ns,
+            lost_refused_ns: account.lost_refused_ns,
+            lost_by_collector_ns: account.lost_by_collector_ns,
+            lost_queue_ns: account.lost_queue_ns,
+            lost_tasks: account.lost_tasks,
+            lost_telemetry: account.lost_telemetry,
+            aggregated_tasks: account.aggregated_tasks,
             connected: report.connected,
             connects: report.connects,
         }

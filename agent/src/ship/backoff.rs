@@ -1,15 +1,15 @@
-//! How long to wait before the next attempt to reach the collector.
+//! The delay before the next attempt to reach the collector.
 
 use std::time::Duration;
 
 /// Wait after the first failure: shorter than a cycle, so that a restart costs no detail.
 const DELAY_MIN: Duration = Duration::from_millis(100);
 
-/// Longest wait: a collector that is back is found within this.
+/// Longest wait: a collector that is up again is reached within it.
 const DELAY_MAX: Duration = Duration::from_secs(10);
 
 /// Delays that double from [`DELAY_MIN`] to [`DELAY_MAX`], each shortened by up to half at random,
-/// so that a fleet does not come back all at once.
+/// so that a fleet does not reconnect at the same time.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     next: Duration,
@@ -17,12 +17,12 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// Starts at the shortest delay. Agents with different seeds wait differently.
+    /// Starts at the shortest delay. Agents with different seeds wait for different times.
     pub(crate) fn new(seed: u64) -> Self {
         Backoff { next: DELAY_MIN, random: seed }
     }
 
-    /// The delay before the next attempt.
+    /// Returns the delay before the next attempt.
     pub(crate) fn next_delay(&mut self) -> Duration {
         let longest = self.next;
         self.next = (longest * 2).min(DELAY_MAX);
@@ -35,12 +35,12 @@ impl Backoff {
         self.next = DELAY_MIN;
     }
 
-    /// Makes the next delay the longest: for a failure that trying again soon does not heal.
+    /// Makes the next delay the longest, for a failure that an early retry does not heal.
     pub(crate) fn raise(&mut self) {
         self.next = DELAY_MAX;
     }
 
-    /// Splitmix64's high half: good enough to spread a fleet, and no dependency.
+    /// The high half of SplitMix64, which is good enough to spread a fleet and needs no dependency.
     fn random(&mut self) -> u32 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn agents_wait_differently() {
+    fn seeds_have_different_delays() {
         let first = |seed| Backoff::new(seed).next_delay();
         let distinct: std::collections::BTreeSet<_> = (0..100).map(first).collect();
         assert!(distinct.len() > 90, "only {} distinct delays of 100", distinct.len());

@@ -1,19 +1,18 @@
-//! How far the collector's clock is from the agent's, from exchanges of four times.
+//! Estimates the offset of the collector's clock from the agent's, from exchanges of four times.
 
 use std::collections::VecDeque;
 
 use profiler_core::Timestamp;
 
-/// Exchanges that are remembered, about a minute at one a second. What is older has lost its worth
-/// to drift.
+/// Most exchanges to remember, about a minute at one per second. Older ones have lost their value to drift.
 const EXCHANGES_MAX: usize = 64;
 
-/// Most by which the two clocks are taken to run apart, in millionths: crystals are good to 100, and
-/// there are two. So a quick exchange is worth as much as one that is slower by 0.4 ms and came a
-/// second later. Clocks that run apart faster are noticed as those that were set are.
+/// Largest assumed drift between the two clocks, in parts per million: crystals are accurate to 100, and
+/// there are two. So an exchange is worth as much as one that is 0.4 ms slower and a second newer.
+/// Clocks that drift faster are detected like clocks that were set.
 const DRIFT_PPM_MAX: u64 = 200;
 
-/// One message and its answer.
+/// A message and its answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Exchange {
     /// When the agent sent the message, by the agent's clock.
@@ -35,7 +34,7 @@ pub(crate) struct Offset {
 }
 
 impl Offset {
-    /// What one exchange proves: neither way took less than no time, so the offset lies between
+    /// Returns the bounds that one exchange proves: neither way took negative time, so the offset is between
     /// `answered - returned` and `received - sent`. `None` if these are reversed, which happens
     /// only when a clock was set during the exchange.
     fn of(exchange: Exchange) -> Option<Offset> {
@@ -59,7 +58,7 @@ impl Offset {
     }
 }
 
-/// What an exchange proved, and when it began.
+/// The bounds from an exchange, and when it started.
 #[derive(Clone, Copy, Debug)]
 struct Measured {
     offset: Offset,
@@ -67,15 +66,14 @@ struct Measured {
 }
 
 impl Measured {
-    /// What it still proves: since then the clocks have run apart.
+    /// Returns the bounds at `now`, widened by the possible drift.
     fn by(self, now: Timestamp) -> Offset {
         let drift_ns = now.since_ns(self.at).saturating_mul(DRIFT_PPM_MAX).div_ceil(1_000_000);
         Offset { error_ns: self.offset.error_ns.saturating_add(drift_ns), ..self.offset }
     }
 }
 
-/// The estimate over the last exchanges: the one that proves most by now wins, for a slow one says
-/// little, and an old one little more.
+/// Estimates from the last exchanges: the one with the tightest bounds at present wins.
 #[derive(Debug, Default)]
 pub(crate) struct OffsetEstimator {
     /// Oldest first.
@@ -83,14 +81,14 @@ pub(crate) struct OffsetEstimator {
 }
 
 impl OffsetEstimator {
-    /// Takes in an exchange. One that cannot be is left out.
+    /// Adds an exchange. Contradictory ones are ignored.
     pub(crate) fn add(&mut self, exchange: Exchange) {
         let Some(newest) = Offset::of(exchange) else {
             return;
         };
         let now = exchange.returned;
-        // What contradicts the newest exchange is from before a clock was set or drifted away, or
-        // from another collector: it would win for its short round trip, and be wrong.
+        // Exchanges that contradict the newest one are from before a clock was set or drifted away, or
+        // from another collector. They could win by a short round trip, and would be wrong.
         self.recent.retain(|earlier| earlier.by(now).agrees_with(newest));
         if self.recent.len() == EXCHANGES_MAX {
             self.recent.pop_front();
@@ -98,7 +96,7 @@ impl OffsetEstimator {
         self.recent.push_back(Measured { offset: newest, at: exchange.sent });
     }
 
-    /// The estimate by now, or `None` before the first exchange. Of equally good ones the newest.
+    /// Returns the estimate at `now`, the newest of equally good ones; `None` before the first exchange.
     pub(crate) fn best(&self, now: Timestamp) -> Option<Offset> {
         let by_now = self.recent.iter().rev().map(|measured| measured.by(now));
         by_now.min_by_key(|offset| offset.error_ns)
@@ -107,7 +105,7 @@ impl OffsetEstimator {
 
 #[cfg(test)]
 mod tests {
-    //! A simulated pair of clocks with known offset; what the estimator says is held against it.
+    //! Compares the estimates with the known offset of a simulated pair of clocks.
 
     use proptest::prelude::*;
 
@@ -140,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_ways_give_the_exact_offset() {
+    fn symmetric_delays_yield_the_exact_offset() {
         for offset in [0, 6 * HOUR, -6 * HOUR, 1, -1] {
             check([exchange(5, offset, [MS, 40 * MS, MS])], Some((offset, 1_008_400)));
         }
@@ -149,12 +147,12 @@ mod tests {
     }
 
     #[test]
-    fn unequal_ways_shift_the_estimate_by_half_the_difference() {
+    fn asymmetric_delays_shift_the_estimate_by_half_the_difference() {
         check([exchange(5, 6 * HOUR, [3 * MS, 0, MS])], Some((6 * HOUR + MS, 2_000_800)));
         check([exchange(5, -6 * HOUR, [0, 0, 3])], Some((-6 * HOUR - 2, 3)));
     }
 
-    /// All at one moment, so that no drift comes in.
+    /// All at one moment, without drift.
     #[test]
     fn the_quickest_of_the_last_64_wins() {
         let quick = exchange(0, 100, [10, 0, 10]);
@@ -167,7 +165,7 @@ mod tests {
 
     /// 200 millionths: 0.2 ms for each second.
     #[test]
-    fn what_an_exchange_proves_wears_off() {
+    fn the_value_of_an_exchange_decays() {
         let quick = exchange(0, 100, [MS, 0, 0]);
         let slow = |second: i64| exchange(second * 1_000 * MS, 100, [4 * MS, 0, 0]);
         let mut estimator = OffsetEstimator::default();
@@ -188,14 +186,14 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_set_is_followed_at_once() {
+    fn a_clock_that_was_set_is_followed_immediately() {
         let before = exchange(0, 100, [1, 0, 1]);
         let after = exchange(9, 6 * HOUR, [50, 0, 50]);
         check([before, after], Some((6 * HOUR, 51)));
     }
 
     #[test]
-    fn exchanges_that_cannot_be_are_left_out() {
+    fn contradictory_exchanges_are_ignored() {
         let good = exchange(0, 100, [1, 0, 1]);
         let clock_set_back = Exchange { returned: Timestamp::from_unix_ns(-50), ..good };
         let answered_before = Exchange { answered: Timestamp::from_unix_ns(-50), ..good };

@@ -1,4 +1,4 @@
-//! Messages to bytes, a few at a time.
+//! Encodes messages to bytes, a few at a time.
 
 use profiler_core::wire::v1::{AgentMessage, CollectorMessage};
 use tonic::codec::{BufferSettings, Codec};
@@ -6,11 +6,11 @@ use tonic_prost::ProstCodec;
 
 type Plain = ProstCodec<AgentMessage, CollectorMessage>;
 
-/// What the buffers begin with, in bytes: answers take 50, and a larger message makes room for itself.
+/// Initial bytes of the buffers, which grow for larger messages. Answers take 50.
 const BUFFER_BYTES: usize = 1 << 10;
 
-/// Messages that wait are sent together until they have so many bytes: a collector's buffers for a stream
-/// stay as large as what came at once on it, and it has ten thousand of them.
+/// Most bytes of waiting messages that are sent together. The collector's buffers for a stream stay as
+/// large as the largest chunk received on it, and it has ten thousand of them.
 const SENT_AT_ONCE_BYTES: usize = 2 << 10;
 
 /// The codec of the generated client: prost's own, with smaller buffers.
@@ -45,14 +45,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_waits_is_sent_in_small_parts() {
+    fn waiting_messages_are_sent_in_small_parts() {
         let strings = vec!["n".repeat(300)];
         let kind = Some(Kind::Dictionary(Dictionary { strings, ..Dictionary::default() }));
         let message = AgentMessage { kind };
         let message_bytes = message.encoded_len() + 5;
         let source = tokio_stream::iter(vec![Ok(message); 40]);
         let mut body = pin!(EncodeBody::new_client(SmallCodec.encoder(), source, None, None));
-        let (mut parts, mut context) = (Vec::new(), Context::from_waker(Waker::noop()));
+        let mut parts = Vec::new();
+        let mut context = Context::from_waker(Waker::noop());
         while let Poll::Ready(Some(frame)) = body.as_mut().poll_frame(&mut context) {
             parts.push(frame.unwrap().into_data().unwrap().len());
         }

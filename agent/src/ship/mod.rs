@@ -1,9 +1,8 @@
-//! Ships sealed cycles to the collector, on one thread of its own.
+//! Ships batches to the collector, on one thread of its own.
 //!
-//! Reading order: [`outbox`] (what waits, and in what order), [`running`],
-//! [`clock`] and [`backoff`] (three small laws), [`live`] (what is asked of the running agent),
-//! [`session`] (what is said), [`stream`] (over which connection).
-//! Only the last knows tokio and tonic, and nothing here knows a signal.
+//! Reading order: [`outbox`] (the queue), [`resend`] (state for a collector that lost its memory),
+//! [`clock`] and [`backoff`], [`control`] (requests of the collector), [`session`] (the protocol),
+//! [`stream`] (the connection). Only the last uses tokio and tonic, and nothing here uses signals.
 
 mod backoff;
 #[allow(missing_docs, unreachable_pub, clippy::all)]
@@ -11,9 +10,9 @@ mod backoff;
 mod client;
 mod clock;
 mod codec;
-mod live;
+mod control;
 mod outbox;
-mod running;
+mod resend;
 mod session;
 mod stream;
 
@@ -33,38 +32,37 @@ use tonic::transport::{Endpoint, Uri};
 use self::backoff::Backoff;
 use self::clock::OffsetEstimator;
 pub(crate) use self::outbox::Limits;
-use self::outbox::{Outbox, Tally};
+use self::outbox::{Outbox, OutboxAccount};
 #[cfg(test)]
 pub(crate) use self::session::encode;
 use self::stream::Link;
 use crate::batch::Batch;
-use crate::control::Control;
-use crate::control::ThreadDumpReply;
+use crate::control::{Control, ThreadDumpReply};
 use crate::sync::lock;
 use crate::tables::Tables;
 use crate::threads::{self, AgentThread};
 
-/// Name of the thread, and of the one beside it that resolves a host's name.
+/// Name of the thread, and of its helper that resolves host names.
 pub(crate) const THREAD_NAME: &str = "emberline-ship";
 
-/// Part of the time to finish that is kept for the thread to end in.
+/// Part of the time to finish that is reserved for the end of the thread.
 const JOIN_RESERVE: Duration = Duration::from_millis(100);
 
-/// Longest time to finish; longer ones are cut.
+/// Longest time to finish.
 const FINISH_MAX: Duration = Duration::from_secs(3_600);
 
-/// What the collector is told about this worker, and where it is.
+/// The collector's address, and the description of this worker.
 #[derive(Clone, Debug)]
 pub(crate) struct ShipOptions {
     /// `http://host:port`.
     pub(crate) url: String,
     pub(crate) worker: String,
     pub(crate) labels: Vec<(String, String)>,
-    /// Random; new for each life of an agent.
+    /// Random, different for each life of an agent.
     pub(crate) epoch: u64,
     pub(crate) host: String,
     pub(crate) pid: u32,
-    /// How the sampler is told, and what it says of itself.
+    /// The connection to the sampler.
     pub(crate) control: Arc<Control>,
     pub(crate) started_at: Timestamp,
     pub(crate) limits: Limits,
@@ -74,57 +72,57 @@ pub(crate) struct ShipOptions {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum ShipError {
-    /// The collector's address cannot be used.
-    #[error("{url:?} is not a collector's address: {reason}; it looks like http://127.0.0.1:4747")]
+    /// The collector's URL is invalid.
+    #[error("invalid collector URL {url:?}: {reason}; expected http://HOST:PORT")]
     Url {
-        /// As it was given.
+        /// The invalid URL.
         url: String,
         /// What is wrong with it.
         reason: String,
     },
-    /// More labels than a collector takes.
-    #[error("{count} labels; a worker may have {LABELS_MAX}")]
+    /// More labels than a collector accepts.
+    #[error("{count} labels for one worker; at most {LABELS_MAX} are allowed")]
     Labels {
-        /// How many were given.
+        /// Number of labels.
         count: usize,
     },
-    /// The thread or its runtime could not be started.
+    /// The thread or its runtime cannot be started.
     #[error("cannot start the thread {THREAD_NAME}")]
     Thread(#[source] io::Error),
 }
 
 /// The agent's clock: monotonic, anchored to real time.
 pub(crate) trait AgentClock: Send + Sync + 'static {
-    /// The present.
+    /// Returns the present time.
     fn now(&self) -> Timestamp;
 }
 
-/// What became of the samples. Weights are in nanoseconds, and
+/// What happened to the samples. Weights are in nanoseconds, and
 /// `accepted = acked + unacked + lost_refused + lost_by_collector + lost_queue`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ShipReport {
     pub(crate) epoch: u64,
-    pub(crate) tally: Tally,
+    pub(crate) account: OutboxAccount,
     pub(crate) connected: bool,
-    /// Streams that were opened, with the first.
+    /// Number of opened streams.
     pub(crate) connects: u64,
     /// The operating system's id of the ship thread.
     pub(crate) thread_id: u32,
 }
 
-/// What the ship thread shares with the others.
+/// State that the ship thread shares with the others.
 #[derive(Debug)]
 struct Shared {
     outbox: Mutex<Outbox>,
     /// The latest answer to what every thread is doing.
-    stacks: Mutex<Option<ThreadDumpReply>>,
-    /// Something to do: a cycle, or the request to finish.
+    dump_reply: Mutex<Option<ThreadDumpReply>>,
+    /// Notified of a batch, a thread dump or the request to finish.
     wake: Notify,
     connected: AtomicBool,
     connects: AtomicU64,
 }
 
-/// Ships what it is given. Dropped without [`Shipper::finish`], it stops where it is.
+/// Ships batches. If it is dropped without [`Shipper::finish`], it stops without flushing.
 #[derive(Debug)]
 pub(crate) struct Shipper {
     shared: Arc<Shared>,
@@ -137,12 +135,12 @@ pub(crate) struct Shipper {
 }
 
 impl Shipper {
-    /// Starts the thread, which tries to reach the collector from then on. The caller has blocked
-    /// signals in its own thread, and the new one inherits that.
+    /// Starts the thread, which connects to the collector when it can. The caller has blocked signals on
+    /// its own thread, and the new thread inherits that.
     ///
     /// # Errors
-    /// If the address cannot be used, there are too many labels, or the system gives no thread. A
-    /// collector that is away is not an error.
+    /// If the URL is invalid, there are too many labels, or the system does not start the thread. An
+    /// unreachable collector is not an error.
     pub(crate) fn start(
         options: ShipOptions,
         tables: Arc<Mutex<Tables>>,
@@ -154,12 +152,12 @@ impl Shipper {
         }
         let shared = Arc::new(Shared {
             outbox: Mutex::new(Outbox::new(options.limits)),
-            stacks: Mutex::new(None),
+            dump_reply: Mutex::new(None),
             wake: Notify::new(),
             connected: AtomicBool::new(false),
             connects: AtomicU64::new(0),
         });
-        let (finish, asked_to_finish) = watch::channel(None);
+        let (finish, finish_request) = watch::channel(None);
         let link = Link {
             endpoint,
             hello: hello(&options),
@@ -167,7 +165,7 @@ impl Shipper {
             shared: shared.clone(),
             tables,
             clock,
-            finish: asked_to_finish,
+            finish: finish_request,
             backoff: Backoff::new(options.epoch),
             offsets: OffsetEstimator::default(),
             away: false,
@@ -187,45 +185,45 @@ impl Shipper {
 
     /// Takes in an answer, whose nodes are in the tables by now.
     pub(crate) fn thread_dump(&self, reply: ThreadDumpReply) {
-        *lock(&self.shared.stacks) = Some(reply);
+        *lock(&self.shared.dump_reply) = Some(reply);
         self.shared.wake.notify_one();
     }
 
-    /// What became of the samples until now.
+    /// Returns what happened to the samples so far.
     pub(crate) fn report(&self) -> ShipReport {
         ShipReport {
             epoch: self.epoch,
-            tally: lock(&self.shared.outbox).tally(),
+            account: lock(&self.shared.outbox).current_account(),
             connected: self.shared.connected.load(Ordering::Relaxed),
             connects: self.shared.connects.load(Ordering::Relaxed),
             thread_id: self.thread_id,
         }
     }
 
-    /// Sends what waits, waits for the acks, says Goodbye and ends the thread, all within
-    /// `deadline`. What is not acked by then is `unacked` in the report; a thread that hangs is
-    /// left behind.
+    /// Sends all queued batches, waits for their acknowledgments, sends Goodbye and ends the thread, all
+    /// within `deadline`. Weight without acknowledgment is `unacked` in the report, and a thread that
+    /// hangs is left running.
     pub(crate) fn finish(self, deadline: Duration) -> ShipReport {
         let deadline = deadline.min(FINISH_MAX);
         let now = Instant::now();
-        self.ask_to_finish(now + deadline - JOIN_RESERVE.min(deadline / 4));
-        // Only the end of the thread can end the wait early, for nothing is ever sent.
+        self.request_finish(now + deadline - JOIN_RESERVE.min(deadline / 4));
+        // Only the end of the thread can end the wait early, because nothing is ever sent.
         let ended = self.ended.recv_timeout(deadline) == Err(mpsc::RecvTimeoutError::Disconnected);
         let report = self.report();
         if ended {
-            // It caught its own panic, if there was one, and logged it.
+            // A panic was caught and logged on the thread.
             let _ = self.thread.join();
         }
         report
     }
 
-    fn ask_to_finish(&self, until: Instant) {
+    fn request_finish(&self, until: Instant) {
         self.finish.send_replace(Some(until));
         self.shared.wake.notify_one();
     }
 }
 
-/// Accepts what can be reached: this build speaks no TLS, and a password in an address would end
+/// Rejects URLs that need TLS, which this build does not have, or contain credentials, which would end
 /// up in the log.
 fn parse_url(url: &str) -> Result<Endpoint, ShipError> {
     let refuse = |reason: &str| Err(ShipError::Url { url: url.to_owned(), reason: reason.into() });
@@ -235,11 +233,11 @@ fn parse_url(url: &str) -> Result<Endpoint, ShipError> {
     };
     match uri.scheme_str() {
         Some("http") => {}
-        Some("https") => return refuse("this agent was built without TLS"),
-        _ => return refuse("it does not begin with http://"),
+        Some("https") => return refuse("this agent does not support TLS"),
+        _ => return refuse("it does not start with http://"),
     }
     if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
-        return refuse("it holds a user's name");
+        return refuse("it contains credentials");
     }
     Ok(Endpoint::from(uri))
 }
@@ -254,7 +252,7 @@ fn hello(options: &ShipOptions) -> v1::Hello {
         host: bounded(&options.host),
         pid: options.pid,
         agent_version: env!("CARGO_PKG_VERSION").to_owned(),
-        // Filled in when it is said.
+        // Set when it is sent.
         sampler_mode: String::new(),
         interval_ns: 0,
         started_at_ns: options.started_at.unix_ns(),
@@ -262,14 +260,13 @@ fn hello(options: &ShipOptions) -> v1::Hello {
     }
 }
 
-/// Starts the thread, and waits until it has its runtime: only that can fail.
+/// Starts the thread, and waits until it has its runtime, the last step that can fail.
 fn spawn(link: Link, running: mpsc::Sender<()>) -> io::Result<(JoinHandle<()>, u32)> {
     let (started, start) = mpsc::sync_channel(1);
     let body = move || {
         let _running = running;
         let _of_agent = AgentThread::enter();
-        // The host may build its own runtimes with whatever it likes; ours is built and dropped on
-        // this thread, so it never meets theirs.
+        // Built and dropped on this thread, so that it never interferes with runtimes of the program.
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .thread_name(THREAD_NAME)
@@ -284,10 +281,10 @@ fn spawn(link: Link, running: mpsc::Sender<()>) -> io::Result<(JoinHandle<()>, u
         let _ = started.send(Ok(threads::own_id()));
         let shared = link.shared.clone();
         if catch_unwind(AssertUnwindSafe(|| runtime.block_on(link.run()))).is_err() {
-            tracing::error!("shipping ended by a panic: a bug of Emberline; sampling goes on");
+            tracing::error!("shipping panicked, which is a bug in Emberline; sampling continues");
         }
         shared.connected.store(false, Ordering::Relaxed);
-        // Not by dropping it: that would wait for a name that is being resolved.
+        // Dropping the runtime would wait for a host name that is being resolved.
         runtime.shutdown_background();
     };
     let thread = std::thread::Builder::new().name(THREAD_NAME.to_owned()).spawn(body)?;

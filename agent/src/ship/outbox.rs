@@ -1,28 +1,28 @@
-//! What was sampled and is not safe with the collector yet: bounded in bytes, exact in weight.
+//! The queue of batches that the collector has not acknowledged: bounded in bytes, exact in weight.
 //!
-//! Parcels wait until they are sent. Too many waiting ones are merged into coarser ones; weight is
-//! never dropped. A batch gets its sequence number when it is first handed out, and from then on
-//! its content is frozen: after a reconnect the same number brings the same content.
+//! Batches wait until they are sent. Too many waiting ones are merged into coarser ones; weight is never
+//! dropped. A batch gets its sequence number when it is first sent, and its content is frozen from then
+//! on: after a reconnect the same number has the same content.
 //!
 //! # Accounts
-//! Every weight that came in is in exactly one place: waiting, in flight, delivered (acked, or at
-//! or below the mark of a [`Welcome`](profiler_core::wire::v1::Welcome)), refused, or lost in the
-//! queue before. Of what was delivered, a collector that lost its memory no longer holds a part;
-//! that part is `forgotten` and known anew from each Welcome, so it can shrink again when an older
-//! memory comes back.
+//! All accepted weight is in exactly one place: waiting, in flight, delivered (acknowledged, or at or
+//! below the sequence number of a [`Welcome`](profiler_core::wire::v1::Welcome)), rejected, or lost in
+//! the sampler's queue. A collector that lost its memory no longer has a part of the delivered weight.
+//! That part is *lost by the collector*; each Welcome sets it, so it shrinks if an older state of the
+//! collector is restored.
 //!
-//! The account of a flush says what holds right after the collector applied it. All that is not
-//! settled by then are the flushes in flight up to this one, so
+//! The account of a flush describes the state right after the collector has applied it. Unanswered by
+//! then are only the flushes in flight up to this one, so
 //!
 //! ```text
-//! accepted = delivered + refused + lost in queue + in flight up to this flush
-//!          = stored    + refused + lost in queue + forgotten
+//! accepted = delivered + rejected + lost in queue + in flight up to this flush
+//!          = stored    + rejected + lost in queue + lost by the collector
 //! ```
 //!
-//! Both lines use what the agent knows when it sends, a second time too: on a stream without
-//! refusals `accepted` is the same each time, for what was in flight is delivered now, and the
-//! losses are today's. One thing cannot be known: a flush that was already on its way when the
-//! collector refused an earlier one counts that one as if it were stored. The next flush is right.
+//! Both lines use the agent's knowledge at the time of sending, also when a flush is sent again: without
+//! rejections `accepted` is then the same, because the weight that was in flight is delivered now. One
+//! case cannot be known: a flush that is already on the network when the collector rejects an earlier
+//! one counts that one as stored. The next flush is right.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use std::sync::Arc;
 use profiler_core::limits::MESSAGE_BYTES_TARGET;
 use profiler_core::wire::v1;
 
-use super::running::Running;
+use super::resend::ResendState;
 use crate::batch::Batch;
 
 /// Most memory of all batches, by [`Batch::bytes`]: about an hour of a small worker's cycles. Only
@@ -38,16 +38,16 @@ use crate::batch::Batch;
 /// the tree, and its sums of tasks, one for each name and outcome, may go beyond.
 pub(crate) const OUTBOX_BYTES_MAX: usize = 8 << 20;
 
-/// Most batches that wait: an hour of seconds. Keeps the search for what to merge short.
+/// Most waiting batches: an hour of seconds. Keeps the search for batches to merge short.
 pub(crate) const WAITING_MAX: usize = 3_600;
 
-/// Most flushes that are sent and not answered.
+/// Most sent flushes without an answer.
 pub(crate) const IN_FLIGHT_MAX: usize = 16;
 
-/// Most memory of the records of running tasks that are kept to be sent again, in bytes.
+/// Most bytes of records of running tasks, which may have to be sent again.
 pub(crate) const RUNNING_BYTES_MAX: usize = 1 << 20;
 
-/// The outbox's limits; the default are the constants of this module.
+/// The outbox's limits; the defaults are the constants of this module.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) outbox_bytes_max: usize,
@@ -70,31 +70,31 @@ impl Default for Limits {
     }
 }
 
-/// Where the weight and the rows are.
+/// The present account of weight and rows.
 /// `accepted = acked + unacked + lost_refused + lost_by_collector + lost_queue`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct OutboxAccount {
     pub(crate) accepted_ns: u64,
-    /// Acked and, as far as the agent knows, still held by the collector.
+    /// Acknowledged and, to the agent's knowledge, still stored by the collector.
     pub(crate) acked_ns: u64,
-    /// Waiting or in flight. In flight is what the collector may hold without the agent's knowing.
+    /// Waiting or in flight. The collector may already have flushes in flight.
     pub(crate) unacked_ns: u64,
     pub(crate) lost_refused_ns: u64,
     pub(crate) lost_by_collector_ns: u64,
     pub(crate) lost_queue_ns: u64,
-    /// Rows of tasks that had no room, here or before, or were refused.
+    /// Rows of tasks that were rejected, or had no room here or in an earlier queue.
     pub(crate) lost_tasks: u64,
-    /// The same of transfers and what else is told.
+    /// The same for telemetry.
     pub(crate) lost_telemetry: u64,
-    /// Tasks that ended and are in sums only.
+    /// Ended tasks that are in sums only.
     pub(crate) aggregated_tasks: u64,
-    /// Running tasks that had no room among those to be sent again to a collector that forgot.
+    /// Running tasks for which [`ResendState`] had no room.
     pub(crate) untracked_tasks: u64,
 }
 
-/// The collector claims a sequence number that this epoch never sent.
+/// The collector acknowledges a sequence number that this epoch never sent.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("the collector says it holds flush {acked_seq} of this epoch, but only {sent} were sent")]
+#[error("the collector acknowledges flush {acked_seq} of this epoch, but only {sent} were sent")]
 pub(crate) struct UnknownSeq {
     acked_seq: u64,
     sent: u64,
@@ -110,16 +110,16 @@ pub(crate) struct Outbox {
     in_flight: VecDeque<InFlight>,
     in_flight_bytes: usize,
     next_seq: u64,
-    /// Highest number that the collector is known to hold.
+    /// Highest acknowledged number.
     acked_seq: u64,
-    running: Running,
+    resend: ResendState,
     accepted_ns: u64,
-    /// Weight of the flushes that were acked, whether or not the collector still holds it.
+    /// Weight of acknowledged flushes, whether or not the collector still has it.
     delivered_ns: u64,
     refused_ns: u64,
     /// Part of `delivered_ns`.
-    forgotten_ns: u64,
-    /// Only what came with flushes that are settled.
+    lost_by_collector_ns: u64,
+    /// Only of answered flushes.
     queue_ns: u64,
     lost_tasks: u64,
     lost_telemetry: u64,
@@ -132,8 +132,8 @@ struct InFlight {
     batch: Arc<Batch>,
     weight_ns: u64,
     bytes: usize,
-    /// Whether it was handed out on the present stream.
-    handed: bool,
+    /// Whether it was sent on the present stream.
+    sent_here: bool,
 }
 
 impl Outbox {
@@ -146,11 +146,11 @@ impl Outbox {
             in_flight_bytes: 0,
             next_seq: 1,
             acked_seq: 0,
-            running: Running::default(),
+            resend: ResendState::default(),
             accepted_ns: 0,
             delivered_ns: 0,
             refused_ns: 0,
-            forgotten_ns: 0,
+            lost_by_collector_ns: 0,
             queue_ns: 0,
             lost_tasks: 0,
             lost_telemetry: 0,
@@ -167,34 +167,34 @@ impl Outbox {
         self.lost_tasks = self.lost_tasks.saturating_add(lost_tasks);
         self.lost_telemetry = self.lost_telemetry.saturating_add(lost_telemetry);
         self.aggregated_tasks = self.aggregated_tasks.saturating_add(aggregated_tasks);
-        self.running.update_records(&batch.telemetry);
+        self.resend.update_telemetry(&batch.telemetry);
         for task in &batch.tasks {
-            self.running.update(task, self.limits.running_bytes_max);
+            self.resend.update(task, self.limits.running_bytes_max);
         }
         let accepted_ns = batch.weight_ns().saturating_add(batch.lost_queue_ns);
         self.accepted_ns = self.accepted_ns.saturating_add(accepted_ns);
         self.waiting_bytes += batch.bytes();
         self.waiting.push_back(batch);
-        self.squeeze();
+        self.enforce_limits();
     }
 
-    /// Whether [`Outbox::next`] would give a flush.
+    /// Whether [`Outbox::next`] would return a flush.
     pub(crate) fn has_next(&self) -> bool {
-        self.in_flight.iter().any(|flush| !flush.handed) || self.may_freeze()
+        self.in_flight.iter().any(|flush| !flush.sent_here) || self.can_freeze()
     }
 
-    /// The next flush of the present stream: first what a stream before left unanswered, then what
-    /// waits. `None` if there is nothing, or too much is unanswered.
+    /// Returns the next flush of the present stream: first the unanswered flushes of earlier streams, then
+    /// waiting batches. `None` if there are none, or too many flushes are unanswered.
     pub(crate) fn next(&mut self) -> Option<(u64, Arc<Batch>)> {
-        if self.in_flight.iter().all(|flush| flush.handed) && self.may_freeze() {
+        if self.in_flight.iter().all(|flush| flush.sent_here) && self.can_freeze() {
             self.freeze();
         }
-        let flush = self.in_flight.iter_mut().find(|flush| !flush.handed)?;
-        flush.handed = true;
+        let flush = self.in_flight.iter_mut().find(|flush| !flush.sent_here)?;
+        flush.sent_here = true;
         Some((flush.seq, flush.batch.clone()))
     }
 
-    /// The account to send with a flush, as the module says; `None` if it is not in flight.
+    /// Returns the account to send with a flush, see the module; `None` if it is not in flight.
     pub(crate) fn account(&self, seq: u64) -> Option<v1::LossAccount> {
         let end = self.in_flight.binary_search_by_key(&seq, |flush| flush.seq).ok()?;
         let mut in_flight_ns = 0u64;
@@ -207,7 +207,7 @@ impl Outbox {
         Some(v1::LossAccount {
             accepted_ns: settled_ns.saturating_add(in_flight_ns).saturating_add(queue_ns),
             lost_refused_ns: self.refused_ns,
-            lost_by_collector_ns: self.forgotten_ns,
+            lost_by_collector_ns: self.lost_by_collector_ns,
             lost_tasks: self.lost_tasks,
             lost_queue_ns: queue_ns,
             lost_telemetry: self.lost_telemetry,
@@ -215,17 +215,17 @@ impl Outbox {
         })
     }
 
-    /// The collector stored a flush. An answer to what is not in flight is a repeated one.
+    /// The collector has stored a flush. Answers to flushes that are not in flight are repeated ones.
     pub(crate) fn ack(&mut self, seq: u64) {
-        if let Some(flush) = self.settle(seq) {
+        if let Some(flush) = self.remove_answered(seq) {
             self.delivered_ns = self.delivered_ns.saturating_add(flush.weight_ns);
             self.acked_seq = self.acked_seq.max(seq);
         }
     }
 
-    /// The collector will never store a flush: its weight and rows are lost, and counted.
+    /// The collector has rejected a flush: its weight and rows are counted as lost.
     pub(crate) fn refuse(&mut self, seq: u64) {
-        if let Some(flush) = self.settle(seq) {
+        if let Some(flush) = self.remove_answered(seq) {
             self.refused_ns = self.refused_ns.saturating_add(flush.weight_ns);
             let telemetry = flush.batch.telemetry.count() as u64;
             self.lost_telemetry = self.lost_telemetry.saturating_add(telemetry);
@@ -233,61 +233,61 @@ impl Outbox {
         }
     }
 
-    /// A new stream begins, with a collector that holds the flushes up to `acked_seq`, and
-    /// `stored_ns` of their weight. What it holds is not sent again; what it lost is counted; what
-    /// still runs is sent again if it lost anything, for it may have lost those rows.
+    /// Starts a stream with a collector that has the flushes up to `acked_seq`, and `stored_ns` of their
+    /// weight. These flushes are not sent again. Weight that the collector lost is counted, and then the
+    /// [`ResendState`] is sent again, because its rows may be lost too.
     ///
     /// # Errors
-    /// If it claims what was never sent; nothing changes then.
+    /// If it acknowledges flushes that were never sent; then nothing changes.
     pub(crate) fn welcome(&mut self, acked_seq: u64, stored_ns: u64) -> Result<(), UnknownSeq> {
         if acked_seq >= self.next_seq {
             return Err(UnknownSeq { acked_seq, sent: self.next_seq - 1 });
         }
-        // Stored, but the ack was lost with the stream before.
+        // Stored, but the acknowledgment was lost with an earlier stream.
         while let Some(seq) = self.in_flight.front().map(|flush| flush.seq)
             && seq <= acked_seq
         {
             self.ack(seq);
         }
-        // An older memory that is back may hold what a younger one refused.
+        // A restored older state may have flushes that a newer one rejected.
         let regained_ns = stored_ns.saturating_sub(self.delivered_ns).min(self.refused_ns);
         self.refused_ns -= regained_ns;
         self.delivered_ns = self.delivered_ns.saturating_add(regained_ns);
-        let forgotten_ns = self.delivered_ns.saturating_sub(stored_ns);
-        if acked_seq < self.acked_seq || forgotten_ns > self.forgotten_ns {
-            self.send_running_again();
+        let lost_by_collector_ns = self.delivered_ns.saturating_sub(stored_ns);
+        if acked_seq < self.acked_seq || lost_by_collector_ns > self.lost_by_collector_ns {
+            self.resend_state();
         }
-        self.forgotten_ns = forgotten_ns;
+        self.lost_by_collector_ns = lost_by_collector_ns;
         self.acked_seq = acked_seq;
         for flush in &mut self.in_flight {
-            flush.handed = false;
+            flush.sent_here = false;
         }
         Ok(())
     }
 
-    /// Whether nothing waits and everything sent is answered.
+    /// Whether no batch waits and all sent flushes are answered.
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.in_flight.is_empty()
     }
 
-    /// Where everything is.
-    pub(crate) fn tally(&self) -> Tally {
+    /// Returns the present account.
+    pub(crate) fn current_account(&self) -> OutboxAccount {
         let sum = |weights: &mut dyn Iterator<Item = u64>| weights.fold(0, u64::saturating_add);
         let in_flight_ns = sum(&mut self.in_flight.iter().map(|flush| flush.weight_ns));
         let waiting_ns = sum(&mut self.waiting.iter().map(Batch::weight_ns));
         let in_flight = self.in_flight.iter().map(|flush| &*flush.batch);
         let unsettled = in_flight.chain(&self.waiting).map(|batch| batch.lost_queue_ns);
-        Tally {
+        OutboxAccount {
             accepted_ns: self.accepted_ns,
-            acked_ns: self.delivered_ns - self.forgotten_ns,
+            acked_ns: self.delivered_ns - self.lost_by_collector_ns,
             unacked_ns: waiting_ns.saturating_add(in_flight_ns),
             lost_refused_ns: self.refused_ns,
-            lost_by_collector_ns: self.forgotten_ns,
+            lost_by_collector_ns: self.lost_by_collector_ns,
             lost_queue_ns: sum(&mut unsettled.chain([self.queue_ns])),
             lost_tasks: self.lost_tasks,
             lost_telemetry: self.lost_telemetry,
             aggregated_tasks: self.aggregated_tasks,
-            untracked_tasks: self.running.untracked,
+            untracked_tasks: self.resend.untracked,
         }
     }
 
@@ -295,14 +295,14 @@ impl Outbox {
         self.waiting_bytes + self.in_flight_bytes
     }
 
-    /// Half of the memory stays with what waits, which alone can be merged.
-    fn may_freeze(&self) -> bool {
+    /// Half of the memory is reserved for waiting batches, because only they can be merged.
+    fn can_freeze(&self) -> bool {
         !self.waiting.is_empty()
             && self.in_flight.len() < self.limits.in_flight_max
             && self.in_flight_bytes < self.limits.outbox_bytes_max / 2
     }
 
-    /// Gives the oldest that waits, or the part of it that fits into a message, its number.
+    /// Assigns a number to the oldest waiting batch, or to the part of it that fits into a message.
     fn freeze(&mut self) {
         let Some(batch) = self.waiting.pop_front() else {
             return;
@@ -313,17 +313,19 @@ impl Outbox {
             self.waiting_bytes += rest.bytes();
             self.waiting.push_front(rest);
         }
-        let (weight_ns, bytes) = (batch.weight_ns(), batch.bytes());
-        let (seq, batch) = (self.next_seq, Arc::new(batch));
+        let seq = self.next_seq;
+        let weight_ns = batch.weight_ns();
+        let bytes = batch.bytes();
+        let batch = Arc::new(batch);
         self.next_seq += 1;
         self.in_flight_bytes += bytes;
-        self.in_flight.push_back(InFlight { seq, batch, weight_ns, bytes, handed: false });
+        self.in_flight.push_back(InFlight { seq, batch, weight_ns, bytes, sent_here: false });
         // Two batches take more than one.
-        self.squeeze();
+        self.enforce_limits();
     }
 
-    /// Takes an answered flush out; its weight is the caller's to count.
-    fn settle(&mut self, seq: u64) -> Option<InFlight> {
+    /// Removes an answered flush; the caller counts its weight.
+    fn remove_answered(&mut self, seq: u64) -> Option<InFlight> {
         let index = self.in_flight.binary_search_by_key(&seq, |flush| flush.seq).ok()?;
         let flush = self.in_flight.remove(index)?;
         self.in_flight_bytes -= flush.bytes;
@@ -331,16 +333,15 @@ impl Outbox {
         Some(flush)
     }
 
-    /// Puts the rows of running tasks, and what else still holds, before everything that waits, so
-    /// that later states replace them.
-    fn send_running_again(&mut self) {
-        let tasks: Vec<_> = self.running.records.values().cloned().collect();
-        let telemetry = self.running.records_again();
+    /// Queues the [`ResendState`] before all waiting batches, so that later states replace it.
+    fn resend_state(&mut self) {
+        let tasks: Vec<_> = self.resend.tasks.values().cloned().collect();
+        let telemetry = self.resend.telemetry();
         if tasks.is_empty() && telemetry.is_empty() {
             return;
         }
         let rows = Batch { tasks, telemetry, ..Batch::default() };
-        // A collector that restarts again and again must not fill the outbox with the same rows.
+        // A collector that restarts repeatedly must not fill the outbox with the same rows.
         let batch = match self.waiting.pop_front_if(|front| front.span.is_none()) {
             Some(front) => {
                 self.waiting_bytes -= front.bytes();
@@ -350,11 +351,11 @@ impl Outbox {
         };
         self.waiting_bytes += batch.bytes();
         self.waiting.push_front(batch);
-        self.squeeze();
+        self.enforce_limits();
     }
 
-    /// Brings the outbox back within its limits.
-    fn squeeze(&mut self) {
+    /// Merges, and at last drops rows, until the outbox is within its limits.
+    fn enforce_limits(&mut self) {
         while self.waiting.len() > 1
             && (self.bytes() > self.limits.outbox_bytes_max
                 || self.waiting.len() > self.limits.waiting_max)
@@ -377,8 +378,8 @@ impl Outbox {
         }
     }
 
-    /// Merges the two neighbours that cover the least time together, the oldest of equal ones, so
-    /// that all of an outage keeps about the same detail.
+    /// Merges the two neighbors that cover the least time together, the oldest of equal ones, so that all
+    /// of an outage keeps about the same detail.
     fn merge_shortest(&mut self) {
         let length_ns = |index: usize| self.waiting[index].length_ns();
         let pair_ns = |index: &usize| length_ns(*index).saturating_add(length_ns(index + 1));

@@ -1,4 +1,5 @@
-//! One stream's conversation, without the stream: what to say next, and what an answer changes.
+//! The protocol of one stream, without its transport: the next message to send, and the effect of each
+//! received one.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -11,76 +12,78 @@ use profiler_core::wire::{
 use profiler_core::{Telemetry, Timestamp};
 
 use super::clock::{Exchange, OffsetEstimator};
-use super::live::Live;
+use super::control::ControlStream;
 use super::outbox::{Outbox, UnknownSeq};
 use crate::batch::Batch;
 use crate::sync::lock;
 use crate::tables::Tables;
 
-/// Most dictionaries that a collector may refuse on one stream. The first may be a difference in
-/// what both believe is held; one that persists does not heal by repeating.
+/// Most dictionaries that a collector may reject on one stream. The first rejection may be a
+/// disagreement about what the collector has; repeating does not heal one that persists.
 const DICTIONARY_REFUSALS_MAX: u32 = 3;
 
-/// About how many bytes one dictionary has: a collector's buffers for a stream stay as large as what
-/// came at once on it, and ten thousand agents have a pair of them each.
+/// Approximate bytes of one dictionary message: the collector's buffers for a stream stay as large as
+/// the largest chunk received on it, and it has a pair of them for each of ten thousand agents.
 const DICTIONARY_BYTES_MAX: usize = 4 << 10;
 
-/// Why a conversation ended.
+/// Why a session ended.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum SessionError {
-    /// The collector's memory is not of this epoch.
+    /// The collector's state is not of this epoch.
     #[error(transparent)]
     UnknownSeq(#[from] UnknownSeq),
-    /// It refused too many dictionaries.
-    #[error("the collector refused {DICTIONARY_REFUSALS_MAX} dictionaries, at last: {reason:?}")]
+    /// It rejected too many dictionaries.
+    #[error(
+        "the collector rejected {DICTIONARY_REFUSALS_MAX} dictionaries; last reason: {reason:?}"
+    )]
     DictionaryRefused {
-        /// What the collector said at last.
+        /// The collector's last reason.
         reason: String,
     },
-    /// It asked for settings that cannot be.
-    #[error("the collector's settings cannot be")]
+    /// It requested invalid settings.
+    #[error("invalid settings from the collector")]
     Settings(#[from] WireError),
-    /// Its first answer must be Welcome, and no other may be.
-    #[error("the collector answered {got} where {expected} was due")]
+    /// The first message, and only the first, must be Welcome.
+    #[error("unexpected message from the collector: {got}; expected {expected}")]
     OutOfOrder {
-        /// What came.
+        /// The received message.
         got: &'static str,
         /// What the protocol allows.
         expected: &'static str,
     },
 }
 
-/// One conversation, from the Welcome on.
+/// The state of one stream, from the Welcome on.
 #[derive(Debug)]
 pub(crate) struct Session<'a> {
     outbox: &'a Mutex<Outbox>,
     tables: &'a Mutex<Tables>,
     offsets: &'a mut OffsetEstimator,
-    live: Live<'a>,
-    /// How much of the tables was sent, or the collector held before.
+    control: ControlStream<'a>,
+    /// The part of the tables that the collector has.
     marks: Marks,
-    /// Encoded, and not sent before the dictionary that it needs.
-    ready: Option<Ready>,
+    /// The next message, which waits until the dictionary that it needs is sent.
+    ready: Option<EncodedMessage>,
     dictionary_refusals: u32,
     flush_refused: bool,
 }
 
-/// What is shipped.
+/// The data to ship.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Held<'a> {
+pub(crate) struct OutboxRefs<'a> {
     pub(crate) outbox: &'a Mutex<Outbox>,
     pub(crate) tables: &'a Mutex<Tables>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Ready {
+pub(crate) struct EncodedMessage {
     kind: agent_message::Kind,
     needs: Marks,
 }
 
 #[cfg(test)]
-impl Ready {
+impl EncodedMessage {
     /// Bytes of the message.
     pub(crate) fn encoded_len(self) -> usize {
         prost::Message::encoded_len(&message(self.kind))
@@ -88,14 +91,14 @@ impl Ready {
 }
 
 impl<'a> Session<'a> {
-    /// Begins with the collector's first message, which came at `now`.
+    /// Starts with the collector's first message, received at `now`.
     ///
     /// # Errors
-    /// If it is not a Welcome, or one that claims what this epoch never sent.
+    /// If it is not a Welcome, or acknowledges flushes that this epoch never sent.
     pub(crate) fn open(
-        Held { outbox, tables }: Held<'a>,
+        OutboxRefs { outbox, tables }: OutboxRefs<'a>,
         offsets: &'a mut OffsetEstimator,
-        live: Live<'a>,
+        control: ControlStream<'a>,
         first: v1::CollectorMessage,
         now: Timestamp,
     ) -> Result<Self, SessionError> {
@@ -107,46 +110,44 @@ impl<'a> Session<'a> {
             }
         };
         lock(outbox).welcome(welcome.acked_seq, welcome.stored_ns)?;
-        let marks = Marks::default();
-        let (ready, dictionary_refusals, flush_refused) = (None, 0, false);
         let mut session = Session {
             outbox,
             tables,
             offsets,
-            live,
-            marks,
-            ready,
-            dictionary_refusals,
-            flush_refused,
+            control,
+            marks: Marks::default(),
+            ready: None,
+            dictionary_refusals: 0,
+            flush_refused: false,
         };
         session.measure(welcome.receipt, now);
         session.set_marks([welcome.strings, welcome.frames, welcome.nodes]);
         Ok(session)
     }
 
-    /// Whether [`Session::next_message`] would give one.
+    /// Whether [`Session::next_message`] would return one.
     pub(crate) fn has_next(&self) -> bool {
-        self.ready.is_some() || self.live.has_next() || lock(self.outbox).has_next()
+        self.ready.is_some() || self.control.has_next() || lock(self.outbox).has_next()
     }
 
-    /// When to ask [`Session::has_next`] again, though nothing came.
-    pub(crate) fn next_look(&self) -> Duration {
-        self.live.next_look()
+    /// Returns how long to wait for an event before checking [`Session::has_next`] again.
+    pub(crate) fn poll_interval(&self) -> Duration {
+        self.control.poll_interval()
     }
 
-    /// Nothing came or went for as long as [`Session::next_look`] said.
-    pub(crate) fn look(&mut self) {
-        self.live.break_silence();
+    /// Nothing was received or sent for [`Session::poll_interval`].
+    pub(crate) fn poll_timeout(&mut self) {
+        self.control.repeat_settings();
     }
 
-    /// The next message: a piece of the dictionary, or what needed it: an answer, or a flush. When it is sent is
-    /// left 0; it is about `now`. `None` if there is nothing to say.
+    /// Returns the next message: a piece of the dictionary, or the answer or flush that needs it. Its
+    /// sending time is not set yet; it is about `now`. `None` if there is nothing to send.
     pub(crate) fn next_message(&mut self, now: Timestamp) -> Option<v1::AgentMessage> {
         if self.ready.is_none() {
-            self.ready = self.next_live().or_else(|| self.next_flush());
+            self.ready = self.next_control().or_else(|| self.next_flush());
         }
         let needs = self.ready.as_ref()?.needs;
-        if !self.holds(needs)
+        if !self.has_dictionary(needs)
             && let Some(dictionary) = self.next_dictionary()
         {
             return Some(message(agent_message::Kind::Dictionary(dictionary)));
@@ -159,26 +160,26 @@ impl<'a> Session<'a> {
         }))
     }
 
-    /// People wait for these, so they go before flushes.
-    fn next_live(&mut self) -> Option<Ready> {
-        let kind = self.live.next()?;
+    /// These go before flushes, because people wait for them.
+    fn next_control(&mut self) -> Option<EncodedMessage> {
+        let kind = self.control.next()?;
         let needs = match &kind {
             agent_message::Kind::ThreadDump(_) => marks_of(&lock(self.tables)),
             _ => Marks::default(),
         };
-        Some(Ready { kind, needs })
+        Some(EncodedMessage { kind, needs })
     }
 
-    fn next_flush(&mut self) -> Option<Ready> {
-        // Two statements, for encoding must not hold the outbox's lock: `push` waits for it.
+    fn next_flush(&mut self) -> Option<EncodedMessage> {
+        // Two statements, because encoding must not hold the outbox's lock, for which `push` waits.
         let next = lock(self.outbox).next();
         next.map(|(seq, batch)| encode(seq, &batch, self.tables))
     }
 
-    /// Takes in what the collector said; it came at `now`.
+    /// Handles a message of the collector, received at `now`.
     ///
     /// # Errors
-    /// If the conversation cannot go on.
+    /// If the session cannot continue.
     pub(crate) fn receive(
         &mut self,
         message: v1::CollectorMessage,
@@ -195,15 +196,15 @@ impl<'a> Session<'a> {
                 self.refused(refusal)
             }
             Some(collector_message::Kind::Settings(settings)) => {
-                Ok(self.live.settings(&settings)?)
+                Ok(self.control.settings(&settings)?)
             }
             Some(collector_message::Kind::ThreadDumpRequest(request)) => {
-                self.live.ask(request);
+                self.control.request_dump(request);
                 Ok(())
             }
             other => {
                 let got = kind_name(other.as_ref());
-                Err(SessionError::OutOfOrder { got, expected: "an answer or a question" })
+                Err(SessionError::OutOfOrder { got, expected: "an answer or a request" })
             }
         }
     }
@@ -214,22 +215,22 @@ impl<'a> Session<'a> {
         self.set_marks([strings, frames, nodes]);
         if seq > 0 {
             lock(self.outbox).refuse(seq);
-            // Once a stream: a collector that refuses all would fill the host's log.
+            // Once per stream: a collector that rejects everything would fill the host's log.
             if !std::mem::replace(&mut self.flush_refused, true) {
-                tracing::warn!(seq, ?reason, "the collector refused samples; they count as lost");
+                tracing::warn!(seq, ?reason, "the collector rejected samples; they count as lost");
             }
             return Ok(());
         }
         self.dictionary_refusals += 1;
         if self.dictionary_refusals < DICTIONARY_REFUSALS_MAX {
-            tracing::debug!(?reason, "the collector refused a dictionary; sending it again");
+            tracing::debug!(?reason, "the collector rejected a dictionary; sending it again");
             return Ok(());
         }
         Err(SessionError::DictionaryRefused { reason: reason.into_owned() })
     }
 
-    /// What the collector says it holds. Never less than what no table is without, for 0 means
-    /// nothing; never more than there is, for then there would be nothing to count on from.
+    /// Sets the part of the tables that the collector has. At least the entries of empty tables, because
+    /// 0 means nothing, and at most the entries that exist, because the next dictionary starts there.
     fn set_marks(&mut self, [strings, frames, nodes]: [u32; 3]) {
         let least = Marks::default();
         let most = marks_of(&lock(self.tables));
@@ -240,7 +241,7 @@ impl<'a> Session<'a> {
         };
     }
 
-    fn holds(&self, needs: Marks) -> bool {
+    fn has_dictionary(&self, needs: Marks) -> bool {
         let Marks { strings, frames, nodes } = self.marks;
         strings >= needs.strings && frames >= needs.frames && nodes >= needs.nodes
     }
@@ -250,7 +251,7 @@ impl<'a> Session<'a> {
         dictionary_since(&tables.symbols, &tables.trie, &mut self.marks, DICTIONARY_BYTES_MAX)
     }
 
-    /// Adds what is true only at the time of sending.
+    /// Adds the values that are known only when sending.
     fn complete(&self, flush: v1::Flush, now: Timestamp) -> v1::Flush {
         let clock = self.offsets.best(now);
         v1::Flush {
@@ -280,9 +281,9 @@ fn marks_of(tables: &Tables) -> Marks {
     Marks::of(&tables.symbols, &tables.trie)
 }
 
-/// Encodes what a flush holds whenever it is sent. The same batch gives the same bytes, for an id
-/// of the tables never changes.
-pub(crate) fn encode(seq: u64, batch: &Batch, tables: &Mutex<Tables>) -> Ready {
+/// Encodes the part of a flush that does not depend on when it is sent. The same batch always gives the
+/// same bytes, because ids of the tables never change.
+pub(crate) fn encode(seq: u64, batch: &Batch, tables: &Mutex<Tables>) -> EncodedMessage {
     let cycle = batch.span.map(|span| v1::Cycle {
         ticks: span.ticks.made,
         ticks_expected: span.ticks.expected,
@@ -295,13 +296,13 @@ pub(crate) fn encode(seq: u64, batch: &Batch, tables: &Mutex<Tables>) -> Ready {
     let tasks = batch.tasks.iter().map(|task| encode_task(task, &mut index)).collect();
     let mut flush = v1::Flush { seq, cycle, tasks, ..Default::default() };
     encode_telemetry(&batch.telemetry, &mut flush, &mut index);
-    let mut of_tasks = v1::Flush::default();
+    let mut totals_only = v1::Flush::default();
     let totals = Telemetry { totals: batch.totals.clone(), ..Telemetry::default() };
-    encode_telemetry(&totals, &mut of_tasks, &mut index);
-    flush.totals = of_tasks.totals;
+    encode_telemetry(&totals, &mut totals_only, &mut index);
+    flush.totals = totals_only.totals;
     let needs = marks_of(&tables);
     drop(tables);
-    Ready { kind: agent_message::Kind::Flush(flush), needs }
+    EncodedMessage { kind: agent_message::Kind::Flush(flush), needs }
 }
 
 fn kind_name(kind: Option<&collector_message::Kind>) -> &'static str {
@@ -311,7 +312,7 @@ fn kind_name(kind: Option<&collector_message::Kind>) -> &'static str {
         Some(collector_message::Kind::Refusal(_)) => "Refusal",
         Some(collector_message::Kind::Settings(_)) => "Settings",
         Some(collector_message::Kind::ThreadDumpRequest(_)) => "ThreadDumpRequest",
-        None => "a message that this agent does not know",
+        None => "an unknown message",
     }
 }
 

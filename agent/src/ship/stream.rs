@@ -1,4 +1,4 @@
-//! The way to the collector: connect, talk, and when it breaks, wait and connect again.
+//! The connection to the collector: connect, exchange messages, and after an error wait and reconnect.
 
 use std::error::Error;
 use std::future::{Future, pending, poll_fn};
@@ -21,37 +21,37 @@ use tonic::{Status, Streaming};
 use super::backoff::Backoff;
 use super::client::ingest_client::IngestClient;
 use super::clock::OffsetEstimator;
-use super::live::Live;
-use super::session::{Held, Session, SessionError, message};
+use super::control::ControlStream;
+use super::session::{OutboxRefs, Session, SessionError, message};
 use super::{AgentClock, Shared};
 use crate::control::Control;
 use crate::sync::lock;
 use crate::tables::Tables;
 
-/// Longest wait for a connection.
+/// Timeout of a connection attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Longest wait from the start of an attempt to the collector's Welcome: more than connecting may
-/// take, or the more exact error would never be seen.
+/// Timeout from the start of an attempt to the collector's Welcome: longer than [`CONNECT_TIMEOUT`], or
+/// that more exact error would never be seen.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A silent peer is asked for a sign of life this often, and given up when none comes in as long
-/// again. Without it a pulled cable would show only when the system's buffers are full.
+/// How often a silent peer is pinged, and the timeout of a ping. Without pings a pulled cable would show
+/// only when the system's buffers are full.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Longest wait for the collector to end the stream after Goodbye, which says that it was read.
+/// Timeout for the collector to end the stream after Goodbye, which shows that it has read it.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Messages between the conversation and the socket. Few, for they are as good as sent, and a
-/// message is stamped only when the socket takes it.
+/// Messages between the session and the socket. Few, because they count as sent, and a message gets
+/// its time stamp only when the socket accepts it.
 const OUTGOING_MAX: usize = 2;
 
 /// Why a stream ended.
 #[derive(Debug, thiserror::Error)]
 enum StreamError {
-    #[error("it gave no sign within {} s", WELCOME_TIMEOUT.as_secs())]
+    #[error("no answer within {} s", WELCOME_TIMEOUT.as_secs())]
     Silent,
-    #[error("it ended the stream")]
+    #[error("the collector ended the stream")]
     Ended,
     #[error(transparent)]
     Status(#[from] Status),
@@ -59,7 +59,7 @@ enum StreamError {
     Session(#[from] SessionError),
 }
 
-/// Sets up the connection that each attempt makes anew.
+/// Configures the connection, which each attempt opens again.
 pub(super) fn configure(endpoint: Endpoint) -> Endpoint {
     endpoint
         .connect_timeout(CONNECT_TIMEOUT)
@@ -69,10 +69,10 @@ pub(super) fn configure(endpoint: Endpoint) -> Endpoint {
         .keep_alive_while_idle(true)
 }
 
-/// Attempts after the request to finish, if the collector was never there: about 300 ms.
+/// Attempts after the request to finish, if the collector was never reached: about 300 ms.
 const LAST_TRIES: u32 = 3;
 
-/// All that lasts from stream to stream.
+/// The state that lasts from stream to stream.
 pub(super) struct Link {
     pub(super) url: String,
     pub(super) endpoint: Endpoint,
@@ -81,16 +81,16 @@ pub(super) struct Link {
     pub(super) shared: Arc<Shared>,
     pub(super) tables: Arc<Mutex<Tables>>,
     pub(super) clock: Arc<dyn AgentClock>,
-    /// Until when everything must be over, once that is known.
+    /// The deadline of the agent's end, once it is known.
     pub(super) finish: watch::Receiver<Option<Instant>>,
     pub(super) backoff: Backoff,
     pub(super) offsets: OffsetEstimator,
-    /// Whether the host was told that the collector is away.
+    /// Whether the loss of the collector was logged.
     pub(super) away: bool,
 }
 
 impl Link {
-    /// Ships until everything is acked after the request to finish, or until its deadline.
+    /// Ships until everything is acknowledged after the request to finish, or until its deadline.
     pub(super) async fn run(mut self) {
         let mut finish = self.finish.clone();
         let deadline = async move {
@@ -100,7 +100,8 @@ impl Link {
                 sleep_until(until.into()).await;
             }
         };
-        let (mut shipping, mut deadline) = (pin!(self.ship()), pin!(deadline));
+        let mut shipping = pin!(self.ship());
+        let mut deadline = pin!(deadline);
         poll_fn(|cx| match shipping.as_mut().poll(cx) {
             Poll::Pending => deadline.as_mut().poll(cx),
             ready => ready,
@@ -115,12 +116,13 @@ impl Link {
                 self.backoff.raise();
             }
             if !std::mem::replace(&mut self.away, true) {
-                let (url, error) = (&self.url, describe(&error));
-                tracing::warn!(url, error, "the collector is away; samples are kept and merged");
+                let url = &self.url;
+                let error = describe(&error);
+                tracing::warn!(url, error, "collector unreachable; samples are queued and merged");
             }
             if self.finish.borrow().is_some() {
                 last_tries += 1;
-                // A program that runs without a collector is not held up when it ends.
+                // The end of a program that runs without a collector must not take long.
                 let never_there = self.shared.connects.load(Ordering::Relaxed) == 0;
                 if lock(&self.shared.outbox).is_empty() || never_there && last_tries >= LAST_TRIES {
                     return;
@@ -130,17 +132,18 @@ impl Link {
                 }
             }
             let delay = self.backoff.next_delay();
-            // Either way it is time for the next attempt: a request to finish does not wait.
+            // A request to finish ends the delay early.
             let _ = timeout(delay, self.finish.changed()).await;
         }
     }
 
-    /// One stream, from the attempt to connect to its end: `Ok` after Goodbye.
+    /// Runs one stream from the attempt to connect to its end: `Ok` after Goodbye.
     async fn converse(&mut self) -> Result<(), StreamError> {
         let (sender, receiver) = mpsc::channel(OUTGOING_MAX);
-        let (clock, mut said) = (self.clock.clone(), FlushDeltaCodec::default());
-        let outgoing = ReceiverStream::new(receiver);
-        let outgoing = outgoing.map(move |message| finish(message, &*clock, &mut said));
+        let clock = self.clock.clone();
+        let mut codec = FlushDeltaCodec::default();
+        let outgoing =
+            ReceiverStream::new(receiver).map(move |message| stamp(message, &*clock, &mut codec));
         let _ = sender.try_send(message(agent_message::Kind::Hello(self.hello())));
         let mut client = IngestClient::new(self.endpoint.connect_lazy())
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
@@ -153,13 +156,13 @@ impl Link {
         let opened = timeout(WELCOME_TIMEOUT, opening).await;
         let (incoming, first) = opened.map_err(|_| StreamError::Silent)??;
 
-        let Shared { outbox, stacks, .. } = &*self.shared;
-        let held = Held { outbox, tables: &self.tables };
-        let live = Live::new(&self.control, stacks);
-        let session = Session::open(held, &mut self.offsets, live, first, self.clock.now())?;
+        let Shared { outbox, dump_reply, .. } = &*self.shared;
+        let refs = OutboxRefs { outbox, tables: &self.tables };
+        let control = ControlStream::new(&self.control, dump_reply);
+        let session = Session::open(refs, &mut self.offsets, control, first, self.clock.now())?;
         self.backoff.reset();
         if std::mem::take(&mut self.away) {
-            tracing::info!(url = self.url, "the collector is back");
+            tracing::info!(url = self.url, "collector connected again");
         }
         self.shared.connects.fetch_add(1, Ordering::Relaxed);
         self.shared.connected.store(true, Ordering::Relaxed);
@@ -171,7 +174,7 @@ impl Link {
 }
 
 impl Link {
-    /// What this worker says first, as it is now.
+    /// Returns the first message of a stream, with the present mode and interval.
     fn hello(&self) -> v1::Hello {
         let (wanted, _) = self.control.desired();
         v1::Hello {
@@ -190,15 +193,15 @@ struct Stream<'a> {
     shared: &'a Shared,
 }
 
-/// What a stream waits for.
+/// An event that a stream waits for.
 enum Event<'a> {
     Answer(Result<Option<v1::CollectorMessage>, Status>),
-    /// The socket takes another message.
-    Room(mpsc::Permit<'a, v1::AgentMessage>),
-    /// A cycle or an answer came, or the request to finish.
+    /// The socket accepts another message.
+    SendPermit(mpsc::Permit<'a, v1::AgentMessage>),
+    /// A batch or a thread dump is ready, or the agent finishes.
     Woken,
-    /// Nothing, for as long as was to be waited.
-    Quiet,
+    /// Nothing happened within the poll interval.
+    Timeout,
 }
 
 impl Stream<'_> {
@@ -211,12 +214,12 @@ impl Stream<'_> {
             let over = finish.borrow().is_some() && lock(&self.shared.outbox).is_empty();
             let sender = (over || self.session.has_next()).then_some(&self.sender);
             let event = next_event(&mut self.incoming, sender, &self.shared.wake);
-            match timeout(self.session.next_look(), event).await.unwrap_or(Event::Quiet) {
+            match timeout(self.session.poll_interval(), event).await.unwrap_or(Event::Timeout) {
                 Event::Answer(answer) => {
                     let answer = answer?.ok_or(StreamError::Ended)?;
                     self.session.receive(answer, clock.now())?;
                 }
-                Event::Room(permit) => match self.session.next_message(clock.now()) {
+                Event::SendPermit(permit) => match self.session.next_message(clock.now()) {
                     Some(next) => permit.send(next),
                     None if over => {
                         permit.send(message(agent_message::Kind::Goodbye(v1::Goodbye {})));
@@ -225,7 +228,7 @@ impl Stream<'_> {
                     None => {}
                 },
                 Event::Woken => {}
-                Event::Quiet => self.session.look(),
+                Event::Timeout => self.session.poll_timeout(),
             }
         }
         drop(self.sender);
@@ -236,13 +239,13 @@ impl Stream<'_> {
     }
 }
 
-/// Waits for whatever comes first. Answers go before new messages: they make room in the outbox.
+/// Waits for the first event. Answers go before new messages, because they make room in the outbox.
 async fn next_event<'a>(
     incoming: &mut Streaming<v1::CollectorMessage>,
     sender: Option<&'a mpsc::Sender<v1::AgentMessage>>,
     wake: &Notify,
 ) -> Event<'a> {
-    // A sender without a receiver is a stream that broke: `incoming` says how.
+    // If the receiver is gone the stream has broken, and `incoming` has the error.
     let room = async {
         match sender {
             Some(sender) => match sender.reserve().await {
@@ -252,42 +255,43 @@ async fn next_event<'a>(
             None => pending().await,
         }
     };
-    let (mut answer, mut room) = (pin!(incoming.message()), pin!(room));
+    let mut answer = pin!(incoming.message());
+    let mut room = pin!(room);
     let mut woken = pin!(wake.notified());
     poll_fn(|cx| {
         if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
             return Poll::Ready(Event::Answer(answer));
         }
         if let Poll::Ready(permit) = room.as_mut().poll(cx) {
-            return Poll::Ready(Event::Room(permit));
+            return Poll::Ready(Event::SendPermit(permit));
         }
         woken.as_mut().poll(cx).map(|()| Event::Woken)
     })
     .await
 }
 
-/// Writes down when a message leaves, as late as can be: what waits before the socket would
-/// otherwise count as time on the way, and blur the clock's offset. Then leaves out what was said
-/// before, for now it is known that all before it goes first.
-fn finish(
+/// Sets the sending time as late as possible: time in the queue would otherwise count as time on the
+/// network, and blur the clock's offset. Then encodes a flush as a delta, because now the order of
+/// messages is final.
+fn stamp(
     mut message: v1::AgentMessage,
     clock: &dyn AgentClock,
-    said: &mut FlushDeltaCodec,
+    codec: &mut FlushDeltaCodec,
 ) -> v1::AgentMessage {
     let now_ns = clock.now().unix_ns();
     match &mut message.kind {
         Some(agent_message::Kind::Hello(hello)) => hello.sent_at_ns = now_ns,
         Some(agent_message::Kind::Flush(flush)) => {
             flush.sent_at_ns = now_ns;
-            said.encode(flush);
+            codec.encode(flush);
         }
         _ => {}
     }
     message
 }
 
-/// An error with its causes, but for those that repeat it. A status is told by its message: its
-/// text holds the causes too, in another form.
+/// Formats an error with its causes, except those that repeat it. Of a status only the message, because
+/// its text contains the causes too, in another form.
 fn describe(error: &StreamError) -> String {
     let (text, cause) = match error {
         StreamError::Status(status) => (status.message().to_owned(), status.source()),
@@ -317,16 +321,17 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_is_stamped_and_then_says_what_is_new_on_its_stream() {
-        let (mut said, mut heard) = (FlushDeltaCodec::default(), FlushDeltaCodec::default());
+    fn a_flush_is_stamped_and_then_encoded_as_a_delta() {
+        let mut codec = FlushDeltaCodec::default();
+        let mut decoder = FlushDeltaCodec::default();
         for seq in 1..=3 {
             let account = Some(v1::LossAccount { accepted_ns: seq, ..Default::default() });
             let whole = v1::Flush { seq, account, ..Default::default() };
-            let leaves = message(agent_message::Kind::Flush(whole.clone()));
-            let left = finish(leaves, &StoppedClock, &mut said);
-            let Some(agent_message::Kind::Flush(mut flush)) = left.kind else { panic!("{left:?}") };
+            let whole_message = message(agent_message::Kind::Flush(whole.clone()));
+            let sent = stamp(whole_message, &StoppedClock, &mut codec);
+            let Some(agent_message::Kind::Flush(mut flush)) = sent.kind else { panic!("{sent:?}") };
             assert_eq!((flush.seq, flush.account.unwrap().accepted_ns), (0, 1));
-            heard.decode(&mut flush);
+            decoder.decode(&mut flush);
             assert_eq!(flush, v1::Flush { sent_at_ns: 500, ..whole });
         }
     }

@@ -58,43 +58,43 @@ fn check_url(url: &str, expected: Option<&str>) {
 }
 
 #[test]
-fn only_addresses_that_can_be_reached_are_taken() {
+fn urls_that_the_agent_cannot_use_are_rejected() {
     check_url("http://127.0.0.1:4747", None);
     check_url("http://collector.example/prefix", None);
     check_url("http://[::1]:4747", None);
-    check_url("https://127.0.0.1:4747", Some("this agent was built without TLS"));
-    check_url("127.0.0.1:4747", Some("it does not begin with http://"));
+    check_url("https://127.0.0.1:4747", Some("this agent does not support TLS"));
+    check_url("127.0.0.1:4747", Some("it does not start with http://"));
     check_url("http://a b", Some("invalid uri character"));
-    check_url("collector:4747", Some("it does not begin with http://"));
+    check_url("collector:4747", Some("it does not start with http://"));
     check_url("unix:///tmp/socket", Some("invalid format"));
-    check_url("ftp://collector:4747", Some("it does not begin with http://"));
-    check_url("http://me:secret@collector:4747", Some("it holds a user's name"));
+    check_url("ftp://collector:4747", Some("it does not start with http://"));
+    check_url("http://me:secret@collector:4747", Some("it contains credentials"));
     check_url("", Some("empty string"));
 }
 
 #[test]
-fn too_many_labels_are_refused() {
+fn too_many_labels_are_rejected() {
     let text = start(NOBODY, LABELS_MAX + 1).unwrap_err().to_string();
-    assert_eq!(text, "65 labels; a worker may have 64");
+    assert_eq!(text, "65 labels for one worker; at most 64 are allowed");
 }
 
 /// What the report says of one cycle that went nowhere.
 fn check_unacked(report: ShipReport) {
-    let tally = Tally {
+    let expected = OutboxAccount {
         accepted_ns: 34,
         unacked_ns: 30,
         lost_queue_ns: 4,
         lost_tasks: 2,
         lost_telemetry: 3,
-        ..Tally::default()
+        ..OutboxAccount::default()
     };
-    assert_eq!(report.tally, tally);
+    assert_eq!(report.account, expected);
     assert_eq!((report.epoch, report.connected, report.connects), (7, false, 0));
     assert_ne!(report.thread_id, 0);
 }
 
 #[test]
-fn finishing_without_a_collector_counts_what_is_left() {
+fn finishing_without_a_collector_counts_unacked_weight() {
     let shipper = start(NOBODY, 1).unwrap();
     shipper.push(cycle());
     check_unacked(shipper.finish(Duration::from_millis(200)));
@@ -102,28 +102,28 @@ fn finishing_without_a_collector_counts_what_is_left() {
 
 /// Were the thread to wait for its deadline, this test would take an hour.
 #[test]
-fn finishing_with_nothing_left_ends_the_thread_after_one_attempt() {
+fn finishing_with_an_empty_outbox_takes_one_attempt() {
     let shipper = start(NOBODY, 1).unwrap();
     let shared = Arc::downgrade(&shipper.shared);
-    assert_eq!(shipper.finish(FINISH_MAX).tally, Tally::default());
+    assert_eq!(shipper.finish(FINISH_MAX).account, OutboxAccount::default());
     assert_eq!(shared.strong_count(), 0, "the thread is gone, with all that it held");
 }
 
 #[test]
-fn a_peer_that_never_answers_cannot_hold_up_the_end() {
+fn a_silent_peer_does_not_delay_the_end() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let shipper = start(&format!("http://{}", listener.local_addr().unwrap()), 1).unwrap();
     // The first bytes are there, so the attempt is under way.
     let (mut peer, _) = listener.accept().unwrap();
     peer.read_exact(&mut [0; 24]).unwrap();
     shipper.push(cycle());
-    shipper.ask_to_finish(Instant::now());
+    shipper.request_finish(Instant::now());
     assert_eq!(shipper.ended.recv(), Err(mpsc::RecvError));
     check_unacked(shipper.report());
 }
 
 #[test]
-fn a_shipper_that_is_dropped_ends_its_thread() {
+fn dropping_a_shipper_ends_its_thread() {
     let Shipper { ended, .. } = start(NOBODY, 0).unwrap();
     assert_eq!(ended.recv(), Err(mpsc::RecvError));
 }

@@ -1,7 +1,7 @@
 //! The outbox against a slow, obvious collector that stores, refuses, loses answers and forgets,
 //! in any order. After every flush that it applies, the account must add up to what it holds.
 
-mod records;
+mod telemetry;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -74,7 +74,7 @@ fn ids(batch: &Batch) -> Vec<u64> {
 }
 
 #[test]
-fn a_full_outbox_merges_neighbours_and_keeps_weight_ticks_and_latest_rows() {
+fn a_full_outbox_merges_neighbors_and_keeps_weight_ticks_and_latest_rows() {
     let mut outbox = outbox(|limits| limits.waiting_max = 2);
     outbox.push(cycle(0, &[(1, 5), (2, 1)], vec![task(1, None), task(2, None)]));
     let delta = cycle(1, &[(2, 2)], vec![]).delta;
@@ -105,7 +105,7 @@ fn all_of_an_outage_keeps_about_the_same_detail() {
 }
 
 #[test]
-fn what_was_handed_out_is_never_merged() {
+fn sent_batches_are_never_merged() {
     let mut outbox = outbox(|limits| (limits.waiting_max, limits.in_flight_max) = (1, 2));
     outbox.push(cycle(0, &[(1, 1)], vec![]));
     let first = outbox.next().unwrap();
@@ -114,7 +114,7 @@ fn what_was_handed_out_is_never_merged() {
     }
     outbox.welcome(0, 0).unwrap();
     assert_eq!(outbox.next().unwrap(), first);
-    // Only what is handed out is frozen: this one still joins those that wait.
+    // Only what is sent_here out is frozen: this one still joins those that wait.
     outbox.push(cycle(9, &[(1, 1)], vec![]));
     let (seq, second) = outbox.next().unwrap();
     assert_eq!((seq, second.length_ns()), (2, 9 * SECOND_NS as u64));
@@ -128,19 +128,19 @@ fn rows_that_do_not_fit_are_dropped_oldest_first_running_last_and_counted() {
     let row = row_bytes(&task(1, None));
     let mut outbox = outbox(|limits| limits.outbox_bytes_max = 256 + 2 * 16 + 2 * row);
     outbox.push(cycle(0, &[(1, 5), (2, 1)], vec![task(1, None), task(2, Some(3))]));
-    assert_eq!(outbox.tally().lost_tasks, 0);
+    assert_eq!(outbox.current_account().lost_tasks, 0);
     outbox.push(cycle(1, &[(2, 1)], vec![task(3, Some(4)), task(4, Some(5))]));
-    assert_eq!(outbox.tally().lost_tasks, 2);
+    assert_eq!(outbox.current_account().lost_tasks, 2);
     assert_eq!(outbox.waiting.iter().map(ids).collect::<Vec<_>>(), [[1, 4]]);
     outbox.push(cycle(2, &[(3, 1), (4, 1)], vec![]));
     // Ten entries take more than a row.
     outbox.push(cycle(2, &(5..15).map(|node| (node, 1)).collect::<Vec<_>>(), vec![]));
-    assert_eq!(outbox.tally().lost_tasks, 4);
-    assert_eq!(outbox.tally().unacked_ns, 19 * QUANTUM_NS);
+    assert_eq!(outbox.current_account().lost_tasks, 4);
+    assert_eq!(outbox.current_account().unacked_ns, 19 * QUANTUM_NS);
 }
 
 #[test]
-fn what_is_too_large_for_a_message_becomes_several_flushes_of_the_same_range() {
+fn a_batch_too_large_for_a_message_becomes_several_flushes_of_the_same_range() {
     // Four bytes an entry: a distance of one byte, a weight of three, and a byte or two more for the
     // first distance but in the first flush; and rows of over 104.
     let pairs: Vec<_> = (1..=1_000).map(|node| (3 * node, 1 << 14)).collect();
@@ -156,7 +156,7 @@ fn what_is_too_large_for_a_message_becomes_several_flushes_of_the_same_range() {
     assert_eq!(rows, [0, 0, 9, 11]);
     assert_eq!(ticks, [Some(90), Some(0), Some(0), None]);
     assert!(batches[..3].iter().all(|batch| batch.span.unwrap().range == range(0, 1)));
-    assert_eq!(outbox.tally().lost_queue_ns, 7);
+    assert_eq!(outbox.current_account().lost_queue_ns, 7);
 }
 
 #[test]
@@ -169,23 +169,23 @@ fn an_entry_or_row_larger_than_a_message_goes_alone() {
 }
 
 #[test]
-fn a_collector_that_forgot_gets_the_running_tasks_again_and_the_loss_is_counted() {
+fn a_collector_that_lost_its_memory_gets_running_tasks_again_and_the_loss_is_counted() {
     let mut outbox = outbox(|_| {});
     outbox.push(cycle(0, &[(1, 5)], vec![task(1, None), task(2, None)]));
     drain(&mut outbox);
     outbox.push(cycle(1, &[(1, 2)], vec![task(2, Some(9))]));
     outbox.welcome(0, 0).unwrap();
-    assert_eq!(outbox.tally().lost_by_collector_ns, 5 * QUANTUM_NS);
+    assert_eq!(outbox.current_account().lost_by_collector_ns, 5 * QUANTUM_NS);
     let batches = drain(&mut outbox);
     assert_eq!(batches.iter().map(|batch| ids(batch)).collect::<Vec<_>>(), [[1], [2]]);
     assert_eq!(outbox.next_seq, 4);
     // Its older memory comes back: that is not lost any more.
     outbox.welcome(1, 7 * QUANTUM_NS).unwrap();
-    assert_eq!(outbox.tally().lost_by_collector_ns, 0);
+    assert_eq!(outbox.current_account().lost_by_collector_ns, 0);
 }
 
 #[test]
-fn a_loss_of_rows_alone_shows_in_the_sequence_number() {
+fn a_loss_of_rows_only_is_detected_by_the_sequence_number() {
     let mut outbox = outbox(|_| {});
     outbox.push(cycle(0, &[], vec![task(1, None)]));
     drain(&mut outbox);
@@ -194,7 +194,7 @@ fn a_loss_of_rows_alone_shows_in_the_sequence_number() {
 }
 
 #[test]
-fn a_collector_that_forgets_again_and_again_does_not_fill_the_outbox() {
+fn repeated_memory_losses_do_not_fill_the_outbox() {
     let mut outbox = outbox(|_| {});
     outbox.push(cycle(0, &[(1, 5)], vec![task(1, None)]));
     outbox.push(cycle(1, &[(1, 2)], vec![]));
@@ -209,15 +209,15 @@ fn a_collector_that_forgets_again_and_again_does_not_fill_the_outbox() {
 }
 
 #[test]
-fn what_was_refused_is_not_lost_if_an_older_memory_holds_it() {
+fn a_rejected_flush_is_not_lost_if_a_restored_state_has_it() {
     let mut outbox = outbox(|_| {});
     outbox.push(cycle(0, &[(1, 5)], vec![]));
     let (seq, _) = outbox.next().unwrap();
     outbox.refuse(seq);
-    assert_eq!(outbox.tally().lost_refused_ns, 5 * QUANTUM_NS);
+    assert_eq!(outbox.current_account().lost_refused_ns, 5 * QUANTUM_NS);
     outbox.welcome(seq, 5 * QUANTUM_NS).unwrap();
-    assert_eq!(outbox.tally().lost_refused_ns, 0);
-    assert_eq!(outbox.tally().acked_ns, 5 * QUANTUM_NS);
+    assert_eq!(outbox.current_account().lost_refused_ns, 0);
+    assert_eq!(outbox.current_account().acked_ns, 5 * QUANTUM_NS);
 }
 
 #[test]
@@ -231,11 +231,11 @@ fn a_weight_between_quanta_stays_whole() {
 }
 
 #[test]
-fn a_collector_that_claims_what_was_never_sent_is_refused() {
+fn a_collector_that_acknowledges_unsent_flushes_is_rejected() {
     let mut outbox = outbox(|_| {});
     outbox.push(cycle(0, &[(1, 5)], vec![]));
     let error = outbox.welcome(1, 50).unwrap_err();
-    let text = "the collector says it holds flush 1 of this epoch, but only 0 were sent";
+    let text = "the collector acknowledges flush 1 of this epoch, but only 0 were sent";
     assert_eq!(error.to_string(), text);
     outbox.next().unwrap();
     outbox.welcome(1, 50).unwrap();
@@ -247,8 +247,8 @@ fn running_tasks_past_their_limit_are_counted() {
     let mut outbox = outbox(|limits| limits.running_bytes_max = row_bytes(&task(1, None)));
     outbox.push(cycle(0, &[], vec![task(1, None), task(2, None)]));
     outbox.push(cycle(1, &[], vec![task(1, Some(1)), task(3, None)]));
-    assert_eq!(outbox.tally().untracked_tasks, 1);
-    assert_eq!(outbox.running.records.keys().collect::<Vec<_>>(), [&TaskId(3)]);
+    assert_eq!(outbox.current_account().untracked_tasks, 1);
+    assert_eq!(outbox.resend.tasks.keys().collect::<Vec<_>>(), [&TaskId(3)]);
 }
 
 /// What a collector keeps of one epoch.
@@ -266,7 +266,7 @@ struct Sent {
     seq: u64,
     batch: Arc<Batch>,
     account: v1::LossAccount,
-    /// What the agent knew of this stream's refusals.
+    /// Rejections on this stream that the agent knows.
     refused_known_ns: u64,
 }
 
@@ -282,7 +282,7 @@ struct World {
     backup: Memory,
     wire: VecDeque<Sent>,
     answers: VecDeque<Answer>,
-    /// Since this stream began: what the collector refused, and what the agent knows of it.
+    /// Rejections of the collector on this stream, and the part of them that the agent knows.
     refused_ns: u64,
     refused_known_ns: u64,
     contents: BTreeMap<u64, Arc<Batch>>,
@@ -302,11 +302,11 @@ enum Step {
     Apply,
     Refuse,
     Answer,
-    /// The stream breaks: what is on the way, both ways, is gone.
+    /// The stream breaks; messages in transit, both ways, are lost.
     Reconnect,
-    /// The collector comes back without memory.
+    /// The collector restarts without memory.
     Forget,
-    /// The collector comes back with the memory of the last `Backup`.
+    /// The collector restarts with the state of the last `Backup`.
     Restore,
     Backup,
 }
@@ -452,20 +452,20 @@ impl World {
         assert_eq!(self.outbox.in_flight_bytes, in_flight_bytes);
         let merged = waiting.len() <= 1 && waiting.iter().all(|batch| batch.tasks.is_empty());
         assert!(self.outbox.bytes() <= limits.outbox_bytes_max || merged);
-        let tally = self.outbox.tally();
+        let current_account = self.outbox.current_account();
         let parts = [
-            tally.acked_ns,
-            tally.unacked_ns,
-            tally.lost_refused_ns,
-            tally.lost_by_collector_ns,
-            tally.lost_queue_ns,
+            current_account.acked_ns,
+            current_account.unacked_ns,
+            current_account.lost_refused_ns,
+            current_account.lost_by_collector_ns,
+            current_account.lost_queue_ns,
         ];
-        assert_eq!(tally.accepted_ns, parts.iter().sum::<u64>());
-        assert_eq!(tally.accepted_ns, self.pushed_ns);
+        assert_eq!(current_account.accepted_ns, parts.iter().sum::<u64>());
+        assert_eq!(current_account.accepted_ns, self.pushed_ns);
     }
 
-    /// Lets everything arrive, and be answered.
-    fn settle(&mut self) {
+    /// Delivers and answers all messages.
+    fn remove_answered(&mut self) {
         while !(self.outbox.is_empty() && self.wire.is_empty()) {
             [Step::Send, Step::Apply, Step::Answer].into_iter().for_each(|step| self.take(step));
         }
@@ -501,23 +501,23 @@ fn small_limits() -> impl Strategy<Value = Limits> {
 proptest! {
     #[test]
     fn accounts_add_up_whatever_happens(steps in steps(true), limits in small_limits()) {
-        // `take` and `settle` check after every step.
+        // `take` and `remove_answered` check after every step.
         let mut world = World::new(limits);
         steps.into_iter().for_each(|step| world.take(step));
-        world.settle();
-        let tally = world.outbox.tally();
-        prop_assert_eq!(tally.unacked_ns, 0);
-        prop_assert_eq!(tally.acked_ns, world.memory.stored_ns);
+        world.remove_answered();
+        let current_account = world.outbox.current_account();
+        prop_assert_eq!(current_account.unacked_ns, 0);
+        prop_assert_eq!(current_account.acked_ns, world.memory.stored_ns);
     }
 
     #[test]
     fn a_collector_that_loses_nothing_ends_with_all(steps in steps(false), limits in small_limits()) {
         let mut world = World::new(limits);
         steps.into_iter().for_each(|step| world.take(step));
-        world.settle();
+        world.remove_answered();
         prop_assert_eq!(&world.memory.nodes, &world.pushed.nodes);
         prop_assert_eq!(world.memory.ticks, world.pushed.ticks);
-        let lost = world.outbox.tally().lost_tasks;
+        let lost = world.outbox.current_account().lost_tasks;
         if lost == 0 {
             prop_assert_eq!(&world.memory.tasks, &world.pushed.tasks);
         }
@@ -530,7 +530,7 @@ proptest! {
         let mut world = World::new(Limits::default());
         let kept = steps.into_iter().filter(|step| !matches!(step, Step::Refuse | Step::Restore));
         kept.for_each(|step| world.take(step));
-        world.settle();
+        world.remove_answered();
         for (id, task) in &world.pushed.tasks {
             let held = world.memory.tasks.get(id);
             prop_assert!(held == Some(task) || (held.is_none() && task.stop.is_some()), "{:?}", held);

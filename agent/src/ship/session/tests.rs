@@ -62,7 +62,7 @@ impl Collector {
         }))
     }
 
-    /// Takes in a message; panics at anything that a real collector would refuse.
+    /// Handles a message; panics where a real collector would reject it.
     fn take(&mut self, message: v1::AgentMessage) {
         assert!(message.encoded_len() <= MESSAGE_BYTES_MAX);
         match message.kind.unwrap() {
@@ -117,7 +117,7 @@ struct Agent {
     tables: Mutex<Tables>,
     offsets: OffsetEstimator,
     control: Control,
-    stacks: Mutex<Option<ThreadDumpReply>>,
+    dump_reply: Mutex<Option<ThreadDumpReply>>,
     seconds: i64,
 }
 
@@ -132,21 +132,21 @@ impl Agent {
                 enabled: true,
                 states: StateSet::ALL,
             }),
-            stacks: Mutex::new(None),
+            dump_reply: Mutex::new(None),
             seconds: 0,
         }
     }
 
     fn open(&mut self, first: v1::CollectorMessage) -> Result<Session<'_>, SessionError> {
-        let held = Held { outbox: &self.outbox, tables: &self.tables };
-        let live = Live::new(&self.control, &self.stacks);
-        let mut session = Session::open(held, &mut self.offsets, live, first, at(0))?;
+        let held = OutboxRefs { outbox: &self.outbox, tables: &self.tables };
+        let control = ControlStream::new(&self.control, &self.dump_reply);
+        let mut session = Session::open(held, &mut self.offsets, control, first, at(0))?;
         // What is said of the settings at first is not what these tests are about.
-        assert!(matches!(session.live.next(), Some(agent_message::Kind::Applied(_))));
+        assert!(matches!(session.control.next(), Some(agent_message::Kind::Applied(_))));
         Ok(session)
     }
 
-    /// Says all there is to say.
+    /// Sends everything that is ready.
     fn talk(&mut self, collector: &mut Collector) {
         let mut session = self.open(collector.welcome()).unwrap();
         while session.has_next() {
@@ -206,7 +206,7 @@ fn task_record(name: &str) -> TaskRecord {
 }
 
 #[test]
-fn each_entry_of_the_tables_is_sent_once_and_before_it_is_needed() {
+fn dictionary_entries_are_sent_once_and_before_their_use() {
     let (mut agent, mut collector) = (Agent::new(), Collector::new());
     agent.sample("load", &["read", "parse"]);
     agent.talk(&mut collector);
@@ -226,7 +226,7 @@ fn each_entry_of_the_tables_is_sent_once_and_before_it_is_needed() {
 }
 
 #[test]
-fn a_collector_without_memory_gets_all_of_the_tables() {
+fn a_collector_without_memory_gets_the_whole_dictionary() {
     let mut agent = Agent::new();
     agent.sample("load", &["read"]);
     agent.talk(&mut Collector::new());
@@ -333,7 +333,7 @@ fn details_threads_and_sums_of_tasks_reach_the_collector() {
 }
 
 #[test]
-fn a_flush_is_the_same_when_it_is_sent_again() {
+fn a_resent_flush_has_the_same_content() {
     let mut agent = Agent::new();
     agent.sample("load", &["read"]);
     let mut flushes = Vec::new();
@@ -353,7 +353,7 @@ fn a_flush_is_the_same_when_it_is_sent_again() {
 }
 
 #[test]
-fn a_refused_flush_is_counted_and_the_dictionary_goes_on_from_what_is_held() {
+fn a_rejected_flush_is_counted_and_the_dictionary_continues() {
     let mut agent = Agent::new();
     agent.sample("load", &["read"]);
     agent.sample("load", &["read"]);
@@ -371,7 +371,7 @@ fn a_refused_flush_is_counted_and_the_dictionary_goes_on_from_what_is_held() {
 }
 
 #[test]
-fn a_dictionary_that_is_refused_too_often_ends_the_stream() {
+fn too_many_rejected_dictionaries_end_the_stream() {
     let mut agent = Agent::new();
     agent.sample("load", &["read"]);
     let mut session = agent.open(Collector::new().welcome()).unwrap();
@@ -381,14 +381,14 @@ fn a_dictionary_that_is_refused_too_often_ends_the_stream() {
         session.receive(refusal(0, [0, 0, 0]), at(0)).unwrap();
     }
     let error = session.receive(refusal(0, [0, 0, 0]), at(0)).unwrap_err();
-    let text = "the collector refused 3 dictionaries, at last: \"no\\nroom\"";
+    let text = "the collector rejected 3 dictionaries; last reason: \"no\\nroom\"";
     assert_eq!(error.to_string(), text);
     // Nothing was sent that needed it, so nothing is lost.
-    assert_eq!(agent.outbox.get_mut().unwrap().tally().unacked_ns, 10);
+    assert_eq!(agent.outbox.get_mut().unwrap().current_account().unacked_ns, 10);
 }
 
 #[test]
-fn a_collector_cannot_hold_more_than_there_is() {
+fn marks_are_clamped_to_existing_entries() {
     let mut agent = Agent::new();
     agent.sample("load", &["read"]);
     let mut session = agent.open(Collector::new().welcome()).unwrap();
@@ -404,7 +404,7 @@ fn a_collector_cannot_hold_more_than_there_is() {
 /// Names of peers and types are in the dictionary before the flush that needs them, also on a stream
 /// to a collector that knows nothing yet.
 #[test]
-fn records_cross_the_wire_with_the_names_that_they_need() {
+fn telemetry_is_sent_after_the_names_that_it_needs() {
     let (mut agent, mut collector) = (Agent::new(), Collector::new());
     let transfer = TransferEvent {
         id: TransferId(4),
@@ -437,7 +437,7 @@ fn records_cross_the_wire_with_the_names_that_they_need() {
 }
 
 #[test]
-fn receipts_set_the_clock_of_the_flushes_that_follow() {
+fn receipts_set_the_clock_of_later_flushes() {
     let mut agent = Agent::new();
     agent.sample("load", &["read"]);
     agent.sample("load", &["read"]);
@@ -462,25 +462,26 @@ fn receipts_set_the_clock_of_the_flushes_that_follow() {
 }
 
 #[test]
-fn answers_out_of_order_end_the_stream() {
+fn messages_out_of_order_end_the_stream() {
     let mut agent = Agent::new();
     let ack = || answer(collector_message::Kind::Ack(v1::Ack::default()));
     let text = |error: SessionError| error.to_string();
-    let expected = "the collector answered Ack where Welcome was due";
+    let expected = "unexpected message from the collector: Ack; expected Welcome";
     assert_eq!(agent.open(ack()).map(|_| ()).map_err(text), Err(expected.to_owned()));
     let welcome = Collector::new().welcome();
     let mut session = agent.open(welcome.clone()).unwrap();
-    let expected = "the collector answered Welcome where an answer or a question was due";
+    let expected =
+        "unexpected message from the collector: Welcome; expected an answer or a request";
     assert_eq!(session.receive(welcome, at(0)).map_err(text), Err(expected.to_owned()));
     session.receive(ack(), at(0)).unwrap();
-    let expected = "the collector answered a message that this agent does not know \
-                    where an answer or a question was due";
+    let expected = "unexpected message from the collector: an unknown message; \
+                    expected an answer or a request";
     let unknown = v1::CollectorMessage { kind: None };
     assert_eq!(session.receive(unknown, at(0)).map_err(text), Err(expected.to_owned()));
 }
 
 #[test]
-fn an_answer_goes_out_before_flushes_and_after_the_names_that_it_needs() {
+fn a_thread_dump_is_sent_before_flushes_and_after_its_names() {
     let (mut agent, mut collector) = (Agent::new(), Collector::new());
     agent.sample("load", &["read"]);
     let thread = ThreadSnapshot {
@@ -491,8 +492,9 @@ fn an_answer_goes_out_before_flushes_and_after_the_names_that_it_needs() {
         age_ns: 1,
         blocked_ns: 0,
     };
-    let stacks = ThreadDump { threads: vec![thread], omitted: 0 };
-    *agent.stacks.get_mut().unwrap() = Some(ThreadDumpReply { request: 1, dump: stacks.clone() });
+    let dump_reply = ThreadDump { threads: vec![thread], omitted: 0 };
+    *agent.dump_reply.get_mut().unwrap() =
+        Some(ThreadDumpReply { request: 1, dump: dump_reply.clone() });
     let mut session = agent.open(collector.welcome()).unwrap();
     let request = collector_message::Kind::ThreadDumpRequest(v1::ThreadDumpRequest { id: 40 });
     session.receive(answer(request), at(0)).unwrap();
@@ -500,10 +502,10 @@ fn an_answer_goes_out_before_flushes_and_after_the_names_that_it_needs() {
     while let Some(message) = session.next_message(at(0)) {
         match message.kind {
             Some(agent_message::Kind::ThreadDump(message)) => {
-                kinds.push("stacks");
+                kinds.push("dump_reply");
                 assert_eq!(message.id, 40);
                 let nodes = collector.translation.marks().nodes;
-                assert_eq!(decode_thread_dump(&message, nodes), Ok(stacks.clone()));
+                assert_eq!(decode_thread_dump(&message, nodes), Ok(dump_reply.clone()));
             }
             Some(agent_message::Kind::Flush(flush)) => {
                 kinds.push("flush");
@@ -512,6 +514,6 @@ fn an_answer_goes_out_before_flushes_and_after_the_names_that_it_needs() {
             kind => collector.take(v1::AgentMessage { kind }),
         }
     }
-    assert_eq!(kinds, ["stacks", "flush"]);
+    assert_eq!(kinds, ["dump_reply", "flush"]);
     assert_eq!(collector.dictionaries.len(), 1);
 }

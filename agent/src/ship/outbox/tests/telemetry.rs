@@ -52,7 +52,7 @@ fn delivered(outbox: &mut Outbox) -> Telemetry {
 }
 
 #[test]
-fn what_still_holds_is_told_again_to_a_collector_that_forgot() {
+fn open_runs_and_expected_tasks_are_sent_again_after_a_memory_loss() {
     let mut outbox = outbox(|_| {});
     let first = Telemetry {
         expected: vec![expected("load", 5), expected("sort", 1)],
@@ -80,7 +80,7 @@ fn what_still_holds_is_told_again_to_a_collector_that_forgot() {
 
 /// Later states replace what is told again, also where both are merged into one batch.
 #[test]
-fn what_is_told_again_comes_before_what_is_new() {
+fn resent_state_comes_before_new_telemetry() {
     let mut outbox = outbox(|_| {});
     outbox.push(with(
         0,
@@ -90,12 +90,12 @@ fn what_is_told_again_comes_before_what_is_new() {
     outbox.welcome(0, 0).unwrap();
     outbox.push(with(1, Telemetry { runs: vec![run(1, Some(4))], ..Telemetry::default() }));
     outbox.limits.waiting_max = 1;
-    outbox.squeeze();
+    outbox.enforce_limits();
     assert_eq!(delivered(&mut outbox).runs, [run(2, None), run(1, Some(4))]);
 }
 
 #[test]
-fn what_is_refused_is_counted() {
+fn rejected_telemetry_is_counted() {
     let mut outbox = outbox(|_| {});
     let records = Telemetry {
         transfers: vec![transfer(1), transfer(2)],
@@ -107,8 +107,8 @@ fn what_is_refused_is_counted() {
     outbox.push(Batch { tasks: vec![task(1, Some(1))], ..with(0, records) });
     let (seq, _) = outbox.next().unwrap();
     outbox.refuse(seq);
-    let tally = outbox.tally();
-    assert_eq!((tally.lost_tasks, tally.lost_telemetry), (1, 5));
+    let current_account = outbox.current_account();
+    assert_eq!((current_account.lost_tasks, current_account.lost_telemetry), (1, 5));
     outbox.push(Batch { lost_telemetry: 7, ..with(1, Telemetry::default()) });
     let (seq, _) = outbox.next().unwrap();
     assert_eq!(outbox.account(seq).unwrap().lost_telemetry, 12);
@@ -117,7 +117,7 @@ fn what_is_refused_is_counted() {
 /// Transfers and samples go before rows of tasks, the oldest first; what still holds
 /// stays.
 #[test]
-fn an_outage_sheds_the_oldest_and_every_one_is_delivered_or_counted() {
+fn an_outage_drops_the_oldest_telemetry_and_counts_it() {
     let mut outbox = outbox(|limits| limits.outbox_bytes_max = 20_000);
     for second in 0..100i64 {
         let id = u64::try_from(second).unwrap() * 10 + 1;
@@ -131,7 +131,7 @@ fn an_outage_sheds_the_oldest_and_every_one_is_delivered_or_counted() {
         outbox.push(Batch { tasks: vec![task(id, Some(1))], ..with(second, records) });
     }
     assert!(outbox.bytes() <= 20_000);
-    let tally = outbox.tally();
+    let current_account = outbox.current_account();
     let mut rows = 0;
     let mut all = Telemetry::default();
     for batch in drain(&mut outbox) {
@@ -139,14 +139,17 @@ fn an_outage_sheds_the_oldest_and_every_one_is_delivered_or_counted() {
         all.append(batch.telemetry.clone());
     }
     let kept = (all.transfers.len() + all.resources.len()) as u64;
-    assert_eq!((kept + tally.lost_telemetry, tally.lost_tasks, rows), (1_200, 0, 100));
+    assert_eq!(
+        (kept + current_account.lost_telemetry, current_account.lost_tasks, rows),
+        (1_200, 0, 100)
+    );
     assert!(all.transfers.is_sorted_by_key(|transfer| transfer.id));
     assert_eq!(all.transfers.last().unwrap().id, TransferId(1_000));
     assert_eq!((all.expected, all.runs), (vec![expected("load", 991)], vec![run(1, None)]));
 }
 
 #[test]
-fn records_fill_what_room_a_message_has_left_after_rows() {
+fn telemetry_fills_the_room_that_rows_leave_in_a_message() {
     let records =
         || Telemetry { transfers: (1..=20).map(transfer).collect(), ..Telemetry::default() };
     let check = |flush_bytes_max: usize, expected: &[(usize, usize)]| {

@@ -1,5 +1,5 @@
-//! What still holds, for a collector that forgets: the tasks and named runs that go on, and what is
-//! expected.
+//! State to send again to a collector that lost its memory: running tasks, open runs and expected
+//! tasks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,24 +10,25 @@ use rustc_hash::FxHashMap;
 
 use crate::batch::row_bytes;
 
-/// Most named runs that are kept.
+/// Most named runs.
 const RUNS_MAX: usize = 1_000;
 
-/// The latest record of each task and run that goes on, and of each name that is expected.
+/// The latest record of each running task, open run and expected name.
 #[derive(Debug, Default)]
-pub(crate) struct Running {
-    pub(crate) records: FxHashMap<TaskId, TaskRecord>,
+pub(crate) struct ResendState {
+    pub(crate) tasks: FxHashMap<TaskId, TaskRecord>,
     bytes: usize,
     expected: BTreeMap<Arc<str>, ExpectedTasks>,
     runs: BTreeMap<RunId, RunMarker>,
-    /// Records that had no room.
+    /// Records for which there was no room.
     pub(crate) untracked: u64,
 }
 
-impl Running {
-    /// Past `bytes_max` a task is not kept: to a collector that forgets it shows only when it ends.
+impl ResendState {
+    /// Adds a running task, or removes an ended one. Past `bytes_max` a task is only counted: a collector
+    /// that lost its memory learns of it at its end.
     pub(crate) fn update(&mut self, task: &TaskRecord, bytes_max: usize) {
-        if let Some(before) = self.records.remove(&task.id) {
+        if let Some(before) = self.tasks.remove(&task.id) {
             self.bytes -= row_bytes(&before);
         }
         if task.stop.is_some() {
@@ -38,12 +39,12 @@ impl Running {
             return;
         }
         self.bytes += row_bytes(task);
-        self.records.insert(task.id, task.clone());
+        self.tasks.insert(task.id, task.clone());
     }
 
-    /// As [`Running::update`], for what is told beside tasks.
-    pub(crate) fn update_records(&mut self, records: &Telemetry) {
-        for expected in &records.expected {
+    /// Like [`ResendState::update`], for telemetry.
+    pub(crate) fn update_telemetry(&mut self, telemetry: &Telemetry) {
+        for expected in &telemetry.expected {
             let known = self.expected.contains_key(&expected.name);
             if known || self.expected.len() < EXPECTED_MAX {
                 self.expected.insert(expected.name.clone(), expected.clone());
@@ -51,7 +52,7 @@ impl Running {
                 self.untracked = self.untracked.saturating_add(1);
             }
         }
-        for run in &records.runs {
+        for run in &telemetry.runs {
             if run.stop.is_some() {
                 self.runs.remove(&run.id);
             } else if self.runs.len() < RUNS_MAX {
@@ -62,8 +63,8 @@ impl Running {
         }
     }
 
-    /// What to tell again beside the tasks.
-    pub(crate) fn records_again(&self) -> Telemetry {
+    /// Returns the telemetry to send again.
+    pub(crate) fn telemetry(&self) -> Telemetry {
         Telemetry {
             expected: self.expected.values().cloned().collect(),
             runs: self.runs.values().cloned().collect(),

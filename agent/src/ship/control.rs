@@ -1,0 +1,249 @@
+//! Control of the running agent by its collector: changes of settings, and thread dumps.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use profiler_core::limits::bounded_name;
+use profiler_core::wire::v1::{self, agent_message::Kind};
+use profiler_core::wire::{
+    AppliedSettings, WireError, decode_settings, encode_applied, encode_thread_dump,
+};
+
+use crate::control::{Control, ThreadDumpReply};
+use crate::sync::lock;
+
+/// Most requests that wait for a dump. Further ones are rejected.
+const REQUESTS_MAX: usize = 16;
+
+/// How often to check whether the sampler has applied changed settings, because it wakes nobody.
+const APPLY_POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// How often to repeat the settings when nothing else is sent: a collector takes a silent host for dead,
+/// and an agent that is switched off has nothing to flush.
+const REPORT_INTERVAL: Duration = Duration::from_secs(20);
+
+/// The requests of one stream's collector, and their answers.
+#[derive(Debug)]
+pub(crate) struct ControlStream<'a> {
+    control: &'a Control,
+    dump_reply: &'a Mutex<Option<ThreadDumpReply>>,
+    requests: VecDeque<DumpRequest>,
+    /// The settings that were sent last.
+    reported: Option<AppliedSettings>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct DumpRequest {
+    /// The collector's id of the request.
+    id: u64,
+    /// The number from [`Control`]; `None` if the request is rejected.
+    number: Option<u64>,
+}
+
+impl<'a> ControlStream<'a> {
+    pub(crate) fn new(
+        control: &'a Control,
+        dump_reply: &'a Mutex<Option<ThreadDumpReply>>,
+    ) -> Self {
+        ControlStream { control, dump_reply, requests: VecDeque::new(), reported: None }
+    }
+
+    /// Changes the settings.
+    ///
+    /// # Errors
+    /// If they are invalid; then nothing changes.
+    pub(crate) fn settings(&mut self, message: &v1::Settings) -> Result<(), WireError> {
+        let (revision, change) = decode_settings(message)?;
+        self.control.change(revision, change);
+        Ok(())
+    }
+
+    /// Requests a thread dump.
+    pub(crate) fn request_dump(&mut self, request: v1::ThreadDumpRequest) {
+        let room = self.requests.len() < REQUESTS_MAX;
+        let number = room.then(|| self.control.request_dump());
+        if !room {
+            // The client of the oldest request is the most likely to have given up.
+            self.requests.pop_front();
+        }
+        self.requests.push_back(DumpRequest { id: request.id, number });
+    }
+
+    /// Whether [`ControlStream::next`] would return a message.
+    pub(crate) fn has_next(&self) -> bool {
+        self.unreported_settings().is_some() || self.next_answerable().is_some()
+    }
+
+    /// Returns how long to wait for a wake-up before checking [`ControlStream::has_next`] again.
+    pub(crate) fn poll_interval(&self) -> Duration {
+        if self.control.desired().1 { REPORT_INTERVAL } else { APPLY_POLL_INTERVAL }
+    }
+
+    /// Sends the settings again, after a silence of [`REPORT_INTERVAL`].
+    pub(crate) fn repeat_settings(&mut self) {
+        if self.control.desired().1 {
+            self.reported = None;
+        }
+    }
+
+    /// Returns the next message.
+    pub(crate) fn next(&mut self) -> Option<Kind> {
+        if let Some(applied) = self.unreported_settings() {
+            self.reported = Some(applied.clone());
+            return Some(Kind::Applied(encode_applied(applied)));
+        }
+        let index = self.next_answerable()?;
+        let request = self.requests.remove(index)?;
+        Some(Kind::ThreadDump(self.answer(request)))
+    }
+
+    /// Returns the settings, if they are applied and were not sent yet.
+    fn unreported_settings(&self) -> Option<AppliedSettings> {
+        let (wanted, applied) = self.control.desired();
+        let mode = bounded_name(&self.control.mode().to_string()).into_owned();
+        let current =
+            AppliedSettings { revision: wanted.revision, settings: wanted.settings, mode };
+        (applied && self.reported.as_ref() != Some(&current)).then_some(current)
+    }
+
+    fn next_answerable(&self) -> Option<usize> {
+        let answered = lock(self.dump_reply).as_ref().map_or(0, |reply| reply.request);
+        let off = self.is_off();
+        let done = |request: &DumpRequest| request.number.is_none_or(|number| number <= answered);
+        self.requests.iter().position(|request| off || done(request))
+    }
+
+    fn answer(&self, request: DumpRequest) -> v1::ThreadDump {
+        let unavailable = |why: &str| v1::ThreadDump {
+            id: request.id,
+            unavailable: why.to_owned(),
+            ..Default::default()
+        };
+        match (request.number, &*lock(self.dump_reply)) {
+            (None, _) => unavailable("too many thread dumps requested at once; try again later"),
+            (Some(number), Some(now)) if number <= now.request => {
+                encode_thread_dump(request.id, &now.dump)
+            }
+            _ => unavailable("sampling is off; switch it on with `enabled`"),
+        }
+    }
+
+    fn is_off(&self) -> bool {
+        let (wanted, applied) = self.control.desired();
+        applied && !wanted.settings.enabled
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use profiler_core::wire::{ThreadDump, encode_settings};
+    use profiler_core::{Settings, SettingsChange, StateSet};
+
+    use super::*;
+
+    const SETTINGS: Settings =
+        Settings { interval_ns: 10_000_000, enabled: true, states: StateSet::ALL };
+
+    const OFF: SettingsChange =
+        SettingsChange { interval_ns: None, enabled: Some(false), states: None };
+
+    fn none() -> Mutex<Option<ThreadDumpReply>> {
+        Mutex::new(None)
+    }
+
+    fn answered(dump_reply: &Mutex<Option<ThreadDumpReply>>, number: u64) {
+        let empty = ThreadDump { threads: Vec::new(), omitted: number };
+        *dump_reply.lock().unwrap() = Some(ThreadDumpReply { request: number, dump: empty });
+    }
+
+    fn applied(kind: Option<Kind>) -> Option<(u64, bool)> {
+        match kind? {
+            Kind::Applied(applied) => Some((applied.revision, applied.enabled)),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The id of an answer, and why there is no dump.
+    fn dump(kind: Option<Kind>) -> Option<(u64, String)> {
+        match kind? {
+            Kind::ThreadDump(dump_reply) => Some((dump_reply.id, dump_reply.unavailable)),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn settings_are_sent_when_applied_and_repeated_after_a_silence() {
+        let (control, dump_reply) = (Control::new(SETTINGS), none());
+        let mut stream = ControlStream::new(&control, &dump_reply);
+        assert_eq!(applied(stream.next()), Some((0, true)), "once, at the start");
+        assert_eq!((stream.has_next(), stream.poll_interval()), (false, REPORT_INTERVAL));
+        stream.settings(&encode_settings(5, OFF)).unwrap();
+        assert_eq!((stream.has_next(), stream.poll_interval()), (false, APPLY_POLL_INTERVAL));
+        stream.repeat_settings();
+        assert_eq!(stream.next(), None, "not before the sampler has them");
+        control.set_applied(1);
+        assert_eq!(applied(stream.next()), Some((5, false)));
+        assert_eq!(stream.next(), None);
+        stream.repeat_settings();
+        assert_eq!(applied(stream.next()), Some((5, false)));
+        control.start(crate::SamplerMode::Full);
+        assert!(stream.has_next(), "a changed mode is sent too");
+    }
+
+    #[test]
+    fn invalid_settings_change_nothing() {
+        let (control, dump_reply) = (Control::new(SETTINGS), none());
+        let mut stream = ControlStream::new(&control, &dump_reply);
+        let wrong = SettingsChange { interval_ns: Some(1), ..OFF };
+        stream.settings(&encode_settings(5, wrong)).unwrap_err();
+        let (wanted, applied) = control.desired();
+        assert_eq!((wanted.settings, wanted.revision, applied), (SETTINGS, 0, true));
+    }
+
+    #[test]
+    fn each_request_is_answered_once_by_a_later_dump() {
+        let (control, dump_reply) = (Control::new(SETTINGS), none());
+        let mut stream = ControlStream::new(&control, &dump_reply);
+        stream.next().unwrap();
+        stream.request_dump(v1::ThreadDumpRequest { id: 50 });
+        answered(&dump_reply, 1);
+        stream.request_dump(v1::ThreadDumpRequest { id: 60 });
+        assert_eq!(dump(stream.next()), Some((50, String::new())));
+        assert_eq!(stream.next(), None, "a dump from before the request is no answer");
+        answered(&dump_reply, 2);
+        assert_eq!(dump(stream.next()), Some((60, String::new())));
+        assert_eq!(stream.next(), None);
+    }
+
+    #[test]
+    fn requests_are_rejected_while_sampling_is_off() {
+        let (control, dump_reply) = (Control::new(SETTINGS), none());
+        let mut stream = ControlStream::new(&control, &dump_reply);
+        stream.next().unwrap();
+        stream.request_dump(v1::ThreadDumpRequest { id: 50 });
+        stream.settings(&encode_settings(5, OFF)).unwrap();
+        assert_eq!(stream.next(), None);
+        control.set_applied(1);
+        assert_eq!(applied(stream.next()), Some((5, false)));
+        let why = "sampling is off; switch it on with `enabled`".to_owned();
+        assert_eq!(dump(stream.next()), Some((50, why)));
+    }
+
+    #[test]
+    fn requests_past_the_limit_are_rejected() {
+        let (control, dump_reply) = (Control::new(SETTINGS), none());
+        let mut stream = ControlStream::new(&control, &dump_reply);
+        stream.next().unwrap();
+        (0..REQUESTS_MAX as u64 + 2)
+            .for_each(|id| stream.request_dump(v1::ThreadDumpRequest { id }));
+        assert_eq!(stream.requests.len(), REQUESTS_MAX);
+        let mut refused = 0;
+        while let Some((id, why)) = dump(stream.next()) {
+            assert!(id >= REQUESTS_MAX as u64, "{id}");
+            assert_eq!(why, "too many thread dumps requested at once; try again later");
+            refused += 1;
+        }
+        assert_eq!(refused, 2);
+    }
+}
