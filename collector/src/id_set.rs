@@ -1,6 +1,6 @@
-//! Sets of ids that are dense from 0, such as nodes, frames and texts of a tree.
+//! Sets of ids: nodes, frames and strings of a tree.
 
-/// A set of ids as bits: 4 million nodes take 512 KiB, and to go through them costs 65,000 words.
+/// A bitmap of ids. For 4 million nodes it takes 512 KiB, and an iteration reads 65,000 words.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct IdSet {
     words: Vec<u64>,
@@ -9,12 +9,12 @@ pub(crate) struct IdSet {
 const WORD: u32 = u64::BITS;
 
 impl IdSet {
-    /// An empty set that has room for ids below `count` without growing.
+    /// An empty set that holds ids below `count` without growing.
     pub(crate) fn with_room(count: usize) -> IdSet {
         IdSet { words: vec![0; count.div_ceil(WORD as usize)] }
     }
 
-    /// Takes in an id.
+    /// Adds an id.
     #[inline]
     pub(crate) fn insert(&mut self, id: u32) {
         let word = (id / WORD) as usize;
@@ -24,9 +24,10 @@ impl IdSet {
         self.words[word] |= 1 << (id % WORD);
     }
 
-    /// The greatest id below `end`.
+    /// The largest id below `end`.
     pub(crate) fn last_below(&self, end: u32) -> Option<u32> {
-        let (word, bit) = ((end / WORD) as usize, end % WORD);
+        let word = (end / WORD) as usize;
+        let bit = end % WORD;
         let part = self.words.get(word).map_or(0, |bits| bits & ((1 << bit) - 1));
         if part != 0 {
             return Some(end / WORD * WORD + part.ilog2());
@@ -37,12 +38,12 @@ impl IdSet {
         Some(word_start + before[word].ilog2())
     }
 
-    /// How many ids.
+    /// The number of ids.
     pub(crate) fn count(&self) -> usize {
         self.words.iter().map(|bits| bits.count_ones() as usize).sum()
     }
 
-    /// The ids, rising.
+    /// The ids, ascending.
     pub(crate) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         (0u32..).step_by(WORD as usize).zip(&self.words).flat_map(|(start, word)| {
             let rest = std::iter::successors(Some(*word), |bits| Some(bits & bits.wrapping_sub(1)));
@@ -50,7 +51,7 @@ impl IdSet {
         })
     }
 
-    /// The set, each id with its place among them.
+    /// The set with the rank of each id.
     pub(crate) fn ranked(self) -> RankedIds {
         let mut count = 0;
         let before = self.words.iter().map(|bits| {
@@ -70,23 +71,24 @@ impl FromIterator<u32> for IdSet {
     }
 }
 
-/// An [`IdSet`] that is complete and gives its ids places: 0 to the smallest, 1 to the next.
+/// An [`IdSet`] that is complete, with the rank of each id: 0 for the smallest, 1 for the next.
 #[derive(Clone, Debug)]
 pub(crate) struct RankedIds {
     ids: IdSet,
-    /// By word: how many ids stand before it.
+    /// By word: the number of ids in the words before it.
     before: Vec<u32>,
 }
 
 impl RankedIds {
-    /// The place of an id, which must be in the set.
+    /// The rank of an id, which must be in the set.
     #[inline]
     pub(crate) fn place(&self, id: u32) -> u32 {
-        let (word, bit) = ((id / WORD) as usize, id % WORD);
+        let word = (id / WORD) as usize;
+        let bit = id % WORD;
         self.before[word] + (self.ids.words[word] & ((1 << bit) - 1)).count_ones()
     }
 
-    /// The ids, rising.
+    /// The ids, ascending.
     pub(crate) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.ids.iter()
     }
@@ -102,7 +104,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_a_set_in_order(
+        fn a_set_is_ordered_and_ranked(
             ids in prop::collection::btree_set(0..400u32, 0..40),
             asked in 0..1_000u32,
         ) {

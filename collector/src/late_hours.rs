@@ -1,4 +1,4 @@
-//! What is about long ago: bounded in how many hours one sealing may be spread over, for each hour
+//! Late data: the number of hours that one sealing may be spread over is limited, because each hour
 //! makes files of its own in every table.
 
 use std::collections::BTreeSet;
@@ -12,8 +12,8 @@ use crate::store::{Second, Tier};
 /// Hours since the Unix epoch.
 pub(crate) type Hours = BTreeSet<u32>;
 
-/// The hours of a flush that are long ago at `now`: where its window starts, where its tasks
-/// and transfers stop, when its resources were measured.
+/// The late hours of a flush at `now`: of the start of its window, the stops of its tasks and
+/// transfers, and the times of its resource samples.
 pub(crate) fn late_hours(checked: &CheckedFlush, now: Timestamp) -> Hours {
     let hour = |point: Timestamp| Second::of(point).0 / Tier::Hour.seconds();
     let late_before = hour(now.shifted(-nanoseconds(LATE_AFTER)));
@@ -31,17 +31,18 @@ pub(crate) fn late_hours(checked: &CheckedFlush, now: Timestamp) -> Hours {
         .collect()
 }
 
-/// The late hours of what is in memory.
+/// The late hours of unsealed data.
 #[derive(Debug, Default)]
 pub(crate) struct LateHours {
     open: Hours,
-    /// Of what is being written to tables.
+    /// Of data that is being written to tables.
     sealing: Hours,
+    /// Whether hours were refused since the last sealing.
     is_full: bool,
 }
 
 impl LateHours {
-    /// Takes these hours in, all or none: none if there were too many then.
+    /// Adds hours, all of them or none. Returns false if they exceed [`LATE_HOURS_MAX`].
     pub(crate) fn admit(&mut self, hours: &Hours) -> bool {
         let new = hours.iter().filter(|hour| !self.sealing.contains(hour));
         let new: Vec<u32> = new.filter(|hour| !self.open.contains(hour)).copied().collect();
@@ -54,23 +55,23 @@ impl LateHours {
         true
     }
 
-    /// Takes in the hours of what was admitted before a restart.
+    /// Adds hours that were admitted before a restart.
     pub(crate) fn restore(&mut self, hours: Hours) {
         self.open.extend(hours);
     }
 
-    /// Whether some were turned away, so that a sealing is due.
+    /// Whether hours were refused, so that a sealing is due.
     pub(crate) fn is_full(&self) -> bool {
         self.is_full
     }
 
-    /// All that is in memory is being written from now on.
+    /// Moves all hours to those that are being written.
     pub(crate) fn take_for_sealing(&mut self) {
         self.is_full = false;
         self.sealing.append(&mut self.open);
     }
 
-    /// What was taken last is in tables.
+    /// Drops the hours last taken, which are in tables now.
     pub(crate) fn sealed(&mut self) {
         self.sealing.clear();
     }

@@ -1,4 +1,4 @@
-//! What a window counted, as it waits in memory and in the log: in about 4 bytes an entry, where a
+//! The weights of a window, as kept in memory and in the log: about 4 bytes an entry, where a
 //! [`Delta`](profiler_core::Delta) takes 16.
 
 use profiler_core::wire::WireError;
@@ -6,15 +6,16 @@ use profiler_core::{NodeId, State};
 use prost::bytes::BufMut;
 use prost::encoding::{decode_varint, encode_varint, encoded_len_varint};
 
-/// A node of the collector's tree, and its nanoseconds in a state.
+/// A node of the collector's tree, and its nanoseconds in one state.
 pub(crate) type Entry = (NodeId, State, u64);
 
-/// Nanoseconds by node of the collector's tree and state, each such pair once, in the order in which
-/// tables have them: by task, state and node.
+/// Nanoseconds by node of the collector's tree and state. Each pair occurs once, in the order of
+/// the tables: by task, state and node.
 ///
-/// For each task and state that has any: the task's distance from the one before; the state's number
-/// and, times 8, how many bytes follow; and for each node, rising, its distance from the one before
-/// (the first's from the task) and its weight in quanta. All are varints.
+/// The encoding, all varints, for each task and state with weight: the gap to the previous task's
+/// id; the state's number plus 8 times the length of what follows, in bytes; and for each node,
+/// ascending, the gap to the previous id (for the first: to the task's id) and the weight in
+/// quanta.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct PackedWeights {
     quantum_ns: u64,
@@ -32,8 +33,7 @@ pub(crate) struct Part<'a> {
     bytes: &'a [u8],
 }
 
-/// How task, state and node make one number to sort by. A task is a node too, of a tree that never has
-/// more.
+/// Task, state and node are packed into one number to sort by. A task is a node too.
 const NODE_BITS: u32 = 30;
 const STATE_BITS: u32 = 3;
 const _: () =
@@ -47,15 +47,15 @@ fn key_of(task: NodeId, state: State, node: NodeId) -> u64 {
     (u64::from(task.0) << STATE_BITS | state as u64) << NODE_BITS | u64::from(node.0)
 }
 
-/// Why reading what [`PackedWeights::of`] made cannot fail.
+/// Why decoding the result of [`PackedWeights::of`] cannot fail.
 const OURS: &str = "it was packed by us, or checked";
 
 impl PackedWeights {
-    /// Packs entries in any order; those of one node and state are added up. `task_of` gives the
-    /// first-level node above a node.
+    /// Packs entries, which may be in any order; those of the same node and state are summed.
+    /// `task_of` returns the first-level node above a node.
     ///
     /// # Panics
-    /// If a weight is not a multiple of `quantum_ns`: the rest would be lost.
+    /// If a weight is not a multiple of `quantum_ns`: the remainder would be lost.
     pub(crate) fn of(
         entries: impl IntoIterator<Item = Entry>,
         quantum_ns: u64,
@@ -69,17 +69,19 @@ impl PackedWeights {
         sum_by_key(&mut entries);
         entries.retain(|(_, quanta)| *quanta > 0);
         let quanta = entries.iter().fold(0u64, |sum, (_, quanta)| sum.saturating_add(*quanta));
-        // Enough for nearly all, so that more is hardly ever looked for while they are written.
+        // Enough for nearly all windows, so that the buffers hardly ever grow.
         let room = || Vec::with_capacity(entries.len() * 4);
-        let (mut bytes, mut weights) = (room(), room());
+        let mut bytes = room();
+        let mut weights = room();
         let mut last_task = 0;
         for part in entries.chunk_by(|a, b| a.0 >> NODE_BITS == b.0 >> NODE_BITS) {
-            let of_part = part[0].0 >> NODE_BITS;
-            let (task, state) = (of_part >> STATE_BITS, of_part & ((1 << STATE_BITS) - 1));
+            let part_key = part[0].0 >> NODE_BITS;
+            let task = part_key >> STATE_BITS;
+            let state = part_key & ((1 << STATE_BITS) - 1);
             let mut last = task;
             for (key, quanta) in part {
                 let node = key & ((1 << NODE_BITS) - 1);
-                // What is above a node has a smaller id.
+                // A node's ancestors have smaller ids.
                 put_varint(node - last, &mut weights);
                 put_varint(*quanta, &mut weights);
                 last = node;
@@ -93,10 +95,10 @@ impl PackedWeights {
         PackedWeights { quantum_ns, total_ns, bytes: bytes.into() }
     }
 
-    /// What the log kept, in any order that it may have and over a tree of any size.
+    /// Decodes bytes from the log, which may have any order and refer to a tree of any size.
     ///
     /// # Errors
-    /// If these are no such bytes, or the weights or their sum exceed 64 bits.
+    /// If the bytes are invalid, or a weight or the sum of all exceeds 64 bits.
     pub(crate) fn decode(quantum_ns: u64, bytes: &[u8]) -> Result<Vec<Entry>, WireError> {
         let mut entries = Vec::new();
         let mut total = 0u64;
@@ -114,7 +116,7 @@ impl PackedWeights {
         Ok(entries)
     }
 
-    /// Parts in rising order of task and state.
+    /// The parts, by task and state, ascending.
     pub(crate) fn parts(&self) -> impl Iterator<Item = Part<'_>> {
         let parts = Parts { quantum_ns: self.quantum_ns, bytes: &self.bytes, task: 0 };
         parts.map(|part| part.expect(OURS))
@@ -127,7 +129,7 @@ impl PackedWeights {
         })
     }
 
-    /// Sum of all weights.
+    /// The sum of all weights.
     pub(crate) fn total_ns(&self) -> u64 {
         self.total_ns
     }
@@ -142,7 +144,7 @@ impl PackedWeights {
 }
 
 impl<'a> Part<'a> {
-    /// Writes what [`Part::read`] needs beside task and state, so many bytes.
+    /// Writes [`Part::written_bytes`] bytes: what [`Part::read`] needs besides task and state.
     pub(crate) fn write(&self, mut to: impl BufMut) {
         encode_varint(self.quantum_ns, &mut to);
         to.put_slice(self.bytes);
@@ -157,7 +159,7 @@ impl<'a> Part<'a> {
         Part { task, state, quantum_ns, bytes }
     }
 
-    /// Shows the entries, as [`Part::entries`] has them.
+    /// Visits the entries, in the order of [`Part::entries`].
     pub(crate) fn each(self, mut show: impl FnMut(NodeId, u64)) {
         let Part { task: NodeId(mut node), quantum_ns, mut bytes, .. } = self;
         while !bytes.is_empty() {
@@ -168,7 +170,7 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// Nodes, rising, and their nanoseconds; none is 0.
+    /// Nodes, ascending, and their nanoseconds, which are never 0.
     pub(crate) fn entries(self) -> impl Iterator<Item = (NodeId, u64)> + 'a {
         self.checked_entries().map(|entry| entry.expect(OURS))
     }
@@ -195,7 +197,7 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Sorts by key and sums what is of the same. Sums stop at the largest value.
+/// Sorts by key and sums the values of equal keys, saturating.
 fn sum_by_key(sums: &mut Vec<(u64, u64)>) {
     sums.sort_unstable_by_key(|(key, _)| *key);
     sums.dedup_by(|next, sum| {
@@ -207,11 +209,11 @@ fn sum_by_key(sums: &mut Vec<(u64, u64)>) {
     });
 }
 
-/// Reads parts; ends with the first error.
+/// Decodes parts; ends at the first error.
 struct Parts<'a> {
     quantum_ns: u64,
     bytes: &'a [u8],
-    /// Of the part before.
+    /// The task of the previous part.
     task: u32,
 }
 
@@ -241,12 +243,11 @@ impl<'a> Parts<'a> {
         let parts = length.and_then(|length| self.bytes.split_at_checked(length));
         let ((bytes, rest), state) = parts.zip(state).ok_or(WireError::Unreadable)?;
         self.bytes = rest;
-        let (task, quantum_ns) = (NodeId(self.task), self.quantum_ns);
-        Ok(Part { task, state: *state, quantum_ns, bytes })
+        Ok(Part { task: NodeId(self.task), state: *state, quantum_ns: self.quantum_ns, bytes })
     }
 }
 
-/// Most are of one byte.
+/// A varint; most have one byte.
 #[inline]
 fn put_varint(value: u64, to: &mut Vec<u8>) {
     match u8::try_from(value) {
@@ -267,7 +268,7 @@ mod tests {
 
     use super::*;
 
-    /// As if every hundredth node were a task.
+    /// Makes every hundredth node a task.
     fn task_of(node: NodeId) -> NodeId {
         NodeId(node.0 / 100 * 100)
     }
@@ -283,7 +284,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_packed_is_the_sum_in_the_order_of_tables(
+        fn packing_sums_entries_in_the_order_of_tables(
             entries in entries(), quantum_ns in 1..2_000_000u64,
         ) {
             let entries = || entries.iter().map(|(node, state, quanta)| (*node, *state, quanta * quantum_ns));
@@ -308,7 +309,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_or_refused(
+        fn any_bytes_decode_or_are_rejected(
             bytes in prop::collection::vec(any::<u8>(), 0..80), quantum_ns in any::<u64>(),
             cut in any::<prop::sample::Index>(), entries in entries(),
         ) {
@@ -320,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_that_exceed_64_bits_are_refused() {
+    fn weights_beyond_64_bits_are_rejected() {
         let check = |quanta: &[u64], quantum_ns, expected: bool| {
             let entries =
                 quanta.iter().zip(1..).map(|(quanta, node)| (NodeId(node), State::Cpu, *quanta));

@@ -1,8 +1,9 @@
-//! Shapes of the fleet's tree, kept from one question to the next.
+//! Shapes of the fleet's tree, cached between questions.
 //!
-//! The tree only grows, so a shape stays right for the nodes that it was made of. It is made anew for a
-//! question that meets younger ones, if the tree has not grown since such a question before and this
-//! costs about as much as the answer does anyhow: so a tree that grows all the time costs nothing more.
+//! The tree only grows, so a shape stays valid for the nodes that it was made of. For a question
+//! with newer nodes it is made again if the tree has not grown since the previous such question and
+//! the question touches enough of the tree that this costs about as much as the answer itself. So a
+//! tree that keeps growing costs nothing extra.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, RwLock};
@@ -15,18 +16,18 @@ use crate::limits::{SHAPE_NODES_MAX, SHAPES_MAX};
 use crate::sync::{lock, read};
 use crate::tree::{Excerpt, ProfileForm, TopNode, Tree};
 
-/// A shape is made for a question that touches at least one in so many nodes of the tree.
+/// A shape is made for questions that touch at least one in this many nodes of the tree.
 const WORTH_ONE_IN: usize = 8;
 
-/// The shapes that are kept.
+/// The cached shapes.
 #[derive(Debug, Default)]
 pub(crate) struct ShapeCache(Mutex<CachedShapes>);
 
 #[derive(Debug, Default)]
 struct CachedShapes {
-    /// The last used first.
+    /// By last use, the newest first.
     shapes: VecDeque<Arc<TreeShape>>,
-    /// Nodes of the tree when a question found no shape.
+    /// Number of nodes of the tree when a question last found no shape.
     missed_at: u32,
 }
 
@@ -34,15 +35,15 @@ struct CachedShapes {
 struct TreeShape {
     form: ProfileForm,
     shape: Shape,
-    /// By the tree's node: its node in the shape; the root's if it has none.
+    /// By the tree's node: its node in the shape, or the root if it has none.
     node_of: Vec<NodeId>,
     /// By the tree's node: the first-level node above it, or itself.
     top_of: Vec<NodeId>,
 }
 
 impl ShapeCache {
-    /// The profile of `own` time of the `touched` nodes below the `tops`; `None` where no shape tells
-    /// it, for there is none or time of the runtime itself, which has no place in a shape.
+    /// The profile of the `own` time of the `touched` nodes below the `tops`. `None` if there is no shape,
+    /// or if a node has time of the language runtime, which shapes leave out.
     pub(crate) fn profile(
         &self,
         tree: &RwLock<Tree>,
@@ -70,7 +71,7 @@ impl ShapeCache {
         Some(shape.shape.profile(&weights))
     }
 
-    /// The shape of that form, if it is of all the nodes.
+    /// The shape of that form, if it covers all touched nodes.
     fn find(&self, form: ProfileForm, touched: &IdSet) -> Option<Arc<TreeShape>> {
         let shapes = &mut lock(&self.0).shapes;
         let at = shapes.iter().position(|shape| shape.form == form)?;
@@ -112,7 +113,8 @@ mod tests {
     use super::*;
     use crate::tree::{PhaseFilter, SampleScope};
 
-    /// Tasks, no task, the agent, phases, threads, lines of two functions, and a thread's root of the runtime.
+    /// Tasks, no task, the agent, phases, threads, lines of two functions, and the root of a thread
+    /// of Rust's runtime.
     fn frames(tree: &mut Tree) -> Vec<FrameId> {
         let begin = "std::sys::__rust_begin_short_backtrace";
         let first = [Frame::task("a"), Frame::task("b"), Frame::no_task(), Frame::agent()];
@@ -138,9 +140,9 @@ mod tests {
     }
 
     proptest! {
-        /// Before and after the tree grew, whoever asked before.
+        /// Before and after growth of the tree, whatever was asked before.
         #[test]
-        fn a_shape_answers_as_an_excerpt_does(
+        fn a_shape_and_an_excerpt_give_the_same_profile(
             growths in prop::collection::vec((rows(), 1..4u64, any::<bool>(), any::<bool>()), 1..4),
         ) {
             let tree = RwLock::new(Tree::new(1_000, 1 << 20));

@@ -1,8 +1,8 @@
-//! Locks that outlive a panic.
+//! Locks that ignore poisoning.
 //!
-//! A panic under a lock is a bug of ours. What it may have left half done belongs to one agent's
-//! flush, and that agent's account shows it (`balanced: false`); to refuse every other agent from
-//! then on would lose more. So a poisoned lock is taken all the same.
+//! A panic under a lock is a bug of Emberline. What it may have left half done belongs to the flush
+//! of one agent, and that agent's loss account shows it (`balanced: false`). Refusing all other
+//! agents from then on would lose more.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 

@@ -1,7 +1,7 @@
-//! What is in no table yet, in memory, and the version of the tables beside which it stands.
+//! Windows that are in no table yet, and the version of the tables that lacks them.
 //!
-//! Both change under one lock: a reader gets a version and exactly the windows that it lacks, so no
-//! sample is seen twice or missed.
+//! Both change under one lock. So a reader gets a version and exactly the windows that it lacks,
+//! and sees each sample once.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,37 +12,41 @@ use profiler_core::TimeRange;
 use crate::rows::StoredWindow;
 use crate::store::{Coverage, Manifest, Second};
 
-/// What a reader works with: it is complete, and does not change.
+/// What one question reads: complete and immutable.
 #[derive(Clone, Debug)]
 pub(crate) struct WindowSnapshot {
     pub(crate) manifest: Arc<Manifest>,
-    /// Windows of the asked seconds that are in none of the manifest's tables, by start.
+    /// Windows of the requested seconds that are in no table of the manifest, by start.
     pub(crate) windows: Vec<Arc<StoredWindow>>,
-    /// From the first to the last second of all such windows, asked for or not.
+    /// From the first to the last second of all unsealed windows, requested or not.
     pub(crate) unsealed: Option<Range<Second>>,
 }
 
-/// Windows by second and arrival: what comes late still lands in its place.
+/// Windows by second, then by arrival: a late window is inserted at its time.
 #[derive(Default, Debug)]
 struct Windows {
     by_second: BTreeMap<(Second, u64), Arc<StoredWindow>>,
     bytes: usize,
 }
 
-/// The windows of all workers that are not sealed into tables, and the readers' version of these.
+/// The unsealed windows of all workers, and the readers' version of the tables.
 #[derive(Debug)]
 pub(crate) struct UnsealedWindows {
     manifest: Arc<Manifest>,
     open: Windows,
-    /// Those that are being written to tables: in none of them until [`UnsealedWindows::sealed`].
+    /// Windows being written to tables. Readers find them here until [`UnsealedWindows::sealed`].
     sealing: Windows,
     arrivals: u64,
 }
 
 impl UnsealedWindows {
     pub(crate) fn new(manifest: Arc<Manifest>) -> UnsealedWindows {
-        let (open, sealing) = Default::default();
-        UnsealedWindows { manifest, open, sealing, arrivals: 0 }
+        UnsealedWindows {
+            manifest,
+            open: Windows::default(),
+            sealing: Windows::default(),
+            arrivals: 0,
+        }
     }
 
     pub(crate) fn insert(&mut self, window: StoredWindow) {
@@ -51,8 +55,8 @@ impl UnsealedWindows {
         self.open.by_second.insert((window.second(), self.arrivals), Arc::new(window));
     }
 
-    /// The tables, and what they lack of `seconds`. Costs one count of an `Arc` for each window, so
-    /// that the lock around this is short and the weights are read without it.
+    /// The version of the tables and the windows of `seconds` that it lacks. Clones an `Arc` per
+    /// window, so that the lock is short and the weights are read without it.
     pub(crate) fn view(&self, seconds: Range<Second>) -> WindowSnapshot {
         let places = (seconds.start, 0)..(seconds.end.max(seconds.start), 0);
         let parts = [&self.sealing, &self.open];
@@ -64,23 +68,21 @@ impl UnsealedWindows {
         }
     }
 
-    /// What is to be written to tables: all windows that are here. They stay here until
-    /// [`UnsealedWindows::sealed`]; if writing fails, the next call gives them again.
+    /// All windows, to be written to tables. They stay here until [`UnsealedWindows::sealed`]; if
+    /// the write fails, the next call returns them again.
     pub(crate) fn take_for_sealing(&mut self) -> Vec<Arc<StoredWindow>> {
         self.sealing.bytes += std::mem::take(&mut self.open.bytes);
         self.sealing.by_second.append(&mut self.open.by_second);
         self.sealing.by_second.values().cloned().collect()
     }
 
-    /// The windows last taken are in the tables of `manifest`. Gives them back, to be let go
-    /// without the lock.
     #[must_use = "to be dropped when the lock is free again"]
     pub(crate) fn sealed(&mut self, manifest: Arc<Manifest>) -> impl Sized + use<> {
         self.manifest = manifest;
         std::mem::take(&mut self.sealing)
     }
 
-    /// A version whose tables hold the same as those of the one before, or less by what is too old.
+    /// Replaces the version by one whose tables hold the same, or less by expired data.
     pub(crate) fn set_manifest(&mut self, manifest: Arc<Manifest>) {
         self.manifest = manifest;
     }
@@ -98,15 +100,16 @@ impl UnsealedWindows {
         &self.manifest
     }
 
-    /// The span of all samples that are held, here or in tables.
+    /// The span of all samples, here or in tables.
     pub(crate) fn data(&self) -> Option<TimeRange> {
-        let spans = [Coverage::of(&self.manifest).data(), self.seconds()];
-        let spans = spans.into_iter().flatten();
-        let spans = spans.filter_map(|span| TimeRange::new(span.start.start(), span.end.start()));
-        spans.reduce(TimeRange::hull)
+        [Coverage::of(&self.manifest).data(), self.seconds()]
+            .into_iter()
+            .flatten()
+            .filter_map(|span| TimeRange::new(span.start.start(), span.end.start()))
+            .reduce(TimeRange::hull)
     }
 
-    /// From the first to the last second of what is here.
+    /// From the first to the last second of the windows here.
     fn seconds(&self) -> Option<Range<Second>> {
         let parts = [&self.open.by_second, &self.sealing.by_second];
         let first = parts.iter().filter_map(|part| Some(part.first_key_value()?.0.0)).min()?;
@@ -124,7 +127,7 @@ mod tests {
     use crate::packed::PackedWeights;
     use crate::testing::{START_S, at, range};
 
-    /// A second of one node's time that starts at `start_s`.
+    /// One node's time in the second that starts at `start_s`.
     fn window(start_s: i64) -> StoredWindow {
         let entry = (NodeId(1), State::Cpu, start_s.unsigned_abs() + 1);
         StoredWindow {
@@ -166,7 +169,7 @@ mod tests {
     }
 
     proptest! {
-        /// Tables are stood in for by lists: version n holds what the first n sealings wrote.
+        /// Lists stand for tables: version n holds what the first n sealings wrote.
         #[test]
         fn every_view_has_each_window_once(steps in steps()) {
             let mut hot = UnsealedWindows::new(Arc::new(Manifest::default()));

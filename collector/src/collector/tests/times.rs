@@ -72,7 +72,7 @@ fn late_hours_without_number_wait_for_a_sealing_and_make_few_files_each() {
             acked.push(hours_ago);
             return true;
         }
-        assert!(answer.starts_with("what is in memory is about 200 different hours"), "{answer}");
+        assert!(answer.starts_with("the late data in memory is from 200 different hours"), "{answer}");
         false
     };
     let taken = (30..3_000).filter(|hour| try_hour(*hour)).count();

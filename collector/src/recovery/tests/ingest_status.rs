@@ -84,20 +84,20 @@ fn what_is_no_folder_is_said_to_be_none() {
     symlink(path("nothing"), path("dangling")).unwrap();
     symlink(path("file"), path("to-file")).unwrap();
     symlink(path("loop"), path("loop")).unwrap();
-    let device = "a device or the like";
+    let device = "a special file";
     for (asked, expected) in [
         (path("file"), Some((path("file"), "a file"))),
         (path("file/below/it"), Some((path("file"), "a file"))),
         (path("to-file"), Some((path("to-file"), "a file"))),
-        (path("dangling"), Some((path("dangling"), "a link that leads nowhere"))),
-        (path("dangling/x"), Some((path("dangling"), "a link that leads nowhere"))),
+        (path("dangling"), Some((path("dangling"), "a dangling link"))),
+        (path("dangling/x"), Some((path("dangling"), "a dangling link"))),
         ("/dev/null".into(), Some(("/dev/null".into(), device))),
         (path("loop"), None),
     ] {
         let error = Collector::open_folder(Settings::default(), &asked).unwrap_err().to_string();
         let expected = match expected {
-            Some((path, what)) => format!("{} is {what} and no folder; ", path.display()),
-            None => format!("cannot keep data in {}; ", asked.display()),
+            Some((path, what)) => format!("{} is {what}, not a folder; ", path.display()),
+            None => format!("cannot write to {}; ", asked.display()),
         };
         assert!(error.starts_with(&expected), "{error}");
     }

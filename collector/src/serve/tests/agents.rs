@@ -220,7 +220,7 @@ async fn an_agent_that_cannot_answer_is_named_with_the_reason() {
 
     let answer = running.get("/api/v1/thread-dump");
     answer_with(&mut client, &[("t", 99, Some(State::Cpu), 0)]).await;
-    check(answer, "its answer cannot be used: node 99 is outside its table of 7").await;
+    check(answer, "invalid thread dump: node 99 is outside its table of 7").await;
 
     let answer = running.get("/api/v1/thread-dump");
     question(&mut client).await;
