@@ -1,7 +1,7 @@
-//! What happens, as it happens: tasks, workers, runs, damage, standstills.
+//! Events: tasks, workers, runs, damage, blocked ingest.
 //!
-//! Events of tasks are made only while somebody listens; who does not is asked one atomic. The others
-//! are rare, and the last of them are remembered.
+//! Events of tasks are only made while there are subscribers; otherwise they cost one atomic load.
+//! The others are rare, and the last of them are kept.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -64,7 +64,7 @@ impl EventKind {
     }
 }
 
-/// What an event is about.
+/// The subject of an event.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Subject {
     Task(Box<TaskRow>),
@@ -74,11 +74,11 @@ pub(crate) enum Subject {
         name: String,
         reason: String,
     },
-    /// What begins, or what has ended.
+    /// The period that begins or has ended.
     IngestStatus(Box<IngestBlocked>),
 }
 
-/// A worker's life, as an event tells of it.
+/// A life of a worker.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct WorkerIdentity {
     pub(crate) worker: WorkerId,
@@ -88,7 +88,7 @@ pub(crate) struct WorkerIdentity {
     pub(crate) labels: BTreeMap<String, String>,
 }
 
-/// Something that happened.
+/// An event.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Event {
     /// From 1 in each life of the collector.
@@ -99,10 +99,10 @@ pub(crate) struct Event {
     pub(crate) subject: Subject,
 }
 
-/// Tells whoever listens. See the module's documentation.
+/// Sends events to subscribers. See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Events {
-    /// While what is read back from the log is no news.
+    /// During the replay of the log, whose events were reported before.
     is_paused: AtomicBool,
     subscribers: Arc<AtomicUsize>,
     state: Mutex<State>,
@@ -112,14 +112,14 @@ pub(crate) struct Events {
 struct State {
     last_id: u64,
     recent: VecDeque<Arc<Event>>,
-    /// `None` once the server ends, and until the first subscriber.
+    /// `None` before the first subscriber, and after the server ended.
     sender: Option<Sender<Arc<Event>>>,
     is_closed: bool,
-    /// Ids of damaged files that were told of.
+    /// Ids of damaged files that were reported.
     damaged: BTreeSet<u64>,
 }
 
-/// One listener. Its queue is bounded: what it misses is counted.
+/// One subscriber. Its queue is bounded: missed events are counted.
 #[derive(Debug)]
 pub(crate) struct Subscription {
     pub(crate) receiver: Receiver<Arc<Event>>,
@@ -134,8 +134,13 @@ impl Drop for Subscription {
 
 impl Events {
     pub(crate) fn new() -> Events {
-        let (recent, damaged) = Default::default();
-        let state = State { last_id: 0, recent, sender: None, is_closed: false, damaged };
+        let state = State {
+            last_id: 0,
+            recent: VecDeque::new(),
+            sender: None,
+            is_closed: false,
+            damaged: BTreeSet::new(),
+        };
         Events {
             is_paused: AtomicBool::new(false),
             subscribers: Arc::default(),
@@ -143,17 +148,17 @@ impl Events {
         }
     }
 
-    /// Makes what happens no news, or news again.
+    /// Suppresses or resumes events.
     pub(crate) fn pause(&self, is_paused: bool) {
         self.is_paused.store(is_paused, Ordering::Relaxed);
     }
 
-    /// Whether anybody listens.
+    /// Whether there are subscribers.
     pub(crate) fn has_subscribers(&self) -> bool {
         self.subscribers.load(Ordering::Relaxed) > 0 && !self.is_paused.load(Ordering::Relaxed)
     }
 
-    /// Listens to what happens from now on; `None` if [`EVENT_SUBSCRIBERS_MAX`] do so already, or the
+    /// Subscribes to later events; `None` past [`EVENT_SUBSCRIBERS_MAX`] subscribers, or if the
     /// server ends.
     pub(crate) fn subscribe(&self) -> Option<Subscription> {
         let mut state = lock(&self.state);
@@ -166,7 +171,7 @@ impl Events {
         Some(Subscription { receiver, subscribers: self.subscribers.clone() })
     }
 
-    /// Ends all subscriptions, and takes no more.
+    /// Ends all subscriptions and accepts no more.
     pub(crate) fn close(&self) {
         let mut state = lock(&self.state);
         state.is_closed = true;
@@ -178,13 +183,13 @@ impl Events {
         lock(&self.state).recent.iter().rev().take(limit).cloned().collect()
     }
 
-    /// A task began, or ended.
+    /// Reports the start or end of a task.
     pub(crate) fn task(&self, row: TaskRow, at: Timestamp) {
         let kind = match row.record.stop {
             None => EventKind::TaskStarted,
             Some(_) => EventKind::TaskEnded,
         };
-        self.tell(kind, Subject::Task(Box::new(row)), at);
+        self.send(kind, Subject::Task(Box::new(row)), at);
     }
 
     pub(crate) fn worker(
@@ -202,7 +207,7 @@ impl Events {
             pid: agent.pid,
             labels: agent.labels.clone(),
         };
-        self.tell(kind, Subject::Worker(Box::new(facts)), at);
+        self.send(kind, Subject::Worker(Box::new(facts)), at);
     }
 
     pub(crate) fn run(&self, change: RunChange, at: Timestamp) {
@@ -210,15 +215,15 @@ impl Events {
             RunChange::Started(run) => (EventKind::RunStarted, run),
             RunChange::Stopped(run) => (EventKind::RunStopped, run),
         };
-        self.tell(kind, Subject::Run(run), at);
+        self.send(kind, Subject::Run(run), at);
     }
 
-    /// Notes what is damaged as known.
+    /// Marks the lost files of a version as reported.
     pub(crate) fn note_lost(&self, manifest: &Manifest) {
         lock(&self.state).damaged = manifest.lost.iter().map(|lost| lost.file.id).collect();
     }
 
-    /// Tells of the files that a version names as lost and the one before did not.
+    /// Reports the files that a version lists as lost and the previous version did not.
     pub(crate) fn damage(&self, manifest: &Manifest, at: Timestamp) {
         let known = std::mem::take(&mut lock(&self.state).damaged);
         for lost in manifest.lost.iter().filter(|lost| !known.contains(&lost.file.id)) {
@@ -227,17 +232,17 @@ impl Events {
         self.note_lost(manifest);
     }
 
-    /// Tells of something that is not as it was written.
+    /// Reports damaged data.
     pub(crate) fn damaged(&self, name: String, reason: String, at: Timestamp) {
-        self.tell(EventKind::Damage, Subject::Damage { name, reason }, at);
+        self.send(EventKind::Damage, Subject::Damage { name, reason }, at);
     }
 
-    /// Nothing is taken in any more, or something is again after this.
+    /// Reports that ingest stopped or resumed.
     pub(crate) fn ingest(&self, kind: EventKind, blocked: IngestBlocked, at: Timestamp) {
-        self.tell(kind, Subject::IngestStatus(Box::new(blocked)), at);
+        self.send(kind, Subject::IngestStatus(Box::new(blocked)), at);
     }
 
-    fn tell(&self, kind: EventKind, subject: Subject, at: Timestamp) {
+    fn send(&self, kind: EventKind, subject: Subject, at: Timestamp) {
         let is_kept = !matches!(subject, Subject::Task(_));
         let has_subscribers = self.has_subscribers();
         if self.is_paused.load(Ordering::Relaxed) || (!is_kept && !has_subscribers) {
@@ -253,7 +258,7 @@ impl Events {
             state.recent.push_back(event.clone());
         }
         if let Some(sender) = state.sender.as_ref().filter(|_| has_subscribers) {
-            // Fails only if the last listener has just left.
+            // Fails only if the last subscriber has just left.
             let _: Result<usize, broadcast::error::SendError<_>> = sender.send(event);
         }
     }
@@ -270,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subscriber_hears_what_comes_after_it_and_how_much_it_missed() {
+    fn a_subscriber_receives_later_events_and_the_number_missed() {
         let events = Events::new();
         damage(&events, 3);
         let mut subscription = events.subscribe().unwrap();
@@ -284,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_events_are_remembered_and_subscribers_are_limited() {
+    fn recent_events_are_kept_and_subscribers_are_limited() {
         let events = Events::new();
         damage(&events, EVENTS_RECENT_MAX + 7);
         let ids = |limit| events.recent(limit).iter().map(|event| event.id).collect::<Vec<_>>();

@@ -1,17 +1,17 @@
-//! Emberline's collector: receives what agents ship, merges it, holds it, answers questions.
+//! Emberline's collector: receives what agents ship, merges it, stores it, answers questions.
 //!
 //! ```text
-//! agent ─▶ serve::ingest ─▶ session ─▶ commit ─▶ hot, ledger ─▶ query ─▶ serve::http ─▶ reader
-//!            one stream      check      log, sync,  windows and   plain    JSON, SVG,
-//!                                       apply once  rows          values   text
+//! agent ─▶ serve::ingest ─▶ ingest ─▶ commit ─▶ windows, ledger, ─▶ query ─▶ serve::http ─▶ reader
+//!            one stream      check     log,      telemetry          plain     JSON, SVG,
+//!                                      sync                         values    text
 //! ```
 //!
-//! Reading order: [`limits`], `clock`, `tree` (all agents' stacks in one), `store` (what stays: log and
-//! tables), `hot` (what is in no table yet; `packed`: what of it is most), `ledger` (tasks' starts and stops), `session` (one life
-//! of one agent), `collector` (what a message does), `commit` (how a flush becomes safe), `ingest`
-//! (whether anything is taken in), `sealing`
-//! (how memory becomes tables), `recovery` (how a collector starts with what stayed), `live` (what is
-//! asked of running agents), `query` (what is asked and answered), [`serve`] (the protocols).
+//! Reading order: [`limits`], `clock`, `rows` (the values that memory and store share), `tree` (all
+//! agents' stacks in one), `store` (log and tables), `windows`, `ledger` and `telemetry` (what is in no
+//! table yet), `session` (one life of one agent), `state` (what questions read), `ingest` (what each
+//! message does), `commit` (how a flush becomes durable), `ingest_status` (whether ingest is blocked),
+//! `sealing` (how memory becomes tables), `recovery` (how a collector restarts), `agent_control`
+//! (requests to running agents), `query` (questions and answers), [`serve`] (the protocols).
 //!
 //! ```no_run
 //! # async fn run() -> Result<(), emberline_collector::ServeError> {

@@ -114,7 +114,7 @@ const RUNNING: [&str; 2] = ["w/1/1 running", "w/1/2 running"];
 const LOST: [&str; 2] = ["w/1/1 lost 50", "w/1/2 lost 50"];
 
 #[test]
-fn a_worker_that_is_away_for_longer_than_the_grace_loses_its_running_tasks() {
+fn an_agent_away_past_the_grace_period_loses_its_running_tasks() {
     let (collector, worker, attachment) = with_running_tasks();
     collector.ingest.detach(&attachment, DisconnectReason::CutOff, at(60));
     collector.ingest.sweep(at(69));
@@ -131,14 +131,14 @@ fn a_worker_that_is_away_for_longer_than_the_grace_loses_its_running_tasks() {
 }
 
 #[test]
-fn a_goodbye_ends_what_was_never_ended() {
+fn a_goodbye_ends_running_tasks_as_lost() {
     let (collector, _, attachment) = with_running_tasks();
     collector.ingest.detach(&attachment, DisconnectReason::Goodbye, at(60));
     assert_eq!(rows(&collector), LOST);
 }
 
 #[test]
-fn a_new_life_of_a_worker_ends_the_one_that_is_away() {
+fn a_new_epoch_ends_the_absent_one_of_the_worker() {
     let (collector, _, attachment) = with_running_tasks();
     // Two lives at once, as after a fork, are no reason.
     attach(&collector, &TestWorker::new("w", 2), 55);
@@ -152,7 +152,7 @@ fn a_new_life_of_a_worker_ends_the_one_that_is_away() {
 }
 
 #[test]
-fn a_later_stream_of_a_life_takes_it_over() {
+fn a_later_stream_takes_the_session_over() {
     let (collector, mut worker, first) = with_running_tasks();
     let mut second = attach(&collector, &worker, 60);
     assert!(second.taken_over.try_recv().is_err());
@@ -170,7 +170,7 @@ fn a_later_stream_of_a_life_takes_it_over() {
 
 /// Flushes that wait together are answered as each would be by itself, in their order.
 #[test]
-fn flushes_that_wait_together_are_answered_as_one_by_one() {
+fn queued_flushes_get_the_same_answers_as_single_ones() {
     let collector = collector(50);
     let mut worker = TestWorker::new("w", 1);
     let attachment = attach(&collector, &worker, 0).attachment;
@@ -229,7 +229,7 @@ fn check_refused(change: impl FnOnce(&mut v1::Flush), expected: &str) {
 }
 
 #[test]
-fn a_wrong_flush_is_refused_whole_and_the_stream_goes_on() {
+fn an_invalid_flush_is_rejected_whole_and_the_stream_continues() {
     fn cycle(flush: &mut v1::Flush) -> &mut v1::Cycle {
         flush.cycle.as_mut().unwrap()
     }
@@ -271,7 +271,7 @@ fn a_wrong_flush_is_refused_whole_and_the_stream_goes_on() {
 }
 
 #[test]
-fn a_wrong_dictionary_is_refused_and_says_what_is_held() {
+fn an_invalid_dictionary_is_refused_with_the_held_size() {
     let (collector, mut worker) = (collector(50), TestWorker::new("w", 1));
     let attachment = attach(&collector, &worker, 0).attachment;
     worker.count("load;main", State::Cpu, 3);
@@ -288,7 +288,7 @@ fn a_wrong_dictionary_is_refused_and_says_what_is_held() {
 }
 
 #[test]
-fn past_the_limit_on_symbols_new_names_overflow_and_totals_stay_true() {
+fn past_the_symbol_limit_new_names_overflow_and_totals_stay_exact() {
     let limits = Limits { symbol_bytes_max: 300, ..Limits::default() };
     let collector = Collector::new(Settings { limits, ..Settings::default() });
     let ship = |id: &str, stacks: &[&str]| {
@@ -328,7 +328,7 @@ fn past_the_limit_on_symbols_new_names_overflow_and_totals_stay_true() {
 }
 
 #[test]
-fn a_hello_is_checked() {
+fn an_invalid_hello_is_rejected() {
     fn check(change: impl FnOnce(&mut v1::Hello), expected: &str) {
         let mut hello = TestWorker::new("w", 1).hello();
         change(&mut hello);
@@ -352,7 +352,7 @@ fn a_hello_is_checked() {
 }
 
 #[test]
-fn the_session_that_is_gone_for_longest_makes_room() {
+fn the_session_gone_longest_is_evicted() {
     let limits = Limits { sessions_max: 2, ..Limits::default() };
     let collector = Collector::new(Settings { limits, ..Settings::default() });
     let worker = |id| TestWorker::new(id, 1);
@@ -371,7 +371,7 @@ fn the_session_that_is_gone_for_longest_makes_room() {
 }
 
 #[test]
-fn a_session_long_gone_gives_back_its_dictionary_and_knows_its_mark() {
+fn a_session_long_gone_frees_its_dictionary_and_keeps_its_sequence_number() {
     let (collector, worker, attachment) = with_running_tasks();
     collector.ingest.detach(&attachment, DisconnectReason::Goodbye, at(60));
     collector.ingest.sweep(at(60 + 15 * 60));
@@ -400,11 +400,11 @@ fn seal(collector: &Collector) {
     collector.sealer.seal().unwrap();
 }
 
-mod budget;
 mod damage;
 mod lost;
 mod many;
 mod phases;
-mod records;
 mod sums;
+mod telemetry;
+mod thread_time;
 mod times;

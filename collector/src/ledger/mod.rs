@@ -1,10 +1,10 @@
 //! The ledger: what every task did, from when to when, and how it ended.
 //!
-//! Rows are upserted by (worker, epoch, id); a later record replaces the earlier one. Here are the
-//! rows that are in no table: running tasks; lost ones, which we ended for their worker and which may
-//! yet turn out otherwise; and ended ones until they are sealed. Ended rows are indexed by their
-//! stop, in chunks of a second that readers share: a question takes the chunks under a short lock
-//! and reads them without it.
+//! Rows are upserted by (worker, epoch, id); a later record replaces the earlier one. The ledger
+//! has the rows that are in no table: running tasks; lost ones, which the collector ended for their
+//! worker and whose true end may still arrive; and ended ones until they are sealed. Ended rows are
+//! indexed by their stop, in chunks of a second that readers share: a question clones the pointers
+//! of the chunks under a short lock and reads them without it.
 
 mod durations;
 mod phases;
@@ -36,24 +36,24 @@ pub(crate) use totals::{NameTotal, OutcomeCounts};
 /// Most distinct short texts (names of threads, causes) that rows share.
 const TEXTS_MAX: usize = 10_000;
 
-/// Most lost tasks that may still turn out otherwise. One past it is sealed as lost.
+/// Most lost tasks whose true end may still arrive. Further ones are sealed as lost.
 const LOST_MAX: usize = 100_000;
 
-/// Most bytes of what is said of running and lost tasks: past it that is not kept, until their ends tell
-/// it again.
+/// Most bytes of the details of running and lost tasks. Past it, details are not kept until the end
+/// of the task, which has them again.
 const OPEN_BYTES_MAX: usize = 64 << 20;
 
-/// For how long a lost task may turn out otherwise: longer than agents are away and still live.
+/// How long the true end of a lost task may still arrive: longer than a live agent stays away.
 const LOST_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Most tasks that are remembered as sealed as lost, so that a true end that is told of later still
-/// does not count them again.
-const SETTLED_MAX: usize = 200_000;
+/// Most tasks remembered as sealed as lost, so that a true end that arrives later does not count
+/// them again.
+const LOST_TASKS_MAX: usize = 200_000;
 
-/// For how long they are remembered: as long as rows of tasks are kept.
-const SETTLED_KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// How long they are remembered: as long as rows of tasks are kept.
+const LOST_TASKS_KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// Which task of the fleet.
+/// Identifies a task of the fleet.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 struct TaskKey {
     worker: WorkerId,
@@ -73,31 +73,29 @@ pub(crate) struct Ledger {
     /// Its table `tasks` has the ended rows that are not here.
     manifest: Arc<Manifest>,
     running: BTreeMap<TaskKey, Arc<TaskRow>>,
-    /// How many of them each life has.
+    /// Number of running tasks of each life.
     running_of: FxHashMap<(WorkerId, Epoch), usize>,
-    /// Tasks that we ended for their worker.
+    /// Tasks that the collector ended for their worker.
     lost: BTreeMap<TaskKey, Arc<TaskRow>>,
-    /// Tasks that were sealed as lost, with their stops: they have ended once and for all, whatever is
-    /// told of them.
-    settled: FxHashMap<TaskKey, Timestamp>,
-    /// Names of `running` and `lost`, and how many rows have them.
+    /// Tasks that were sealed as lost, with their stops. Later records of them are ignored.
+    sealed_lost: FxHashMap<TaskKey, Timestamp>,
+    /// Names of `running` and `lost`, with the number of rows.
     open_names: FxHashMap<Arc<str>, u32>,
     /// Names of `ended`, and of rows that were there since the last sealing.
     ended_names: FxHashSet<Arc<str>>,
     sealing_names: FxHashSet<Arc<str>>,
     ended: BTreeMap<i64, Arc<Chunk>>,
-    /// Where each row of `ended` is.
+    /// The position of each row of `ended`.
     places: FxHashMap<TaskKey, Place>,
-    /// Rows that are being written to tables: in none of them until [`Ledger::sealed`]. Nothing
-    /// replaces them any more, for a task ends once.
+    /// Rows being written to tables. Readers find them here until [`Ledger::sealed`]. They are
+    /// never replaced, because a task ends once.
     sealing: Vec<BTreeMap<i64, Arc<Chunk>>>,
     sealing_rows: usize,
-    /// Of what is said of rows, in bytes: of running and lost ones, of ended ones, of those that are
-    /// being written.
+    /// Bytes of details: of running and lost rows, of ended rows, of rows being written.
     open_bytes: usize,
     ended_bytes: usize,
     sealing_bytes: usize,
-    /// Tasks of which no row comes.
+    /// Tasks without rows.
     sums: Sums,
     texts: FxHashSet<Arc<str>>,
     arrivals: u64,
@@ -106,29 +104,29 @@ pub(crate) struct Ledger {
     aggregated: u64,
 }
 
-/// What a sealing writes: the tables' new rows, and the whole of `running`.
+/// What a sealing writes: new rows of `tasks`, and all rows of `running`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct LedgerBatch {
     /// Rows for `tasks`.
     pub(crate) ended: Vec<Arc<TaskRow>>,
-    /// All rows that are not settled: running ones, and lost ones that may turn out otherwise.
+    /// All open rows: running ones, and lost ones whose true end may still arrive.
     pub(crate) open: Vec<Arc<TaskRow>>,
     /// Tasks that are in tables as lost, or will be with this sealing.
     pub(crate) lost_tasks: Vec<LostTask>,
-    /// Tasks that ended and have no rows.
+    /// Ended tasks without rows.
     pub(crate) totals: Vec<Arc<TaskTotals>>,
 }
 
 impl Ledger {
-    /// A ledger that lacks nothing beside the tables of `manifest`, for at most `running_max`
-    /// running tasks.
+    /// A ledger that lacks nothing compared with the tables of `manifest`, for at most
+    /// `running_max` running tasks.
     pub(crate) fn new(manifest: Arc<Manifest>, running_max: usize) -> Ledger {
         Ledger {
             manifest,
             running: BTreeMap::new(),
             running_of: FxHashMap::default(),
             lost: BTreeMap::new(),
-            settled: FxHashMap::default(),
+            sealed_lost: FxHashMap::default(),
             open_names: FxHashMap::default(),
             ended_names: FxHashSet::default(),
             sealing_names: FxHashSet::default(),
@@ -148,14 +146,14 @@ impl Ledger {
         }
     }
 
-    /// Takes in what [`LedgerBatch::open`] and [`LedgerBatch::settled`] gave before a restart.
+    /// Restores [`LedgerBatch::open`] and [`LedgerBatch::lost_tasks`] after a restart.
     pub(crate) fn restore(
         &mut self,
         open: impl IntoIterator<Item = TaskRow>,
         settled: impl IntoIterator<Item = LostTask>,
     ) {
-        let settled = settled.into_iter().take(SETTLED_MAX);
-        self.settled.extend(
+        let settled = settled.into_iter().take(LOST_TASKS_MAX);
+        self.sealed_lost.extend(
             settled
                 .map(|LostTask { worker, epoch, id, stop }| (TaskKey { worker, epoch, id }, stop)),
         );
@@ -171,8 +169,8 @@ impl Ledger {
         }
     }
 
-    /// Puts in a row, in place of what was known of the same task. One that is in the tables as lost
-    /// stays so: it is counted there, and counts are never taken back.
+    /// Inserts or replaces a row. A task that is in the tables as lost stays lost: it is counted
+    /// there, and counts are never taken back.
     pub(crate) fn upsert(&mut self, mut row: TaskRow) {
         let TaskRecord { thread_name, cause, key, .. } = &mut row.record;
         for text in [thread_name, cause] {
@@ -182,7 +180,7 @@ impl Ledger {
             self.share(key);
         }
         let key = TaskKey::of(&row);
-        if self.settled.contains_key(&key) {
+        if self.sealed_lost.contains_key(&key) {
             return;
         }
         for known in [self.remove_running(&key), self.lost.remove(&key)].into_iter().flatten() {
@@ -192,7 +190,7 @@ impl Ledger {
         self.remove_ended(&key);
         match row.record.stop {
             Some(stop) => self.insert_ended(key, row, stop),
-            // Its end is told whole, so only its running is not seen.
+            // The end has the whole record, so only the running task is not visible.
             None if !self.has_room(&key) => self.aggregated += 1,
             None => {
                 if self.open_bytes + row.text_bytes() > OPEN_BYTES_MAX {
@@ -205,7 +203,7 @@ impl Ledger {
         }
     }
 
-    /// Counts tasks that ended and of which no row comes.
+    /// Counts ended tasks that have no rows.
     pub(crate) fn count(&mut self, totals: TaskTotals) {
         if !self.ended_names.contains(&totals.name) {
             self.ended_names.insert(totals.name.clone());
@@ -213,8 +211,8 @@ impl Ledger {
         self.sums.add(totals);
     }
 
-    /// Ends the running tasks of a worker's life as [`Outcome::Lost`], at `last_seen`, or where
-    /// they started if that is later. Returns how many.
+    /// Ends the running tasks of a worker's life as [`Outcome::Lost`] at `last_seen`, or where they
+    /// started if that is later. Returns their number.
     pub(crate) fn end_as_lost(
         &mut self,
         worker: &WorkerId,
@@ -241,7 +239,7 @@ impl Ledger {
         keys.len()
     }
 
-    /// Takes back [`Ledger::end_as_lost`]: the worker is there again, so its tasks still run.
+    /// Reverts [`Ledger::end_as_lost`] for a worker that reconnected.
     pub(crate) fn resume_lost(&mut self, worker: &WorkerId, epoch: Epoch) {
         let keys = keys_of(worker, epoch);
         let keys: Vec<TaskKey> = self.lost.range(keys).map(|(key, _)| key.clone()).collect();
@@ -254,8 +252,8 @@ impl Ledger {
         }
     }
 
-    /// What a question about `range` has to look at. Costs one count of an `Arc` for each running
-    /// task and each second with an end; the lock around this is short.
+    /// What a question about `range` needs. Clones an `Arc` per running task and per second with an
+    /// end, so that the lock is short.
     pub(crate) fn snapshot(&self, range: TimeRange) -> TaskSnapshot {
         let open = self.running.values().chain(self.lost.values());
         let parts = self.sealing.iter().chain([&self.ended]);
@@ -271,13 +269,13 @@ impl Ledger {
         }
     }
 
-    /// What is to be written to tables: all ended rows that are here, and lost ones that nobody will
-    /// say more of. They stay here until [`Ledger::sealed`]; if writing fails, the next call gives
+    /// What is to be written to tables: all ended rows, and lost ones whose true end is no longer
+    /// awaited. They stay here until [`Ledger::sealed`]; if the write fails, the next call returns
     /// them again.
     pub(crate) fn take_for_sealing(&mut self, now: Timestamp) -> LedgerBatch {
         let settled = now.shifted(-nanoseconds(LOST_KEPT));
-        let is_settled = |row: &Arc<TaskRow>| row.record.stop.is_some_and(|stop| stop < settled);
-        let lost = self.lost.iter().filter(|(_, row)| is_settled(row));
+        let is_final = |row: &Arc<TaskRow>| row.record.stop.is_some_and(|stop| stop < settled);
+        let lost = self.lost.iter().filter(|(_, row)| is_final(row));
         let lost: Vec<TaskKey> = lost.map(|(key, _)| key.clone()).collect();
         for key in lost {
             let row = self.lost.remove(&key).expect("the key was found there");
@@ -286,7 +284,7 @@ impl Ledger {
             self.open_bytes -= row.text_bytes();
             self.insert_ended(key, Arc::unwrap_or_clone(row), stop);
         }
-        self.settle(now);
+        self.remember_lost(now);
         self.sealing_rows += self.places.len();
         self.sealing_bytes += std::mem::take(&mut self.ended_bytes);
         self.places.clear();
@@ -301,8 +299,8 @@ impl Ledger {
         }
     }
 
-    /// The rows last taken are in the tables of `manifest`. Gives them back, to be let go without
-    /// the lock.
+    /// Makes `manifest`, which has the rows last taken, the version of readers. Returns these rows,
+    /// to be dropped without the lock.
     #[must_use = "to be dropped when the lock is free again"]
     pub(crate) fn sealed(&mut self, manifest: Arc<Manifest>) -> impl Sized + use<> {
         self.manifest = manifest;
@@ -312,17 +310,17 @@ impl Ledger {
         (std::mem::take(&mut self.sealing), self.sums.sealed(), names)
     }
 
-    /// A version whose tables hold the same as those of the one before, or less by what is too old.
+    /// Replaces the version by one whose tables hold the same, or less by expired data.
     pub(crate) fn set_manifest(&mut self, manifest: Arc<Manifest>) {
         self.manifest = manifest;
     }
 
-    /// Running tasks of a worker's life.
+    /// The number of running tasks of a worker's life.
     pub(crate) fn running_count(&self, worker: &WorkerId, epoch: Epoch) -> usize {
         self.running_of.get(&(worker.clone(), epoch)).copied().unwrap_or(0)
     }
 
-    /// Whether that task is known to run.
+    /// Whether that task is running.
     pub(crate) fn is_running(&self, worker: &WorkerId, epoch: Epoch, id: TaskId) -> bool {
         self.running.contains_key(&TaskKey { worker: worker.clone(), epoch, id })
     }
@@ -332,24 +330,24 @@ impl Ledger {
         self.running.range(keys_of(worker, epoch)).map(|(_, row)| row.clone()).collect()
     }
 
-    /// Names of all tasks that are here.
+    /// Names of all tasks in the ledger.
     pub(crate) fn names(&self) -> BTreeSet<Arc<str>> {
         let ended = self.ended_names.iter().chain(&self.sealing_names);
         self.open_names.keys().chain(ended).cloned().collect()
     }
 
-    /// Whether a task of that name is here. Costs the same however many are.
+    /// Whether the ledger has a task of that name, in constant time.
     pub(crate) fn knows_name(&self, name: &str) -> bool {
         let has_ended = self.ended_names.contains(name) || self.sealing_names.contains(name);
         has_ended || self.open_names.contains_key(name)
     }
 
-    /// Rows that are here, running, lost and ended.
+    /// The number of rows: running, lost and ended.
     pub(crate) fn row_count(&self) -> usize {
         self.running.len() + self.lost.len() + self.places.len() + self.sealing_rows
     }
 
-    /// Memory that the ended rows and sums take, about, in bytes: what a sealing would free.
+    /// Memory of the ended rows and sums, roughly, in bytes: what a sealing frees.
     pub(crate) fn ended_bytes(&self) -> usize {
         /// A row with a key and a name of its own, and its places in two maps.
         const ROW_BYTES: usize = size_of::<TaskRow>() + 256;
@@ -357,24 +355,24 @@ impl Ledger {
         (self.places.len() + self.sealing_rows) * ROW_BYTES + text_bytes + self.sums.bytes()
     }
 
-    /// Running rows that there was no room for.
+    /// The number of running rows dropped for lack of room.
     pub(crate) fn aggregated(&self) -> u64 {
         self.aggregated
     }
 
-    /// Remembers what is sealed as lost from now on, as far as there is room.
-    fn settle(&mut self, now: Timestamp) {
-        let kept_from = now.shifted(-nanoseconds(SETTLED_KEPT));
-        self.settled.retain(|_, stop| *stop >= kept_from);
+    /// Remembers the rows that are sealed as lost, up to the limit.
+    fn remember_lost(&mut self, now: Timestamp) {
+        let kept_from = now.shifted(-nanoseconds(LOST_TASKS_KEPT));
+        self.sealed_lost.retain(|_, stop| *stop >= kept_from);
         let is_lost = |row: &&Arc<TaskRow>| row.record.outcome == Outcome::Lost;
         let rows = self.ended.values().flat_map(|chunk| chunk.rows.values()).filter(is_lost);
-        let room = SETTLED_MAX.saturating_sub(self.settled.len());
+        let room = LOST_TASKS_MAX.saturating_sub(self.sealed_lost.len());
         let settled = rows.filter_map(|row| Some((TaskKey::of(row), row.record.stop?)));
-        self.settled.extend(settled.take(room));
+        self.sealed_lost.extend(settled.take(room));
     }
 
     fn lost_tasks(&self) -> Vec<LostTask> {
-        let settled = self.settled.iter().map(|(key, stop)| {
+        let settled = self.sealed_lost.iter().map(|(key, stop)| {
             let TaskKey { worker, epoch, id } = key.clone();
             LostTask { worker, epoch, id, stop: *stop }
         });
@@ -443,7 +441,7 @@ impl Ledger {
         }
     }
 
-    /// Replaces `text` by the copy that other rows have, if there is one.
+    /// Replaces `text` by the copy that other rows share, if there is one.
     fn share(&mut self, text: &mut Arc<str>) {
         if let Some(held) = self.texts.get(&**text) {
             *text = held.clone();

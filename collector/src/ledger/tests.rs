@@ -163,7 +163,7 @@ fn sorted(mut rows: Vec<TaskRow>) -> Vec<TaskRow> {
 
 proptest! {
     #[test]
-    fn a_range_has_the_rows_of_a_search_from_end_to_end(
+    fn a_range_has_the_rows_of_a_full_scan(
         steps in steps(), running_max in prop_oneof![Just(1_000usize), 1..12usize],
         from in 0..40i64, length in 1..20i64, limit in 1..20usize,
         name in prop::option::of(0..3u8), w in prop::option::of(0..2u8),
@@ -284,7 +284,7 @@ proptest! {
 
     /// What rows say takes as much memory as is counted, whatever becomes of them.
     #[test]
-    fn bytes_are_counted_for_the_rows_that_are_there(steps in steps()) {
+    fn bytes_are_counted_for_present_rows(steps in steps()) {
         let ledger = Ledger::new(Arc::new(Manifest::default()), 4);
         let mut sealed = Sealed { ledger, taken: None, tables: Vec::new() };
         for step in &steps {
@@ -321,7 +321,7 @@ fn totals_of(row: &TaskRow) -> TaskTotals {
 }
 
 #[test]
-fn what_is_said_of_open_tasks_is_bounded_and_their_ends_tell_it_whole() {
+fn details_of_open_tasks_are_bounded_and_their_ends_have_all_of_them() {
     let mut ledger = Ledger::new(Arc::new(Manifest::default()), 1_000_000);
     let labels = vec![("k".into(), "v".repeat(4_096).into()); 16];
     let detail = Some(Box::new(TaskDetail { labels, ..TaskDetail::default() }));
@@ -365,7 +365,7 @@ fn a_lost_task_is_corrected_by_its_true_end() {
 }
 
 #[test]
-fn open_rows_outlast_a_restart() {
+fn open_rows_survive_a_restart() {
     let mut ledger = Ledger::new(Arc::new(Manifest::default()), 10);
     ledger.upsert(row((0, 7, 1), "load", (5, None), Outcome::Running));
     ledger.end_as_lost(&worker(0), Epoch(7), time(6));
@@ -382,7 +382,7 @@ fn open_rows_outlast_a_restart() {
 }
 
 #[test]
-fn a_reader_keeps_what_it_took() {
+fn a_snapshot_does_not_change() {
     let mut ledger = Ledger::new(Arc::new(Manifest::default()), 10);
     ledger.upsert(row((0, 0, 1), "load", (1, Some(2)), Outcome::Ok));
     let before = ledger.snapshot(TimeRange::ALL);
@@ -401,7 +401,7 @@ fn a_reader_keeps_what_it_took() {
 }
 
 #[test]
-fn no_worker_takes_the_room_of_the_others() {
+fn no_worker_uses_up_the_room_of_others() {
     let mut ledger = Ledger::new(Arc::new(Manifest::default()), 10);
     ledger.running_of_max = 2;
     let start = |ledger: &mut Ledger, who| {
@@ -425,7 +425,7 @@ fn no_worker_takes_the_room_of_the_others() {
 }
 
 #[test]
-fn what_was_sealed_as_lost_counts_once_whatever_is_told_of_it_later() {
+fn a_task_sealed_as_lost_counts_once_whatever_is_reported_later() {
     let mut ledger = Ledger::new(Arc::new(Manifest::default()), 10);
     let who = (0, 7, 1);
     let running = row(who, "load", (5, None), Outcome::Running);
@@ -459,7 +459,7 @@ fn what_was_sealed_as_lost_counts_once_whatever_is_told_of_it_later() {
 proptest! {
     /// Names are noted beside the rows: no row is without its name, and when nothing is held none is.
     #[test]
-    fn every_row_that_is_held_is_known_by_its_name(steps in steps(), running_max in 1..12usize) {
+    fn every_held_row_is_known_by_its_name(steps in steps(), running_max in 1..12usize) {
         let ledger = Ledger::new(Arc::new(Manifest::default()), running_max);
         let mut sealed = Sealed { ledger, taken: None, tables: Vec::new() };
         for step in &steps {

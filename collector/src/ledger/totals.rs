@@ -6,17 +6,17 @@ use super::phases::PhaseTotals;
 use super::{Durations, bucket};
 use crate::rows::{OF_SEVERAL, TaskRow};
 
-/// How many tasks ended in which way.
+/// Number of tasks by outcome.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct OutcomeCounts([u64; Outcome::ALL.len()]);
 
 impl OutcomeCounts {
-    /// How many ended as `outcome`.
+    /// The number of tasks that ended as `outcome`.
     pub(crate) fn get(&self, outcome: Outcome) -> u64 {
         self.0[outcome as usize]
     }
 
-    /// Counts so many more that ended as `outcome`.
+    /// Adds tasks that ended as `outcome`.
     pub(crate) fn add(&mut self, outcome: Outcome, count: u64) {
         let sum = &mut self.0[outcome as usize];
         *sum = sum.saturating_add(count);
@@ -28,11 +28,11 @@ impl OutcomeCounts {
 pub(crate) struct NameTotal {
     /// How they ended.
     pub(crate) outcomes: OutcomeCounts,
-    /// How long they took: those whose worker said when they ended, so not the lost ones.
+    /// Of the tasks whose worker reported the end, so not of lost ones.
     pub(crate) durations: Durations,
-    /// What those did beside executing.
+    /// Their phases other than execution.
     pub(crate) phases: PhaseTotals,
-    /// Tasks of which there is no row.
+    /// Tasks without rows.
     pub(crate) aggregated: u64,
 }
 
@@ -54,7 +54,7 @@ impl NameTotal {
         }
     }
 
-    /// Counts tasks of which there is no row.
+    /// Counts tasks without rows.
     pub(crate) fn count_sum(&mut self, totals: &TaskTotals) {
         self.count_in_buckets(totals.outcome, totals.buckets.iter().copied());
         self.add_to_total(totals.outcome, totals.duration_ns);
@@ -62,7 +62,7 @@ impl NameTotal {
         self.aggregated = self.aggregated.saturating_add(totals.count());
     }
 
-    /// Counts what another total has counted.
+    /// Adds another total.
     pub(crate) fn absorb(&mut self, other: NameTotal) {
         for outcome in Outcome::ALL {
             self.outcomes.add(outcome, other.outcomes.get(outcome));
@@ -72,7 +72,7 @@ impl NameTotal {
         self.aggregated = self.aggregated.saturating_add(other.aggregated);
     }
 
-    /// Counts ended tasks, by bucket as they stand in `durations_*`.
+    /// Counts ended tasks by bucket, as in the tables `durations_*`.
     pub(crate) fn count_in_buckets(
         &mut self,
         outcome: Outcome,
@@ -85,7 +85,7 @@ impl NameTotal {
         self.outcomes.add(outcome, count);
     }
 
-    /// Adds time of ended tasks, as it stands in `duration_sums_*`.
+    /// Adds time of ended tasks, as in the tables `duration_sums_*`.
     pub(crate) fn add_to_total(&mut self, outcome: Outcome, nanoseconds: u64) {
         if outcome != Outcome::Lost {
             self.durations.add_to_total(nanoseconds);

@@ -1,4 +1,4 @@
-//! Tasks that ended and of which only sums came, until they are sealed.
+//! Sums of ended tasks without rows, until they are sealed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use profiler_core::{PhaseInterval, TaskTotals, TimeRange};
 /// Sums by the second in which their tasks ended, then by arrival.
 type Seconds = BTreeMap<(i64, u64), Arc<TaskTotals>>;
 
-/// What is in no table yet; see [`Ledger`](super::Ledger).
+/// The unsealed sums; see [`Ledger`](super::Ledger).
 #[derive(Default, Debug)]
 pub(super) struct Sums {
     open: Seconds,
-    /// That are being written to tables.
+    /// Sums being written to tables.
     sealing: Seconds,
     arrivals: u64,
     open_bytes: usize,
@@ -26,7 +26,7 @@ impl Sums {
         self.open.insert((totals.second.second(), self.arrivals), Arc::new(totals));
     }
 
-    /// The sums of the seconds of which any part lies in a range.
+    /// The sums of all seconds that overlap a range.
     pub(super) fn of(&self, range: TimeRange) -> Vec<Arc<TaskTotals>> {
         let places = (range.start().second(), 0)..=(range.stop().second(), u64::MAX);
         let parts = [&self.sealing, &self.open];
@@ -34,7 +34,7 @@ impl Sums {
         sums.map(|(_, totals)| totals.clone()).collect()
     }
 
-    /// All that is here; it stays until [`Sums::sealed`].
+    /// All sums. They stay here until [`Sums::sealed`].
     pub(super) fn take_for_sealing(&mut self) -> Vec<Arc<TaskTotals>> {
         self.sealing.append(&mut self.open);
         self.sealing_bytes += std::mem::take(&mut self.open_bytes);
@@ -47,7 +47,7 @@ impl Sums {
         std::mem::take(&mut self.sealing)
     }
 
-    /// Memory that they take, about, in bytes.
+    /// Memory of the sums, roughly, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.open_bytes + self.sealing_bytes
     }

@@ -192,7 +192,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parts_are_those_that_comparing_one_by_one_gives(
+        fn ranges_of_equal_values_match_a_comparison_one_by_one(
             runs in prop::collection::vec((0..3u8, 1..150usize), 0..9),
             ends in any::<[prop::sample::Index; 2]>(),
         ) {

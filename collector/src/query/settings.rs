@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_given_changes_and_the_rest_stays() {
+    fn given_settings_change_and_others_stay() {
         let cpu: StateSet = [State::Cpu].into_iter().collect();
         let none = SettingsChange::default();
         for (body, expected) in [
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_set_is_refused_with_what_can() {
+    fn an_invalid_setting_is_rejected_with_the_allowed_ones() {
         for (body, expected) in [
             ("{}", "there is nothing to set; give some of: interval_ms, enabled, states"),
             (r#"{"interval_ms": 0}"#, "interval_ms is 0; it must be from 1 to 1000"),

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_read_in_each_form() {
+    fn times_parse_in_each_form() {
         for (text, ago_s) in [("-5m", 300), ("-90s", 90), ("-1h30m", 5_400), ("-2d", 172_800)] {
             check(text, Ok(NOW_NS - ago_s * SECOND_NS));
         }
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_refused() {
+    fn a_text_that_is_no_time_is_rejected() {
         for text in [
             "",
             "-",
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_cannot_be_counted_is_out_of_range() {
+    fn a_time_beyond_64_bits_is_out_of_range() {
         for text in [
             "99999999999999999999",
             "9999999999999",
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_formatted_time_leads_back() {
+    fn a_formatted_time_parses_back() {
         for nanoseconds in [0, -1, NOW_NS, i64::MIN, i64::MAX] {
             let text = format_time(Timestamp::from_unix_ns(nanoseconds));
             check(&text, Ok(nanoseconds));

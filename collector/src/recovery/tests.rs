@@ -296,7 +296,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn whatever_crashes_or_fails_what_was_acked_is_there_once(steps in steps(), seed in any::<u64>()) {
+    fn acked_flushes_survive_any_crash_or_failure_exactly_once(steps in steps(), seed in any::<u64>()) {
         let mut fleet = Fleet::new(3);
         for step in steps {
             match step {
@@ -325,7 +325,7 @@ proptest! {
     /// Bytes of the files are overwritten, or a file is gone: the collector starts, what it holds was
     /// sent, its weights with it (though perhaps under `[overflow]`), and what is lost is told.
     #[test]
-    fn damage_is_told_and_costs_only_what_it_touches(
+    fn damage_is_reported_and_costs_only_what_it_touches(
         flushes in 1..8usize, seed in any::<u64>(), spots in 1..4usize, by in 1..=255u8,
     ) {
         let mut random = random(seed);
@@ -362,7 +362,7 @@ proptest! {
 /// A disk that is full: agents are turned away before they send, questions are answered, and when there is
 /// room everything arrives.
 #[test]
-fn a_full_disk_takes_nothing_in_until_there_is_room() {
+fn a_full_disk_blocks_ingest_until_there_is_space() {
     let mut fleet = Fleet::new(1);
     fleet.flush(&[0], "load;main");
     lock(&fleet.disk.0).free_bytes = (32 << 20) - 1;
@@ -382,7 +382,7 @@ fn a_full_disk_takes_nothing_in_until_there_is_room() {
 /// The stream that waits for its ack is cut off: the flush is applied all the same, and the next stream
 /// of the session waits until then.
 #[test]
-fn a_flush_whose_stream_is_gone_is_applied_before_the_next_stream_begins() {
+fn a_flush_of_a_closed_stream_is_applied_before_the_next_stream_attaches() {
     let fleet = &mut Fleet::new(1);
     let agent = &mut fleet.agents[0];
     assert!(agent.attach(&fleet.collector));
@@ -403,7 +403,7 @@ fn a_flush_whose_stream_is_gone_is_applied_before_the_next_stream_begins() {
 
 /// Flushes that were queued together are safe together, or none of them counts.
 #[test]
-fn flushes_queued_together_share_their_fate() {
+fn flushes_queued_together_are_committed_or_fail_together() {
     for fails in [false, true] {
         let fleet = &mut Fleet::new(1);
         let agent = &mut fleet.agents[0];
@@ -436,7 +436,7 @@ fn flushes_queued_together_share_their_fate() {
 
 /// A cut of the log is exact: what was applied before is in older files, what comes after in newer.
 #[test]
-fn what_is_before_a_cut_can_be_removed() {
+fn files_before_a_cut_can_be_removed() {
     let mut fleet = Fleet::new(1);
     fleet.collector.log().limit_files(u64::MAX);
     fleet.flush(&[0], "load;main");
@@ -487,7 +487,7 @@ fn golden_fleet() -> Fleet {
 }
 
 #[test]
-fn an_unknown_version_is_refused_untouched() {
+fn an_unknown_version_is_rejected_and_left_unchanged() {
     let mut bytes = fs::read(GOLDEN).unwrap();
     bytes[8] = 2;
     let crc = crc32fast::hash(&bytes[..36]).to_le_bytes();
@@ -509,7 +509,7 @@ fn an_unknown_version_is_refused_untouched() {
 
 /// The real disk: a folder, its lock, and the thread that writes.
 #[test]
-fn a_folder_is_kept_over_a_restart_and_has_one_collector() {
+fn a_folder_survives_a_restart_and_has_one_collector() {
     let folder = tempfile::tempdir().unwrap();
     let settings = || Settings { clock: Clock::from_fn(|| at(50)), ..Settings::default() };
     let first = Collector::open_folder(settings(), folder.path()).unwrap();

@@ -1,4 +1,4 @@
-//! A flush, checked whole before anything of it is used.
+//! Validation of flushes: a flush is checked whole before any of it is used.
 
 use std::sync::RwLock;
 
@@ -19,10 +19,10 @@ use crate::store::wal;
 use crate::sync::read;
 use crate::tree::Tree;
 
-/// Why a node of a decoded cycle can be looked up.
-const OF_DICTIONARY: &str = "decoding lets only nodes of the dictionary pass";
+/// Why a node of a decoded cycle can be translated.
+const KNOWN_NODE: &str = "decoding rejects nodes outside of the dictionary";
 
-/// A flush that was refused; nothing of it is stored.
+/// A rejected flush; none of it is stored.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum FlushError {
@@ -45,12 +45,12 @@ pub(crate) enum FlushError {
     )]
     Behind { what: &'static str, behind_s: u64 },
     #[error(
-        "the flush is about {hours} different hours of long ago; at most {LATE_HOURS_MAX} are allowed"
+        "the flush has late data from {hours} different hours; at most {LATE_HOURS_MAX} are allowed"
     )]
     TooManyHours { hours: usize },
     #[error("the flush takes {bytes} bytes in the log; at most {WAL_RECORD_BYTES_MAX} are allowed")]
     TooLarge { bytes: usize },
-    #[error("node {node} of the threads' time is no thread's")]
+    #[error("node {node} of the time by thread is not a thread")]
     NoThread { node: u32 },
     #[error("the cycle's times and the clock's offset give a time that cannot be expressed")]
     Time,
@@ -68,14 +68,15 @@ pub(crate) struct FlushChecker<'a> {
 }
 
 impl FlushChecker<'_> {
-    /// Brings a flush into the collector's terms.
+    /// Translates a flush into the collector's terms.
     pub(crate) fn check(&self, flush: &v1::Flush) -> Result<CheckedFlush, FlushError> {
         if flush.seq == 0 {
             return Err(FlushError::NoSeq);
         }
         let clock = flush.clock.ok_or(WireError::Missing { what: "the flush's clock" })?;
         let account = flush.account.ok_or(WireError::Missing { what: "the flush's account" })?;
-        let (count, limit) = (flush.tasks.len() + flush.totals.len(), self.tasks_max);
+        let count = flush.tasks.len() + flush.totals.len();
+        let limit = self.tasks_max;
         if count > limit {
             return Err(FlushError::TooManyTasks { count, limit });
         }
@@ -89,11 +90,12 @@ impl FlushChecker<'_> {
         Ok(checked)
     }
 
-    /// Refuses times that only a wrong clock gives: they would be kept for ever, or make files
-    /// without number.
+    /// Rejects times that only a wrong clock can produce: such rows would be kept forever, or make
+    /// any number of files.
     fn check_times(&self, checked: &CheckedFlush) -> Result<(), FlushError> {
         let check = |what, point: Timestamp| {
-            let (ahead_ns, behind_ns) = (point.since_ns(self.now), self.now.since_ns(point));
+            let ahead_ns = point.since_ns(self.now);
+            let behind_ns = self.now.since_ns(point);
             if ahead_ns > nanoseconds(AHEAD_MAX).unsigned_abs() {
                 return Err(FlushError::Ahead { what, ahead_ms: ahead_ns / 1_000_000 });
             }
@@ -105,25 +107,29 @@ impl FlushChecker<'_> {
         if let Some(stored) = &checked.window {
             check("the cycle starts", stored.range.start())?;
         }
-        let mut stops = checked.tasks.iter().filter_map(|task| task.stop);
-        stops.try_for_each(|stop| check("a task ends", stop))?;
-        let mut sums = checked.totals.iter();
-        sums.try_for_each(|sum| check("summed tasks end", sum.second))?;
-        let mut transfers = checked.telemetry.transfers.iter();
-        transfers.try_for_each(|transfer| check("a transfer ends", transfer.stop))?;
-        let mut samples = checked.telemetry.resources.iter();
-        samples.try_for_each(|sample| check("resources were measured", sample.at))?;
+        for stop in checked.tasks.iter().filter_map(|task| task.stop) {
+            check("a task ends", stop)?;
+        }
+        for sum in &checked.totals {
+            check("summed tasks end", sum.second)?;
+        }
+        for transfer in &checked.telemetry.transfers {
+            check("a transfer ends", transfer.stop)?;
+        }
+        for sample in &checked.telemetry.resources {
+            check("resources were measured", sample.at)?;
+        }
         match late_hours(checked, self.now).len() {
             hours if hours > LATE_HOURS_MAX => Err(FlushError::TooManyHours { hours }),
             _ => Ok(()),
         }
     }
 
-    /// What is logged of a flush that was checked.
+    /// The log record of a checked flush.
     pub(crate) fn record(&self, checked: &CheckedFlush) -> Result<Vec<u8>, FlushError> {
-        let record = wal::Flush::of(self.worker, self.epoch, self.now, checked);
-        // Its length is found out once; a message's own limit bounds what is made in vain.
-        let record = record.encode_to_vec();
+        let flush = wal::Flush::of(self.worker, self.epoch, self.now, checked);
+        // Encoded once to learn its length. The limit on messages bounds the wasted work.
+        let record = flush.encode_to_vec();
         match record.len() {
             bytes if bytes > WAL_RECORD_BYTES_MAX => Err(FlushError::TooLarge { bytes }),
             _ => Ok(record),
@@ -139,7 +145,7 @@ impl FlushChecker<'_> {
         self.check_threads(&tree, &threads)?;
         let packed = |delta: &Delta| {
             let entries = delta.entries().iter().map(|(node, state, nanoseconds)| {
-                let node = self.translation.node(*node).expect(OF_DICTIONARY);
+                let node = self.translation.node(*node).expect(KNOWN_NODE);
                 (node, *state, *nanoseconds)
             });
             PackedWeights::of(entries, cycle.quantum_ns, |node| tree.task_of(node))
@@ -160,10 +166,10 @@ impl FlushChecker<'_> {
         })
     }
 
-    /// Every node of the time by thread must be one, so that no sample is taken for a thread.
+    /// Checks that every node of the time by thread is a thread, so that no sample counts as one.
     fn check_threads(&self, tree: &Tree, threads: &Delta) -> Result<(), FlushError> {
         threads.entries().iter().try_for_each(|(given, _, _)| {
-            match tree.kind(self.translation.node(*given).expect(OF_DICTIONARY)) {
+            match tree.kind(self.translation.node(*given).expect(KNOWN_NODE)) {
                 // Past the limit on nodes, threads share one.
                 Some(FrameKind::Thread | FrameKind::Overflow) => Ok(()),
                 _ => Err(FlushError::NoThread { node: given.0 }),
@@ -182,38 +188,36 @@ impl FlushChecker<'_> {
         });
         records.collect()
     }
-}
 
-impl FlushChecker<'_> {
-    /// What the flush told beside samples and tasks, every time by the collector's clock.
+    /// The flush's telemetry, with every time by the collector's clock.
     fn telemetry(&self, flush: &v1::Flush, offset_ns: i64) -> Result<Telemetry, FlushError> {
         let v1::Flush { totals, transfers, resources, expected, runs, .. } = flush;
         let others = transfers.len() + resources.len() + expected.len() + runs.len();
         if totals.len() + others == 0 {
             return Ok(Telemetry::default());
         }
-        let mut records = {
+        let mut telemetry = {
             let tree = read(self.tree);
             let text = |index| Some(tree.string(self.translation.string(index)?).clone());
             decode_telemetry(flush, &text)?
         };
         let shift = |time: &mut Timestamp| *time = time.shifted(offset_ns);
-        records.totals.iter_mut().for_each(|sum| shift(&mut sum.second));
-        for transfer in &mut records.transfers {
+        telemetry.totals.iter_mut().for_each(|sum| shift(&mut sum.second));
+        for transfer in &mut telemetry.transfers {
             shift(&mut transfer.start);
             shift(&mut transfer.stop);
         }
-        records.resources.iter_mut().for_each(|sample| shift(&mut sample.at));
-        records.expected.iter_mut().for_each(|expected| shift(&mut expected.since));
-        for run in &mut records.runs {
+        telemetry.resources.iter_mut().for_each(|sample| shift(&mut sample.at));
+        telemetry.expected.iter_mut().for_each(|expected| shift(&mut expected.since));
+        for run in &mut telemetry.runs {
             shift(&mut run.start);
             run.stop.iter_mut().for_each(shift);
         }
-        Ok(records)
+        Ok(telemetry)
     }
 }
 
-/// `range` moved, or `None` if its length would change at the edge of what can be expressed.
+/// `range` shifted; `None` if it would be cut at the limits of a timestamp.
 fn shifted_whole(range: TimeRange, offset_ns: i64) -> Option<TimeRange> {
     let moved = range.shifted(offset_ns)?;
     (moved.length_ns() == range.length_ns()).then_some(moved)

@@ -1,4 +1,4 @@
-//! What an agent says of itself, checked.
+//! Validation of Hello messages.
 
 use profiler_core::limits::{LABELS_MAX, NAME_BYTES_MAX};
 use profiler_core::wire::{PROTOCOL, v1};
@@ -6,7 +6,7 @@ use profiler_core::{Epoch, Timestamp, WorkerId};
 
 use crate::rows::AgentInfo;
 
-/// A Hello that was refused; the stream ends with it.
+/// A rejected Hello; the stream ends with it.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum HelloError {
@@ -34,9 +34,10 @@ pub(crate) fn check_hello(hello: v1::Hello) -> Result<(WorkerId, Epoch, AgentInf
         ("the agent's version", &hello.agent_version),
         ("the sampler's mode", &hello.sampler_mode),
     ];
-    let labels = hello.labels.iter();
-    let labels =
-        labels.flat_map(|(key, value)| [("a label's key", key), ("a label's value", value)]);
+    let labels = hello
+        .labels
+        .iter()
+        .flat_map(|(key, value)| [("a label's key", key), ("a label's value", value)]);
     for (what, text) in texts.into_iter().chain(labels) {
         if text.len() > NAME_BYTES_MAX {
             return Err(HelloError::TooLong { what, bytes: text.len() });

@@ -1,8 +1,7 @@
-//! One life of one agent: what it said of itself, what of its data was taken in, and whether its
-//! stream is there.
+//! Sessions: one life of one agent, its progress, and whether it is connected.
 //!
-//! What a message claims is checked whole ([`FlushChecker::check`]) before anything of it is applied.
-//! Between the two a log makes a flush durable, in the session's [`CommitLock`].
+//! A message is validated whole ([`FlushChecker::check`]) before any of it is applied. In between,
+//! the log makes a flush durable, under the session's [`CommitLock`].
 
 mod flush;
 mod hello;
@@ -22,14 +21,14 @@ pub(crate) use flush::FlushChecker;
 pub(crate) use hello::{HelloError, check_hello};
 pub(crate) use registry::{NoRoom, Registry};
 
-/// A session with what never changes of it.
+/// A session and its immutable key.
 #[derive(Debug)]
 pub(crate) struct SessionCell {
     pub(crate) worker: WorkerId,
     pub(crate) epoch: Epoch,
     pub(crate) state: Mutex<Session>,
-    /// Held by whoever changes the mark, until it is known whether it has changed: it is awaited,
-    /// where `state` is only locked. First come, first served.
+    /// Serializes updates of `acked_seq`. Async and fair, because it is held across the log's sync;
+    /// `state` must not be.
     pub(crate) commit_lock: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -52,53 +51,53 @@ impl SessionCell {
     }
 }
 
-/// See [`SessionCell::commit_lock`].
+/// A held [`SessionCell::commit_lock`].
 pub(crate) type CommitLock = OwnedMutexGuard<()>;
 
-/// What is known of one (worker, epoch).
+/// The state of one (worker, epoch).
 #[derive(Debug, Default)]
 pub(crate) struct Session {
     pub(crate) agent: AgentInfo,
     pub(crate) translation: Translation,
-    /// Highest sequence number that was applied or refused.
+    /// Highest sequence number that was applied or rejected.
     pub(crate) acked_seq: u64,
-    /// Weight that was applied.
+    /// Applied weight.
     pub(crate) stored_ns: u64,
     pub(crate) account: Option<v1::LossAccount>,
     pub(crate) clock: Option<v1::Clock>,
     pub(crate) ticks: Ticks,
-    /// Flushes and dictionaries that were refused, and why the last one was.
+    /// Number of rejected flushes and dictionaries.
     pub(crate) refused: u64,
     pub(crate) last_refusal: Option<String>,
     pub(crate) first_seen: Timestamp,
     pub(crate) last_seen: Timestamp,
     pub(crate) presence: Presence,
-    /// What the agent said last that it works by.
+    /// The settings that the agent reported last.
     pub(crate) applied: Option<AppliedSettings>,
-    /// While its stream is open.
+    /// While a stream is open.
     pub(crate) control: Option<AgentControl>,
-    /// Counts the streams of this session, so that an older one knows that it is.
+    /// The number of streams so far, so that an older stream knows that it is stale.
     generation: u64,
     /// Dropped to end the stream that holds the other end.
     stream: Option<oneshot::Sender<()>>,
 }
 
-/// Whether an agent is there.
+/// Whether an agent is connected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Presence {
     /// Its stream is open.
     #[default]
     Connected,
-    /// Its stream ended without Goodbye, at this time; it may come back and find its tasks running.
+    /// Its stream ended without Goodbye, at this time. It may reconnect and find its tasks running.
     Away(Timestamp),
-    /// It said Goodbye, or was away for too long, or the worker lives on under another epoch: what
-    /// still ran has ended as lost.
+    /// It sent Goodbye, was away for too long, or the worker lives on under another epoch. Its
+    /// running tasks have ended as lost.
     Gone(Timestamp),
 }
 
 impl Session {
-    /// A stream takes the session; the one before it is told to end. Gives the new one's number, and
-    /// what resolves when it is taken over itself.
+    /// Gives the session to a new stream and ends the previous one. Returns the new stream's
+    /// number, and a receiver that resolves when it is taken over itself.
     pub(crate) fn take_over(&mut self, now: Timestamp) -> (u64, oneshot::Receiver<()>) {
         let (sender, taken_over) = oneshot::channel();
         self.note_seen(now);
@@ -108,16 +107,16 @@ impl Session {
         (self.generation, taken_over)
     }
 
-    /// The agent gave a sign of life.
+    /// Records a sign of life.
     pub(crate) fn note_seen(&mut self, now: Timestamp) {
-        // A clock that stands at 1970 tells nothing anyway.
+        // A clock at 1970 is not set, so its time means nothing.
         if self.last_seen == Timestamp::default() {
             self.first_seen = now;
         }
         self.last_seen = self.last_seen.max(now);
     }
 
-    /// Whether the stream of that generation still holds the session.
+    /// Whether the stream of that generation owns the session.
     pub(crate) fn is_owned_by(&self, generation: u64) -> bool {
         self.generation == generation && self.presence == Presence::Connected
     }
@@ -135,13 +134,13 @@ impl Session {
         record.agent
     }
 
-    /// Records a refusal, for people to read.
+    /// Counts a refusal and keeps its reason, for people.
     pub(crate) fn note_refusal(&mut self, reason: &str) {
         self.refused += 1;
         self.last_refusal = Some(reason.to_owned());
     }
 
-    /// Records a flush that is being stored.
+    /// Records a flush that is being applied.
     pub(crate) fn note_applied(&mut self, checked: &CheckedFlush) {
         self.acked_seq = checked.seq;
         self.account = Some(checked.account);

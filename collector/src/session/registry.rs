@@ -9,9 +9,9 @@ use super::{Presence, Session, SessionCell};
 use crate::rows::AgentInfo;
 use crate::sync::lock;
 
-/// No room for another agent: no session that is kept is gone.
+/// The limit on sessions is reached, and no session is gone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{sessions_max} agents are connected, which is as many as this collector takes")]
+#[error("{sessions_max} agents are connected, which is this collector's limit")]
 #[non_exhaustive]
 pub(crate) struct NoRoom {
     pub(crate) sessions_max: usize,
@@ -22,7 +22,7 @@ pub(crate) struct NoRoom {
 pub(crate) struct Registry {
     sessions: BTreeMap<(WorkerId, Epoch), Arc<SessionCell>>,
     sessions_max: usize,
-    /// Of the greetings of these sessions; their own limit is that on sessions.
+    /// Of the labels of all sessions. Their other facts are limited by the number of sessions.
     label_bytes: usize,
     label_bytes_max: usize,
 }
@@ -32,8 +32,8 @@ impl Registry {
         Registry { sessions: BTreeMap::new(), sessions_max, label_bytes: 0, label_bytes_max }
     }
 
-    /// Gives a session that is one of these what its agent says of itself; without its labels if
-    /// those of all sessions would take too much.
+    /// Sets an agent's description in one of the sessions. Drops its labels if those of all
+    /// sessions would exceed the limit.
     pub(crate) fn set_agent(&mut self, session: &mut Session, mut agent: AgentInfo) {
         self.label_bytes -= session.agent.label_bytes();
         if self.label_bytes + agent.label_bytes() > self.label_bytes_max {
@@ -49,8 +49,8 @@ impl Registry {
         Some(removed)
     }
 
-    /// The session of that worker's life; a new one takes the place of the one that is gone for
-    /// longest if there is no room.
+    /// The session of a life of a worker. A new session evicts the one that is gone longest, if
+    /// there is no room.
     pub(crate) fn open(
         &mut self,
         worker: &WorkerId,
@@ -67,8 +67,8 @@ impl Registry {
         Ok(self.insert(key))
     }
 
-    /// As [`Registry::open`], for a session of the past. It always finds room: the one that was not
-    /// seen for longest is forgotten, and given too.
+    /// Like [`Registry::open`], for a session restored from disk. Never fails: if there is no room,
+    /// it evicts the least recently seen session and returns it.
     pub(crate) fn restore_session(
         &mut self,
         worker: &WorkerId,
@@ -82,16 +82,20 @@ impl Registry {
         if self.sessions.len() >= self.sessions_max {
             let seen = |session: &SessionCell| lock(&session.state).last_seen;
             let oldest = self.sessions.iter().min_by_key(|(_, session)| seen(session));
-            let oldest = oldest.map(|(key, _)| key.clone());
-            evicted = oldest.and_then(|oldest| self.remove(&oldest));
+            let oldest_key = oldest.map(|(key, _)| key.clone());
+            evicted = oldest_key.and_then(|key| self.remove(&key));
         }
         (self.insert(key), evicted)
     }
 
     fn insert(&mut self, key: (WorkerId, Epoch)) -> Arc<SessionCell> {
         let (worker, epoch) = key.clone();
-        let (state, commit_lock) = (Mutex::new(Session::default()), Arc::default());
-        let session = Arc::new(SessionCell { worker, epoch, state, commit_lock });
+        let session = Arc::new(SessionCell {
+            worker,
+            epoch,
+            state: Mutex::default(),
+            commit_lock: Arc::default(),
+        });
         self.sessions.insert(key, session.clone());
         session
     }
@@ -101,7 +105,7 @@ impl Registry {
         self.sessions.values().cloned().collect()
     }
 
-    /// Sessions of one worker.
+    /// The sessions of one worker.
     pub(crate) fn of_worker(&self, worker: &WorkerId) -> Vec<Arc<SessionCell>> {
         let keys = (worker.clone(), Epoch(0))..=(worker.clone(), Epoch(u64::MAX));
         self.sessions.range(keys).map(|(_, session)| session.clone()).collect()
@@ -118,7 +122,7 @@ impl Registry {
         let gone = self.sessions.iter().filter_map(|(key, session)| {
             match lock(&session.state).presence {
                 Presence::Gone(since) => Some((since, key)),
-                // Its tasks may yet run on; a grace is short.
+                // It may still reconnect; a grace period is short.
                 Presence::Away(_) | Presence::Connected => None,
             }
         });

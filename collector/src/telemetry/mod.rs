@@ -1,7 +1,8 @@
-//! What agents tell beside samples and tasks: transfers, what was used, what is expected, runs.
+//! Telemetry in memory: transfers, resource samples, expected tasks, runs.
 //!
-//! Here is what is in no table yet, beside the version of the tables that lack it. As in the hot
-//! window, a row is here until the version with it takes its place, so a reader sees each once.
+//! Rows of transfers and samples are here until a version of the tables has them, as in
+//! [`UnsealedWindows`](crate::windows::UnsealedWindows). So a reader sees each once. Runs and
+//! expected tasks are all in memory.
 
 mod runs;
 mod transfer_sums;
@@ -19,18 +20,18 @@ use crate::store::{Manifest, Second};
 pub(crate) use runs::{RunChange, Runs};
 pub(crate) use transfer_sums::LinkSum;
 
-/// Rows by second and arrival: what comes late still lands in its place.
+/// Rows by second, then by arrival: a late row is inserted at its time.
 type BySecond<R> = BTreeMap<(Second, u64), Arc<R>>;
 
 #[derive(Default, Debug)]
 struct Rows {
-    /// By the second in which they ended.
+    /// By the second of their stop.
     transfers: BySecond<TransferRow>,
     samples: BySecond<ResourceRow>,
     bytes: usize,
 }
 
-/// What a reader works with: it is complete, and does not change.
+/// What one question reads: complete and immutable.
 #[derive(Clone, Debug)]
 pub(crate) struct RowSnapshot<R> {
     pub(crate) manifest: Arc<Manifest>,
@@ -42,17 +43,18 @@ pub(crate) struct RowSnapshot<R> {
 pub(crate) struct UnsealedTelemetry {
     manifest: Arc<Manifest>,
     open: Rows,
-    /// Those that are being written to tables: in none of them until [`UnsealedTelemetry::sealed`].
+    /// Rows being written to tables. Readers find them here until [`UnsealedTelemetry::sealed`].
     sealing: Rows,
     arrivals: u64,
     runs: Runs,
     expected: BTreeMap<(WorkerId, Epoch, Arc<str>), ExpectedTasks>,
-    /// How often runs or expectations changed, in all, up to the last taking, and in the tables.
+    /// Number of changes of runs and expected tasks: in all, up to the last
+    /// [`UnsealedTelemetry::take_for_sealing`], and in the tables.
     changes: [u64; 3],
 }
 
 impl UnsealedTelemetry {
-    /// A book that lacks nothing beside the tables of `manifest`.
+    /// Telemetry that lacks nothing compared with the tables of `manifest`.
     pub(crate) fn new(manifest: Arc<Manifest>, runs_max: usize) -> UnsealedTelemetry {
         UnsealedTelemetry {
             manifest,
@@ -65,7 +67,7 @@ impl UnsealedTelemetry {
         }
     }
 
-    /// Takes in what the tables hold of runs and expectations.
+    /// Restores runs and expected tasks from the tables.
     pub(crate) fn restore(&mut self, runs: Vec<RunRow>, expected: Vec<ExpectedRow>) {
         for run in runs {
             let _ = self.runs.put(run);
@@ -74,14 +76,14 @@ impl UnsealedTelemetry {
         self.changes = [0; 3];
     }
 
-    /// Takes in what one flush told. Gives the runs that began or ended by it.
+    /// Inserts the telemetry of one flush. Returns the runs that started or stopped.
     pub(crate) fn insert(
         &mut self,
         worker: &WorkerId,
         epoch: Epoch,
-        records: Telemetry,
+        telemetry: Telemetry,
     ) -> Vec<RunChange> {
-        let Telemetry { totals: _, transfers, resources, expected, runs } = records;
+        let Telemetry { totals: _, transfers, resources, expected, runs } = telemetry;
         for record in transfers {
             let row = TransferRow { worker: worker.clone(), epoch, record };
             self.open.bytes += row.bytes();
@@ -102,13 +104,13 @@ impl UnsealedTelemetry {
         runs.into_iter().filter_map(put).collect()
     }
 
-    /// Puts in a run, in place of what was known of it. Gives what that changes, if anything.
+    /// Inserts or replaces a run. Returns the change, if any.
     pub(crate) fn put_run(&mut self, run: RunRow) -> Option<RunChange> {
         self.changes[0] += 1;
         self.runs.put(run)
     }
 
-    /// The worker's life is over, and with it its runs. Gives those that went on until now.
+    /// Ends the open runs of a worker's life. Returns them.
     pub(crate) fn end_runs_as_lost(
         &mut self,
         worker: &WorkerId,
@@ -120,7 +122,7 @@ impl UnsealedTelemetry {
         ended
     }
 
-    /// The worker is there again, and its runs go on.
+    /// Reverts [`UnsealedTelemetry::end_runs_as_lost`] for a worker that reconnected.
     pub(crate) fn resume_lost_runs(&mut self, worker: &WorkerId, epoch: Epoch) {
         self.changes[0] += self.runs.resume_lost(worker, epoch) as u64;
     }
@@ -129,7 +131,7 @@ impl UnsealedTelemetry {
         &self.runs
     }
 
-    /// All that is expected: the latest of each life of each worker.
+    /// All expected tasks: the latest number of each name and life.
     pub(crate) fn expected(&self) -> Vec<ExpectedRow> {
         let row =
             |((worker, epoch, _), expected): (&(WorkerId, Epoch, Arc<str>), &ExpectedTasks)| {
@@ -138,12 +140,12 @@ impl UnsealedTelemetry {
         self.expected.iter().map(row).collect()
     }
 
-    /// The transfers that ended in these seconds and are in no table.
+    /// The unsealed transfers that stopped in these seconds.
     pub(crate) fn transfers(&self, seconds: Range<Second>) -> RowSnapshot<TransferRow> {
         self.view([&self.sealing.transfers, &self.open.transfers], seconds)
     }
 
-    /// The samples of these seconds that are in no table.
+    /// The unsealed samples of these seconds.
     pub(crate) fn samples(&self, seconds: Range<Second>) -> RowSnapshot<ResourceRow> {
         self.view([&self.sealing.samples, &self.open.samples], seconds)
     }
@@ -162,13 +164,13 @@ impl UnsealedTelemetry {
         self.bytes() > 0 || self.changes[0] != self.changes[2]
     }
 
-    /// Memory of the rows that are in no table.
+    /// Memory of the unsealed rows.
     pub(crate) fn bytes(&self) -> usize {
         self.open.bytes + self.sealing.bytes
     }
 
-    /// What is to be written to tables. It stays here until [`UnsealedTelemetry::sealed`]; if writing fails,
-    /// the next call gives it again.
+    /// What is to be written to tables. It stays here until [`UnsealedTelemetry::sealed`]; if the
+    /// write fails, the next call returns it again.
     pub(crate) fn take_for_sealing(&mut self) -> TelemetryBatch {
         let Rows { transfers, samples, bytes } = &mut self.open;
         self.sealing.bytes += std::mem::take(bytes);
@@ -183,8 +185,8 @@ impl UnsealedTelemetry {
         }
     }
 
-    /// What was last taken is in the tables of `manifest`. Gives it back, to be let go without the
-    /// lock.
+    /// Makes `manifest`, which has the rows last taken, the version of readers. Returns these rows,
+    /// to be dropped without the lock.
     #[must_use = "to be dropped when the lock is free again"]
     pub(crate) fn sealed(&mut self, manifest: Arc<Manifest>) -> impl Sized + use<> {
         self.manifest = manifest;
@@ -192,7 +194,7 @@ impl UnsealedTelemetry {
         std::mem::take(&mut self.sealing)
     }
 
-    /// A version whose tables hold the same as those of the one before, or less by what is too old.
+    /// Replaces the version by one whose tables hold the same, or less by expired data.
     pub(crate) fn set_manifest(&mut self, manifest: Arc<Manifest>) {
         self.manifest = manifest;
     }
@@ -202,12 +204,12 @@ impl UnsealedTelemetry {
         (Second::of(at), self.arrivals)
     }
 
-    /// Forgets a tenth at once, so that however many come, few are looked at for each.
-    fn forget_expectations(&mut self) {
-        let aged = self.expected.iter().map(|(key, expected)| (expected.since, key.clone()));
-        let mut aged: Vec<_> = aged.collect();
+    /// Drops a tenth at once, so that the cost per insertion stays small.
+    fn drop_oldest_expected(&mut self) {
+        let mut aged: Vec<_> =
+            self.expected.iter().map(|(key, expected)| (expected.since, key.clone())).collect();
         aged.sort_unstable();
-        tracing::warn!(limit = EXPECTATIONS_MAX, "the oldest expectations are forgotten");
+        tracing::warn!(limit = EXPECTATIONS_MAX, "the oldest expected tasks are dropped");
         for (_, key) in aged.into_iter().take(EXPECTATIONS_MAX / 10) {
             self.expected.remove(&key);
         }
@@ -216,7 +218,7 @@ impl UnsealedTelemetry {
     fn expect(&mut self, row: ExpectedRow) {
         let key = (row.worker, row.epoch, row.expected.name.clone());
         if self.expected.len() >= EXPECTATIONS_MAX && !self.expected.contains_key(&key) {
-            self.forget_expectations();
+            self.drop_oldest_expected();
         }
         self.changes[0] += 1;
         self.expected.insert(key, row.expected);
@@ -236,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_here_until_the_version_with_it_takes_its_place() {
+    fn a_row_is_in_memory_until_the_version_that_has_it_is_shown() {
         let mut book = UnsealedTelemetry::new(Arc::new(Manifest::default()), 9);
         let worker = WorkerId("w".into());
         let check = |book: &UnsealedTelemetry, version: u64, expected: &[i64]| {
@@ -251,7 +253,7 @@ mod tests {
         book.insert(&worker, Epoch(1), sampled(2));
         book.insert(&worker, Epoch(1), sampled(9));
         check(&book, 0, &[3, 2]);
-        // Writing failed: the next sealing gives both.
+        // The write failed: the next sealing has both.
         assert_eq!(book.take_for_sealing().samples.len(), 3);
         book.insert(&worker, Epoch(1), sampled(4));
         drop(book.sealed(Arc::new(Manifest { version: 1, ..Manifest::default() })));
@@ -261,7 +263,7 @@ mod tests {
         drop(book.sealed(Arc::new(Manifest { version: 2, ..Manifest::default() })));
         assert_eq!((book.has_unsealed(), book.bytes()), (false, 0));
 
-        // A run that is marked while others are written is not in the tables yet.
+        // A run marked during a sealing is not in the tables yet.
         drop(book.take_for_sealing());
         let run = RunMarker { id: RunId(1), name: "r".into(), start: at(1), stop: None };
         book.put_run(RunRow::marked(None, Epoch(0), run));
@@ -270,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_expectations_go_when_there_are_too_many() {
+    fn past_the_limit_the_oldest_expectations_are_dropped() {
         let mut book = UnsealedTelemetry::new(Arc::new(Manifest::default()), 9);
         let worker = WorkerId("w".into());
         let expect = |book: &mut UnsealedTelemetry, n: usize| {

@@ -1,4 +1,4 @@
-//! Named periods: what a question may be about instead of two times.
+//! Named runs: periods that a question can name instead of two times.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,15 +7,14 @@ use profiler_core::{Epoch, RunId, Timestamp, WorkerId};
 
 use crate::rows::{RunKey, RunRow};
 
-/// What became of a run.
+/// A change of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum RunChange {
     Started(Arc<RunRow>),
     Stopped(Arc<RunRow>),
 }
 
-/// All runs, at most so many: past it the tenth that began first goes, those that have ended before
-/// others.
+/// All runs, at most `runs_max`. Past it, the oldest tenth is dropped, ended runs first.
 #[derive(Debug)]
 pub(crate) struct Runs {
     by_key: BTreeMap<RunKey, Arc<RunRow>>,
@@ -27,7 +26,7 @@ impl Runs {
         Runs { by_key: BTreeMap::new(), runs_max }
     }
 
-    /// Puts in a run, in place of what was known of it. One that has ended does not go on.
+    /// Inserts or replaces a run. An ended run is not reopened.
     pub(crate) fn put(&mut self, mut row: RunRow) -> Option<RunChange> {
         let key = row.key();
         let before = self.by_key.get(&key).map(|before| before.run.stop);
@@ -44,8 +43,8 @@ impl Runs {
         }
     }
 
-    /// The worker's life is over: its runs that go on end at `last_seen`, or where they began if that
-    /// is later. Gives them.
+    /// Ends the open runs of a worker's life at `last_seen`, or where they started if that is
+    /// later. Returns them.
     pub(crate) fn end_as_lost(
         &mut self,
         worker: &WorkerId,
@@ -63,7 +62,7 @@ impl Runs {
         ended.collect()
     }
 
-    /// Takes back [`Runs::end_as_lost`]: the worker is there again, so they go on. Gives how many.
+    /// Reverts [`Runs::end_as_lost`]. Returns the number of runs.
     pub(crate) fn resume_lost(&mut self, worker: &WorkerId, epoch: Epoch) -> usize {
         let lost = self.of_life(worker, epoch).filter(|row| row.lost_at.is_some());
         let again = lost.map(|row| *row = Arc::new(RunRow { lost_at: None, ..RunRow::clone(row) }));
@@ -79,11 +78,11 @@ impl Runs {
         self.by_key.range_mut(key(0)..=key(u64::MAX)).map(|(_, row)| row)
     }
 
-    /// Forgets a tenth at once, so that however many come, few are looked at for each.
+    /// Drops a tenth at once, so that the cost per insertion stays small.
     fn make_room(&mut self) {
         let age = |row: &RunRow| (row.stop().is_none(), row.run.start);
-        let aged = self.by_key.iter().map(|(key, row)| (age(row), key.clone()));
-        let mut aged: Vec<_> = aged.collect();
+        let mut aged: Vec<_> =
+            self.by_key.iter().map(|(key, row)| (age(row), key.clone())).collect();
         aged.sort_unstable();
         for (_, key) in aged.into_iter().take((self.runs_max / 10).max(1)) {
             self.by_key.remove(&key);
@@ -94,7 +93,7 @@ impl Runs {
         self.by_key.values()
     }
 
-    /// The run that a text names: the newest of that name, or `NAME@ID` that very one.
+    /// The run that a text names: the newest of that name, or with `NAME@ID` that very run.
     pub(crate) fn find(&self, text: &str) -> Option<&Arc<RunRow>> {
         let that_one = text
             .rsplit_once('@')
@@ -106,7 +105,7 @@ impl Runs {
         that_one.or_else(newest)
     }
 
-    /// The newest run that goes on and has that name, or that id.
+    /// The newest open run of that name or id.
     pub(crate) fn find_open(&self, name: Option<&str>, id: Option<&str>) -> Option<&Arc<RunRow>> {
         let open = self.all().filter(|row| row.stop().is_none());
         let named = open.filter(|row| name.is_none_or(|name| *row.run.name == *name));
@@ -114,7 +113,7 @@ impl Runs {
         meant.max_by_key(|row| row.run.start)
     }
 
-    /// An id for a run that the API begins now: no other has it, before or after a restart.
+    /// An id for a new run of the API, unique also across restarts.
     pub(crate) fn next_id(&self, now: Timestamp) -> RunId {
         let ours = self.all().filter(|row| row.worker.is_none()).map(|row| row.run.id.0);
         let after_last = ours.max().map_or(1, |last| last.saturating_add(1));

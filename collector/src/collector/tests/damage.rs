@@ -49,7 +49,7 @@ fn a_damaged_file_is_named_and_the_rest_answers() {
 }
 
 #[test]
-fn rows_of_stacks_that_nobody_knows_are_no_answer() {
+fn rows_of_unknown_stacks_are_an_error() {
     let collector = sealed_over(&store::Objects::memory());
     let mut empty = Tree::new(10, 1_000);
     empty.task_node("other");
@@ -61,7 +61,7 @@ fn rows_of_stacks_that_nobody_knows_are_no_answer() {
 }
 
 #[test]
-fn a_question_ends_when_nobody_waits_for_its_answer() {
+fn a_question_ends_when_its_reader_disconnects() {
     let collector = sealed_over(&store::Objects::memory());
     let cancel = Cancel::default();
     cancel.set();

@@ -28,7 +28,7 @@ fn ended(collector: &Collector) -> Vec<(Outcome, u64)> {
 }
 
 #[test]
-fn a_true_end_told_a_day_and_a_restart_later_does_not_count_again() {
+fn a_true_end_a_day_and_a_restart_later_does_not_count_again() {
     let now_s = Arc::new(AtomicI64::new(50));
     let objects = store::Objects::memory();
     let start = || {

@@ -108,7 +108,7 @@ fn past_every_limit_totals_stay_exact() {
 
 /// An agent cuts its stacks; what does not is refused, and its stream goes on.
 #[test]
-fn a_stack_as_deep_as_a_recursion_without_end_is_refused() {
+fn a_stack_of_an_endless_recursion_is_refused() {
     let collector = collector(50);
     let mut worker = TestWorker::new("w", 1);
     let attachment = attach(&collector, &worker, 0).attachment;

@@ -251,7 +251,7 @@ fn tasks_without_rows_count_once_in_summaries() {
 
 /// All times of a row are by one clock: the start, the stop and its phases are moved alike.
 #[test]
-fn a_task_keeps_what_was_said_of_it_and_all_its_times_are_corrected_alike() {
+fn a_task_keeps_its_details_and_all_its_times_are_corrected_alike() {
     let (collector, mut worker) = (collector(50), TestWorker::new("w", 1));
     worker.offset_ns = 6 * 3_600 * SECOND_NS + 123;
     let attachment = attach(&collector, &worker, 0).attachment;

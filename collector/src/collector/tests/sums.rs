@@ -191,7 +191,7 @@ proptest! {
     /// Tasks by name are the same whether read from tables of durations or counted row by row, and
     /// the parts of a range add up.
     #[test]
-    fn a_summary_is_that_of_the_rows(
+    fn a_summary_equals_the_sum_of_the_rows(
         tasks in prop::collection::vec((0..3usize, 0..40i64, prop::option::of(0..9i64)), 0..30),
         from in 0..30i64, length in 2..20i64, spacing in spacings(),
         sealed_after in prop::collection::vec(0..30usize, 0..4),
@@ -281,7 +281,7 @@ proptest! {
 }
 
 #[test]
-fn a_cycle_is_stored_by_the_collectors_clock_with_the_raw_time_beside() {
+fn a_cycle_is_stored_by_the_collectors_clock_with_its_raw_time() {
     let (collector, mut worker) = (collector(50), TestWorker::new("w", 1));
     worker.offset_ns = -3 * SECOND_NS;
     let attachment = attach(&collector, &worker, 0).attachment;

@@ -14,7 +14,7 @@ fn attached(collector: &Collector) -> (TestWorker, Attachment) {
 }
 
 #[test]
-fn only_times_that_a_true_clock_may_give_are_taken() {
+fn only_times_of_a_plausible_clock_are_accepted() {
     let (behind, ahead) = (BEHIND_MAX.as_secs() as i64, AHEAD_MAX.as_secs() as i64);
     let times = [
         (-behind, "ack"),
@@ -56,7 +56,7 @@ fn only_times_that_a_true_clock_may_give_are_taken() {
 }
 
 #[test]
-fn late_hours_without_number_wait_for_a_sealing_and_make_few_files_each() {
+fn many_late_hours_wait_for_a_sealing_and_make_few_files_each() {
     let collector = collector(NOW_S);
     let (mut worker, attachment) = attached(&collector);
     // The hours of the last day and a bit are never late.
@@ -72,7 +72,10 @@ fn late_hours_without_number_wait_for_a_sealing_and_make_few_files_each() {
             acked.push(hours_ago);
             return true;
         }
-        assert!(answer.starts_with("the late data in memory is from 200 different hours"), "{answer}");
+        assert!(
+            answer.starts_with("the late data in memory is from 200 different hours"),
+            "{answer}"
+        );
         false
     };
     let taken = (30..3_000).filter(|hour| try_hour(*hour)).count();
@@ -104,7 +107,7 @@ fn late_hours_without_number_wait_for_a_sealing_and_make_few_files_each() {
 }
 
 #[test]
-fn one_flush_about_too_many_hours_is_refused() {
+fn a_flush_that_spans_too_many_hours_is_rejected() {
     for (hours, expected) in [
         (LATE_HOURS_MAX, "ack 1"),
         (
@@ -125,7 +128,7 @@ fn one_flush_about_too_many_hours_is_refused() {
 
 /// An agent that was away for ten hours, with a clock that is three hours off.
 #[test]
-fn what_comes_hours_late_lands_in_its_true_seconds() {
+fn data_hours_late_is_stored_in_its_true_seconds() {
     let collector = collector(NOW_S);
     let (mut worker, attachment) = attached(&collector);
     worker.offset_ns = -3 * 3_600 * SECOND_NS;

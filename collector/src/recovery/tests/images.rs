@@ -155,7 +155,7 @@ impl Run {
 }
 
 #[test]
-fn every_moment_of_a_run_of_log_tables_and_manifest_holds_what_was_acked_once() {
+fn every_crash_image_of_log_tables_and_manifest_has_acked_data_once() {
     let run = run(true);
     let deletes = run.tables.iter().filter(|(change, _)| matches!(change, Change::Delete(_)));
     assert!(deletes.count() > 30 && run.log.iter().any(|op| matches!(op, Operation::Remove(_))));
@@ -273,7 +273,7 @@ proptest! {
     /// Files of any kind are damaged, cut or gone: the collector starts or says why not, never panics,
     /// and where an answer is not whole it said so, or the start did.
     #[test]
-    fn damage_anywhere_is_told_wherever_an_answer_is_not_whole(
+    fn damage_anywhere_is_named_by_every_incomplete_answer(
         seed in any::<u64>(),
         harms in prop::collection::vec((prop::sample::select(&PLACES[..]), 1..=255u8), 1..4),
     ) {
@@ -315,7 +315,7 @@ proptest! {
 /// Without the file that names tasks, none is called unknown, rows of tasks have their names all the
 /// same, and every answer says what is missing.
 #[test]
-fn a_name_that_damage_took_is_not_called_unknown() {
+fn a_name_lost_by_damage_is_not_reported_as_unknown() {
     let whole = whole();
     for table in ["tables/frames", "tables/nodes"] {
         let mut changes = whole.changes.clone();
@@ -347,7 +347,7 @@ fn a_name_that_damage_took_is_not_called_unknown() {
 /// The newest version is damaged, and the log that the one before needs was removed: what came between
 /// them is lost, and that is said.
 #[test]
-fn what_is_lost_with_the_newest_version_is_told() {
+fn data_lost_with_the_newest_version_is_reported() {
     let whole = whole();
     let mut changes = whole.changes.clone();
     let is_version = |change: &Change| matches!(change, Change::Put(path, _) if path.as_ref().starts_with("manifest/"));

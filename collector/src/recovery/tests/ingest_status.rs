@@ -20,7 +20,7 @@ fn reason(collector: &Collector) -> Option<(Cause, String)> {
 }
 
 #[test]
-fn a_full_disk_is_told_when_it_begins_and_when_it_ends() {
+fn a_full_disk_is_reported_when_it_begins_and_when_it_ends() {
     let mut fleet = Fleet::new(1);
     assert_eq!(reason(&fleet.collector), None);
     let full = |free: &str| {
@@ -42,7 +42,7 @@ fn a_full_disk_is_told_when_it_begins_and_when_it_ends() {
 
 /// A disk may say that it has room and take nothing: a quota.
 #[test]
-fn what_the_system_says_of_a_full_disk_is_told_until_a_file_can_be_begun() {
+fn the_systems_error_of_a_full_disk_is_reported_until_a_file_can_be_created() {
     let mut fleet = Fleet::new(1);
     fleet.flush(&[0], "load;main");
     // Of the flush, and of the file that is begun in place of the one that failed.
@@ -59,7 +59,7 @@ fn what_the_system_says_of_a_full_disk_is_told_until_a_file_can_be_begun() {
 }
 
 #[test]
-fn a_log_that_fails_is_told_until_something_is_safe_again() {
+fn a_failing_log_is_reported_until_a_sync_succeeds() {
     let mut fleet = Fleet::new(1);
     fleet.flush(&[0], "load;main");
     lock(&fleet.disk.0).faults.push(Fault::Sync);
@@ -77,7 +77,7 @@ fn a_log_that_fails_is_told_until_something_is_safe_again() {
 }
 
 #[test]
-fn what_is_no_folder_is_said_to_be_none() {
+fn a_path_that_is_not_a_folder_is_named_with_its_type() {
     let place = tempfile::tempdir().unwrap();
     let path = |name: &str| place.path().join(name);
     fs::write(path("file"), "x").unwrap();

@@ -250,7 +250,7 @@ fn expected(name: &str, total: u64, since: Timestamp) -> Telemetry {
 }
 
 #[test]
-fn progress_counts_to_the_nanosecond_since_it_was_expected_sealed_or_not() {
+fn progress_counts_to_the_nanosecond_since_expected_sealed_or_not() {
     for sealed in [false, true] {
         let mut fleet = Fleet::new();
         fleet.tell(0, expected("load", 10, ms(20_500)));
@@ -288,7 +288,7 @@ fn progress_counts_to_the_nanosecond_since_it_was_expected_sealed_or_not() {
 /// Tasks end one every three seconds: at each moment, sealed or not, what is left is said to take as long
 /// as it then does take, and the expected end stays where it is.
 #[test]
-fn the_expected_end_is_where_a_known_rate_leads() {
+fn the_remaining_time_follows_from_the_rate() {
     let mut fleet = Fleet::new();
     fleet.tell(0, expected("load", 20, at(10)));
     let remaining = |collector: &Collector, now: Timestamp| {
@@ -320,7 +320,7 @@ fn the_expected_end_is_where_a_known_rate_leads() {
 }
 
 #[test]
-fn a_worker_that_began_anew_expects_what_its_new_life_says() {
+fn a_restarted_worker_expects_what_its_new_epoch_reports() {
     let mut fleet = Fleet::new();
     fleet.tell(0, expected("load", 10, at(20)));
     // Two lives at once, as after a fork, both count.
@@ -364,7 +364,7 @@ fn known(collector: &Collector) -> Vec<String> {
 }
 
 #[test]
-fn what_was_told_survives_a_restart_from_the_log_and_from_tables() {
+fn telemetry_survives_a_restart_from_the_log_and_from_tables() {
     let (objects, disk) = (Objects::memory(), SimDisk::of(Files::new()));
     let collector = reopened(&objects, &disk);
     let mut worker = TestWorker::new("w", 1);
@@ -413,7 +413,7 @@ fn what_was_told_survives_a_restart_from_the_log_and_from_tables() {
 
 /// A worker goes and leaves a run open: where that ended is in the tables.
 #[test]
-fn a_lost_run_stays_so_over_a_restart() {
+fn a_lost_run_stays_lost_after_a_restart() {
     let (objects, disk) = (Objects::memory(), SimDisk::of(Files::new()));
     let collector = reopened(&objects, &disk);
     let mut worker = TestWorker::new("w", 1);
@@ -440,7 +440,7 @@ fn a_lost_run_stays_so_over_a_restart() {
 }
 
 #[test]
-fn a_run_stands_for_its_range_and_the_oldest_goes_when_there_are_too_many() {
+fn a_run_selects_its_range_and_past_the_limit_the_oldest_is_dropped() {
     let mut fleet = Fleet::new();
     let told: Told = (0, 20_000, 1_500, (1, 0), 77);
     fleet.tell(0, Telemetry { transfers: vec![transfer(1, told)], ..Telemetry::default() });

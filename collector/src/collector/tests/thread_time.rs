@@ -60,7 +60,7 @@ proptest! {
     /// The threads' time is the samples' time, worker by worker; the parts of a range add up to the
     /// whole; in memory and in tables of every tier.
     #[test]
-    fn a_budget_sums_to_the_samples_however_a_range_is_split(
+    fn thread_time_sums_to_the_samples_for_any_split_of_a_range(
         seconds in seconds(), from in 0..20i64, length in 2..30i64,
         cut in any::<prop::sample::Index>(),
         spread_s in prop::sample::select(vec![1i64, 59, 3_601, 20_000]),
@@ -138,7 +138,7 @@ proptest! {
 
 /// An agent that counts a thread among its samples makes no profile of threads.
 #[test]
-fn a_thread_among_samples_is_not_shown_and_its_time_is_kept() {
+fn a_thread_node_among_samples_is_hidden_and_its_time_is_kept() {
     let (collector, mut worker) = (collector(50), TestWorker::new("w", 1));
     let attachment = attach(&collector, &worker, 0).attachment;
     worker.count("load;@transfer;pool#1", State::Cpu, 5);
