@@ -1,4 +1,4 @@
-//! What the tables have counted of ended tasks.
+//! Sums of ended tasks in the tables.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -40,14 +40,14 @@ impl CollectorState {
         Ok(())
     }
 
-    /// The first-level nodes of the tasks that are asked for.
+    /// The first-level nodes of the requested tasks.
     pub(super) fn tops_named(&self, filter: &TaskFilter) -> Vec<TopNode> {
         let by_name =
             Filter { tasks: filter.names.clone(), threads: ThreadKind::All, ..Filter::default() };
         read(&self.tree).tops_kept(&by_name)
     }
 
-    /// What the tables say of a task, with its phases by name.
+    /// A task's total, with its phases by name.
     fn with_phases(&self, sum: StoredTotal, top: &TopNode) -> Result<NameTotal, QueryError> {
         let StoredTotal { mut total, phases } = sum;
         for (node, phase) in phases {
@@ -65,12 +65,12 @@ impl CollectorState {
     }
 }
 
-/// What the tables say of one task.
+/// The tables' sums of one task.
 #[derive(Clone, Default)]
 struct StoredTotal {
     /// Without phases.
     total: NameTotal,
-    /// By node; at the task's own node, tasks without rows and what the phases took of the durations.
+    /// By node. The task's own node has the tasks without rows, and the duration of the phases.
     phases: FxHashMap<u32, PhaseTotal>,
 }
 
@@ -93,7 +93,7 @@ impl StoredTotal {
     }
 }
 
-/// Rows of a table about tasks of one name and outcome.
+/// Rows of a table for tasks of one name and outcome.
 pub(super) struct Ended<'a> {
     pub(super) outcome: Outcome,
     /// Empty if the table has no such column.
@@ -102,16 +102,16 @@ pub(super) struct Ended<'a> {
 }
 
 impl Ended<'_> {
-    /// Node or bucket, and value, of a table that has such a column.
+    /// Node or bucket, and value, of a table with such a column.
     pub(super) fn rows(&self) -> impl Iterator<Item = (u32, u64)> + Clone {
         debug_assert_eq!(self.nodes.len(), self.values.len(), "the table has no nodes");
-        // Two slices side by side need no look at their ends for each row.
+        // Zipped slices need no bounds check per row.
         self.nodes.iter().copied().zip(self.values.iter().copied())
     }
 }
 
-/// Shows the rows of tasks with an outcome that is asked for, all neighbours of one task and outcome at
-/// once, with the task's place among `tops`.
+/// Visits the rows with a requested outcome, all neighbors of one task and outcome at once, with
+/// the index of the task among `tops`.
 pub(super) fn scan_ended(
     stored: &mut TableReader<'_>,
     sum_table: SumTable,
@@ -143,10 +143,10 @@ pub(super) fn scan_ended(
     )
 }
 
-/// How many values are compared without a branch between, by the instructions that compare several.
+/// Values that are compared without a branch in between, by SIMD instructions.
 const COMPARED_AT_ONCE: usize = 32;
 
-/// The parts of a range in which all values are equal, as long as can be.
+/// Splits a range into the longest parts of equal values.
 fn alike<T: PartialEq>(values: &[T], mut rest: Range<usize>) -> impl Iterator<Item = Range<usize>> {
     std::iter::from_fn(move || {
         let (first, others) = values.get(rest.clone())?.split_first()?;
@@ -162,14 +162,14 @@ fn alike<T: PartialEq>(values: &[T], mut rest: Range<usize>) -> impl Iterator<It
     })
 }
 
-/// Totals by name, bounded in names.
+/// Totals by name, for a limited number of names.
 pub(super) struct NameTotals {
     pub(super) names: BTreeMap<Arc<str>, NameTotal>,
     names_max: usize,
 }
 
 impl NameTotals {
-    /// The name that takes what is past the limit on names.
+    /// The name of the totals past the limit.
     const OVERFLOW: &str = "[overflow]";
 
     pub(super) fn new(names_max: usize) -> NameTotals {
@@ -177,7 +177,7 @@ impl NameTotals {
     }
 
     pub(super) fn of(&mut self, name: &Arc<str>) -> &mut NameTotal {
-        // Names are never taken out, so a name that went to the overflow once always does.
+        // Names are never removed, so a name that went to the overflow once always does.
         let has_room = self.names.len() < self.names_max || self.names.contains_key(name);
         let name = if has_room { name.clone() } else { NameTotals::OVERFLOW.into() };
         self.names.entry(name).or_default()

@@ -1,24 +1,24 @@
-//! What is wrong with a question, and what is allowed instead.
+//! Errors of questions: what is wrong, and what is allowed instead.
 
 use profiler_core::Timestamp;
 use profiler_core::limits::{INTERVAL_MAX, INTERVAL_MIN, bounded};
 
 use super::time::format_time;
 
-/// Longest echo of what was given, in bytes.
+/// Longest echo of an input, in bytes.
 const ECHO_BYTES_MAX: usize = 200;
 
 /// A question that cannot be answered.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum QueryError {
-    #[error("there is no parameter {name:?}; allowed are: {}", allowed.join(", "))]
+    #[error("unknown parameter {name:?}; allowed: {}", allowed.join(", "))]
     UnknownParameter { name: String, allowed: Vec<&'static str> },
     #[error("the parameter {name} was given {count} times; at most {limit} is allowed")]
     TooMany { name: &'static str, count: usize, limit: usize },
-    #[error("{name}={value:?} is not known; allowed are: {}", allowed.join(", "))]
+    #[error("invalid {name}={value:?}; allowed: {}", allowed.join(", "))]
     Choice { name: &'static str, value: String, allowed: Vec<&'static str> },
-    #[error("{name}={value:?} is not understood; allowed are: {}", allowed.join("; "))]
+    #[error("invalid {name}={value:?}; allowed: {}", allowed.join("; "))]
     Form { name: &'static str, value: String, allowed: Vec<&'static str> },
     #[error(
         "{name}={value:?} is out of range: times are from {} to {}",
@@ -40,7 +40,7 @@ pub(crate) enum QueryError {
         "step={step} would make {steps} steps; at most {limit} are allowed: take a larger step"
     )]
     Steps { step: String, steps: u64, limit: u64 },
-    #[error("run says the range already; leave out from and to")]
+    #[error("run already sets the range; omit from and to")]
     RunAndRange,
     #[error(
         "the answer would have more than {limit} points: ask for fewer measures or workers, or take \
@@ -48,11 +48,11 @@ pub(crate) enum QueryError {
     )]
     Points { limit: usize },
     #[error(
-        "the names are expected since {count} different moments; at most {limit} are told at once: \
-         ask for some by task"
+        "the tasks are expected since {count} different times; at most {limit} fit in one answer: \
+         name some with task"
     )]
     Starts { count: usize, limit: usize },
-    #[error("format=collapsed has no lines; take by=function, or format=json or format=svg")]
+    #[error("format=collapsed has no lines; use by=function, or format=json or format=svg")]
     CollapsedByLine,
     #[error(
         "the answer would take {bytes} bytes of memory; at most {limit} are allowed: ask for fewer \
@@ -60,24 +60,23 @@ pub(crate) enum QueryError {
     )]
     Memory { bytes: usize, limit: usize },
     #[error(
-        "the answer would tell apart more than {limit} sums: ask for a shorter range, fewer workers or \
+        "the answer would have more than {limit} sums: ask for a shorter range, fewer workers or fewer \
          tasks"
     )]
     Groups { limit: usize },
-    #[error("the reader went away")]
+    #[error("the reader disconnected")]
     Cancelled,
     #[error(
-        "{rows} rows of the store name stacks that the store does not hold: run `emberline store \
-         verify` on its directory"
+        "{rows} rows of the store refer to unknown stacks: run `emberline store verify` on its directory"
     )]
     UnknownNodes { rows: u64 },
-    #[error("the body is not understood: {reason}; allowed is a JSON object with some of: {}",
+    #[error("invalid body: {reason}; expected a JSON object with some of: {}",
         allowed.join(", "))]
     Body { reason: String, allowed: Vec<&'static str> },
     #[error("interval_ms is {value}; it must be from {} to {}", INTERVAL_MIN.as_millis(),
         INTERVAL_MAX.as_millis())]
     Interval { value: f64 },
-    #[error("there is nothing to set; give some of: {}", allowed.join(", "))]
+    #[error("nothing to set; give some of: {}", allowed.join(", "))]
     NothingToSet { allowed: Vec<&'static str> },
     #[error("states is empty; give some of: {}, or switch sampling off with enabled",
         allowed.join(", "))]
@@ -89,17 +88,17 @@ pub(crate) enum QueryError {
 }
 
 impl QueryError {
-    /// Whether the question is well formed, but asks for what is not there.
+    /// Whether the question is well-formed but names something unknown.
     pub(crate) fn is_unknown_name(&self) -> bool {
         matches!(self, QueryError::UnknownName { .. })
     }
 
-    /// Whether the question is right, and the answer is what fails.
+    /// Whether the question is valid and the answer failed.
     pub(crate) fn is_ours(&self) -> bool {
         matches!(self, QueryError::Cancelled | QueryError::UnknownNodes { .. })
     }
 
-    /// What may be given instead.
+    /// The allowed values.
     pub(crate) fn allowed(&self) -> Option<&[&'static str]> {
         match self {
             QueryError::UnknownParameter { allowed, .. }
@@ -123,15 +122,15 @@ impl QueryError {
     }
 }
 
-/// What was given, short enough to be repeated.
+/// An input, short enough to repeat.
 pub(crate) fn echo(text: &str) -> String {
     bounded(text, ECHO_BYTES_MAX).into_owned()
 }
 
 fn suggestion(nearest: &[String]) -> String {
     let quoted: Vec<String> = nearest.iter().map(|name| format!("{name:?}")).collect();
-    match quoted.is_empty() {
-        true => String::new(),
-        false => format!("; the nearest are: {}", quoted.join(", ")),
+    if quoted.is_empty() {
+        return String::new();
     }
+    format!("; the nearest are: {}", quoted.join(", "))
 }

@@ -1,4 +1,4 @@
-//! Which events a subscriber wants.
+//! Filters of events.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use crate::events::{Event, EventKind, Subject};
 use crate::state::CollectorState;
 use crate::sync::lock;
 
-/// Which events to keep; what is empty keeps all. One that has no such property is not kept by a
-/// filter on it.
+/// The events to keep; an empty list keeps all. An event without the property that a filter names
+/// is dropped.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct EventFilter {
     kinds: Vec<EventKind>,
@@ -24,7 +24,7 @@ pub(crate) struct EventFilter {
 }
 
 impl EventFilter {
-    /// The filter that the parameters say. Names and labels need not be known: they may come.
+    /// Parses the parameters. Names and labels need not be known yet.
     pub(crate) fn parse(pairs: &[(String, String)]) -> Result<EventFilter, QueryError> {
         let params = Params::new(pairs, &["kind", "task", "worker", "outcome", "label"])?;
         EventFilter::of(&params)
@@ -46,7 +46,7 @@ impl EventFilter {
         })
     }
 
-    /// Whether an event is kept; the collector knows the labels of the worker that it is of.
+    /// Whether an event passes; `state` has the labels of the event's worker.
     pub(crate) fn keeps(&self, event: &Event, state: &CollectorState) -> bool {
         let (task, worker, outcome) = match &event.subject {
             Subject::Task(row) => {
@@ -82,7 +82,7 @@ impl EventFilter {
     }
 }
 
-/// The last events of those that are remembered and that the parameters ask for, the newest first.
+/// The requested recent events, the newest first.
 pub(crate) fn recent_events(
     pairs: &[(String, String)],
     state: &CollectorState,

@@ -1,4 +1,4 @@
-//! Profiles by worker, host, label or phase: a first level above the tasks.
+//! Profiles by worker, host, label or phase: one more level above the tasks.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -21,16 +21,16 @@ use crate::sync::read;
 use crate::tree::{Excerpt, PhaseFilter, SampleScope, TopNode};
 use crate::windows::WindowSnapshot;
 
-/// The name of the group of workers without what others are grouped by.
+/// The group of workers without a value.
 const NO_VALUE: &str = "[none]";
 
-/// The name of the group of those that are too many to be told apart.
+/// The group of values past the limit.
 const OTHERS: &str = "[other]";
 
-/// The name of the group of what is in no task, and so in no phase.
+/// The group of time outside of tasks.
 const NO_TASK: &str = "[no task]";
 
-/// What stands above the tasks.
+/// The level above the tasks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum GroupBy {
     Worker,
@@ -41,7 +41,7 @@ pub(crate) enum GroupBy {
 }
 
 impl GroupBy {
-    /// What the parameters group by.
+    /// The `group` parameter.
     pub(crate) fn parse(
         params: &Params<'_>,
         state: &CollectorState,
@@ -80,7 +80,7 @@ struct GroupedSums {
     names: Vec<String>,
     numbers: FxHashMap<String, u32>,
     sums: FxHashMap<(u32, u32, u8), u64>,
-    /// Rows that there was no room for.
+    /// Whether rows were dropped for lack of room.
     omitted: bool,
 }
 
@@ -102,7 +102,7 @@ impl GroupedSums {
         }
     }
 
-    /// The sums of each group by node, the heaviest groups by themselves.
+    /// The sums of each group by node, the heaviest groups separately.
     fn by_group(self) -> Vec<(String, FxHashMap<u32, Weight>)> {
         let mut totals = vec![0u64; self.names.len()];
         for ((group, ..), nanoseconds) in &self.sums {
@@ -197,7 +197,7 @@ impl CollectorState {
     }
 }
 
-/// The profile of each phase, below its name; and of what is in no task.
+/// The profile of each phase, below its name; and of time outside of tasks.
 pub(super) fn profile_by_phase(
     query: &ProfileQuery,
     excerpt: &Excerpt,

@@ -1,4 +1,4 @@
-//! Workers by what they say of themselves.
+//! Workers by label.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,14 +11,14 @@ use super::suggest::nearest;
 use crate::state::CollectorState;
 use crate::sync::lock;
 
-/// What a `label` may be, for error texts.
+/// The forms of `label`, for error texts.
 const LABEL_ALLOWED: [&str; 2] = ["KEY=VALUE", "KEY=* for any value"];
 
-/// The id of no worker, for none may be empty: what is kept of a fleet in which no worker has the
-/// labels that are asked for.
+/// The id of no worker, because ids are never empty: the filter if no worker has the requested
+/// labels.
 const NOBODY: &str = "";
 
-/// What a worker's last agent said of it.
+/// A worker's attributes, from its last agent.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct WorkerAttributes {
     pub(crate) host: String,
@@ -26,7 +26,7 @@ pub(crate) struct WorkerAttributes {
 }
 
 impl CollectorState {
-    /// What is known of all workers with a session.
+    /// The attributes of all workers with a session.
     pub(crate) fn worker_facts(&self) -> BTreeMap<WorkerId, WorkerAttributes> {
         let mut facts: BTreeMap<WorkerId, (Timestamp, WorkerAttributes)> = BTreeMap::new();
         let sessions = lock(&self.registry).all();
@@ -57,7 +57,7 @@ pub(crate) struct LabelFilter {
 }
 
 impl LabelFilter {
-    /// The labels that the parameters ask for. Nobody need have them.
+    /// The `label` parameters. No worker needs to have them.
     pub(crate) fn parse(params: &Params<'_>) -> Result<LabelFilter, QueryError> {
         let asked = params.many("label")?.into_iter();
         let asked = asked.map(|text| match text.split_once('=') {
@@ -70,12 +70,12 @@ impl LabelFilter {
         Ok(LabelFilter { labels: asked.collect::<Result<_, _>>()? })
     }
 
-    /// Whether every worker is kept.
+    /// Whether every worker passes.
     pub(crate) fn is_empty(&self) -> bool {
         self.labels.is_empty()
     }
 
-    /// Whether a worker with these labels is kept.
+    /// Whether a worker with these labels passes.
     pub(crate) fn keeps(&self, held: &BTreeMap<String, String>) -> bool {
         self.labels
             .iter()
@@ -83,7 +83,7 @@ impl LabelFilter {
     }
 }
 
-/// Of `workers` (none: of all) those that have every label that the parameters ask for.
+/// Of `workers` (of all if empty), those with every requested label.
 pub(crate) fn labelled(
     params: &Params<'_>,
     state: &CollectorState,
@@ -105,7 +105,7 @@ pub(crate) fn labelled(
     Ok(if found.is_empty() { vec![NOBODY.to_owned()] } else { found })
 }
 
-/// Whether any worker has a label of that key.
+/// Whether any worker has a label with that key.
 pub(crate) fn known_key(state: &CollectorState, key: &str) -> Result<(), QueryError> {
     let keys = state.label_keys();
     if keys.contains(key) {

@@ -1,8 +1,8 @@
-//! Questions and their answers, as plain values. Parameters are parsed here, for relative times are
-//! by the collector's clock; what they may be is in `docs/API.md`.
+//! Questions and their answers, as plain values. Parameters are parsed here, because relative times
+//! depend on the collector's clock; `docs/API.md` lists them.
 //!
-//! An answer takes what it needs under short locks (shared pointers to windows and rows; the tree in
-//! pieces) and computes without any, so that no question makes an agent wait.
+//! A question clones what it needs under short locks (shared pointers to windows and rows; the tree
+//! in pieces) and computes without locks, so that no question delays an agent.
 
 mod ended_tasks;
 mod error;

@@ -1,4 +1,4 @@
-//! Parameters as they were given, and the ones that several questions share.
+//! Parameters as given, and those that several questions share.
 
 use profiler_core::{Filter, StateSet, ThreadKind, TimeRange, Timestamp};
 
@@ -10,12 +10,12 @@ use super::time::{TIME_ALLOWED, TimeError, parse_time};
 use crate::limits::FILTER_VALUES_MAX;
 use crate::state::CollectorState;
 
-/// The parameters of one request, checked for names that do not exist.
+/// One request's parameters, all of known names.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Params<'a>(&'a [(String, String)]);
 
 impl<'a> Params<'a> {
-    /// Parameters of which each must be one of `allowed`.
+    /// Checks that each parameter is one of `allowed`.
     pub(crate) fn new(
         pairs: &'a [(String, String)],
         allowed: &[&'static str],
@@ -29,7 +29,7 @@ impl<'a> Params<'a> {
         }
     }
 
-    /// The value of a parameter that may be given once.
+    /// The value of a parameter that may occur once.
     pub(crate) fn one(&self, name: &'static str) -> Result<Option<&'a str>, QueryError> {
         Ok(self.values(name, 1)?.pop())
     }
@@ -48,7 +48,7 @@ impl<'a> Params<'a> {
         }
     }
 
-    /// The choice that a parameter names among `choices`; the first if it was not given.
+    /// The value of a parameter among `choices`; the first by default.
     pub(crate) fn choice<T: Copy>(
         &self,
         name: &'static str,
@@ -61,7 +61,7 @@ impl<'a> Params<'a> {
     }
 }
 
-/// The choice called `value`.
+/// The choice named `value`.
 pub(crate) fn choose<T: Copy>(
     name: &'static str,
     value: &str,
@@ -75,7 +75,7 @@ pub(crate) fn choose<T: Copy>(
     })
 }
 
-/// A range as it was given; what was not is from 5 minutes ago to now.
+/// A range as given; by default from 5 minutes ago to now.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RangeText<'a> {
     pub(crate) from: &'a str,
@@ -83,9 +83,10 @@ pub(crate) struct RangeText<'a> {
 }
 
 impl<'a> RangeText<'a> {
-    /// What was given, and whether anything was.
+    /// The given range, and whether any was given.
     pub(crate) fn parse(params: &Params<'a>) -> Result<(RangeText<'a>, bool), QueryError> {
-        let (from, to) = (params.one("from")?, params.one("to")?);
+        let from = params.one("from")?;
+        let to = params.one("to")?;
         let text = RangeText { from: from.unwrap_or("-5m"), to: to.unwrap_or("now") };
         Ok((text, from.is_some() || to.is_some()))
     }
@@ -100,18 +101,21 @@ impl<'a> RangeText<'a> {
                 TimeError::Range => QueryError::Time { name, value: echo(text) },
             })
         };
-        let (from_at, to_at) = (time("from", self.from)?, time("to", self.to)?);
+        let from_at = time("from", self.from)?;
+        let to_at = time("to", self.to)?;
         TimeRange::new(from_at, to_at).ok_or_else(|| {
-            let (from, to) = (echo(self.from), echo(self.to));
-            match from_at == to_at {
-                true => QueryError::Empty { from, to, at: from_at },
-                false => QueryError::Reversed { from, to, from_at, to_at },
+            let from = echo(self.from);
+            let to = echo(self.to);
+            if from_at == to_at {
+                QueryError::Empty { from, to, at: from_at }
+            } else {
+                QueryError::Reversed { from, to, from_at, to_at }
             }
         })
     }
 }
 
-/// What to keep of the samples.
+/// The parameters that filter samples.
 pub(crate) struct Filters;
 
 impl Filters {
@@ -134,7 +138,7 @@ impl Filters {
     }
 }
 
-/// The states of a name.
+/// The set of states with that name.
 fn state_set(name: &str) -> Result<StateSet, QueryError> {
     StateSet::from_name(name).ok_or_else(|| QueryError::Choice {
         name: "state",
@@ -143,7 +147,7 @@ fn state_set(name: &str) -> Result<StateSet, QueryError> {
     })
 }
 
-/// The tasks that were asked for, all known.
+/// The requested tasks, all known.
 pub(crate) fn known_tasks(
     params: &Params<'_>,
     state: &CollectorState,
@@ -157,8 +161,7 @@ pub(crate) fn known_tasks(
     Ok(asked.into_iter().map(str::to_owned).collect())
 }
 
-/// The workers that were asked for, all known; of these, or of all, those with the labels that were asked
-/// for.
+/// The requested workers, all known; of these, or of all, those with the requested labels.
 pub(crate) fn known_workers(
     params: &Params<'_>,
     state: &CollectorState,
@@ -176,7 +179,7 @@ pub(crate) fn known_workers(
     labelled(params, state, asked.into_iter().map(str::to_owned).collect())
 }
 
-/// That there is nothing of that name.
+/// The error for an unknown name.
 pub(super) fn unknown<'k>(
     kind: &'static str,
     name: &str,

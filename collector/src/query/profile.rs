@@ -1,4 +1,4 @@
-//! Where the time went.
+//! Profiles.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -30,11 +30,11 @@ pub(crate) enum By {
     Line,
 }
 
-/// How the answer is written.
+/// The answer's format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Format {
     Json,
-    /// JSON, with nodes as columns of numbers: for profiles of many nodes.
+    /// JSON with nodes as columns of numbers, for profiles of many nodes.
     Columns,
     Collapsed,
     Svg,
@@ -45,11 +45,11 @@ pub(crate) enum Format {
 pub(crate) struct ProfileQuery {
     pub(crate) range: TimeRange,
     pub(crate) filter: Filter,
-    /// Which phases of tasks.
+    /// The phases of tasks to keep.
     pub(crate) phases: PhaseFilter,
     /// Whether phases are a level of the answer.
     pub(crate) phases_shown: bool,
-    /// What stands above the tasks.
+    /// The level above the tasks.
     pub(crate) group: Option<GroupBy>,
     pub(crate) by: By,
     pub(crate) format: Format,
@@ -64,7 +64,7 @@ impl ProfileQuery {
         ("svg", Format::Svg),
     ];
 
-    /// The question that the parameters ask at `now`.
+    /// Parses the parameters; relative times are relative to `now`.
     pub(crate) fn parse(
         pairs: &[(String, String)],
         state: &CollectorState,
@@ -100,7 +100,7 @@ impl ProfileQuery {
     }
 }
 
-/// How well the windows of an answer were sampled.
+/// Sampling quality of the windows of an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Sampling {
     pub(crate) windows: u64,
@@ -128,41 +128,41 @@ impl Sampling {
         *sum = sum.saturating_add(value);
     }
 
-    /// Ticks a second that were made; `None` without any time.
+    /// Ticks per second; `None` without any time.
     pub(crate) fn rate_hz(&self) -> Option<f64> {
         (self.sampled_ns > 0).then(|| self.ticks.made as f64 * 1e9 / self.sampled_ns as f64)
     }
 
-    /// Share of the expected ticks that were made; `None` if none was expected.
+    /// Fraction of the expected ticks that happened; `None` if none was expected.
     pub(crate) fn share(&self) -> Option<f64> {
         let Ticks { made, expected, .. } = self.ticks;
         (expected > 0).then(|| made as f64 / expected as f64)
     }
 }
 
-/// A profile, and what it was made from.
+/// A profile and its provenance.
 #[derive(Clone, Debug)]
 pub(crate) struct ProfileAnswer {
     pub(crate) profile: Profile,
     pub(crate) facts: Provenance,
 }
 
-/// What an answer was made from.
+/// The data that an answer was computed from.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Provenance {
-    /// What is answered: more than was asked for where detail is no longer held.
+    /// The answered range: more than requested where finer detail has expired.
     pub(crate) range: TimeRange,
     pub(crate) sampling: Sampling,
-    /// Workers that have windows in the range, by id.
+    /// Workers with windows in the range, by id.
     pub(crate) workers: Vec<WorkerId>,
-    /// The span of all samples that are held.
+    /// The span of all stored samples.
     pub(crate) data: Option<TimeRange>,
     /// Names of files that are missing from the answer.
     pub(crate) damaged: Vec<String>,
 }
 
 impl Provenance {
-    /// Reads them from tables and from the windows of a view that was filtered already.
+    /// Reads it from the tables and from the windows of a filtered snapshot.
     pub(super) fn of(
         (mut stored, view): (TableReader<'_>, WindowSnapshot),
         range: TimeRange,
@@ -202,7 +202,7 @@ impl Provenance {
 }
 
 impl WindowSnapshot {
-    /// The windows that start in `seconds` and whose worker a filter keeps.
+    /// The windows that start in `seconds` and whose worker passes the filter.
     pub(super) fn of(
         state: &CollectorState,
         seconds: Range<Second>,
@@ -228,7 +228,7 @@ impl CollectorState {
             |c, seconds| WindowSnapshot::of(c, seconds, filter),
             Coverage::plan,
         );
-        // After the view: every node that it names is there by now.
+        // Read after the snapshot, so every node that it refers to exists.
         let (tops, nodes) = {
             let tree = read(&self.tree);
             (tree.tops_kept(filter), tree.node_count())
@@ -274,22 +274,24 @@ impl CollectorState {
     }
 }
 
-/// Which tasks' rows and which columns of samples are read.
+/// The tasks and columns of samples to read.
 pub(super) fn sample_columns(
     filter: &Filter,
     tops: &[TopNode],
     by_worker: bool,
 ) -> (Option<Vec<NodeId>>, &'static [Column]) {
-    // What most questions leave out, the agent's own, is not worth to be looked for in each page.
+    // Most questions only exclude the agent's own time, which is not worth a search in each page.
     let is_narrow = !filter.tasks.is_empty() || filter.threads == ThreadKind::Agent;
-    let columns: &[Column] = match by_worker {
-        true => &[Column::Worker, Column::Kind, Column::Node],
-        false => &[Column::Kind, Column::Node],
+    let columns: &[Column] = if by_worker {
+        &[Column::Worker, Column::Kind, Column::Node]
+    } else {
+        &[Column::Kind, Column::Node]
     };
     (is_narrow.then(|| tops.iter().map(|top| top.node).collect()), columns)
 }
 
-/// Adds what is in tables. Rows of other tasks may come along: the filter looks at them at the end.
+/// Adds the samples in tables. Rows of other tasks may be included; the filter drops them at the
+/// end.
 fn add_stored(
     stored: &mut TableReader<'_>,
     sums: &mut Sums,

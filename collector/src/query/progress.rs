@@ -1,4 +1,4 @@
-//! How far the tasks are, by name.
+//! Progress of tasks, by name.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,9 +22,9 @@ use crate::sync::{lock, read};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ProgressQuery {
     now: Timestamp,
-    /// `None`: each name counts from when it was expected first.
+    /// `None`: each name counts from when it was first expected.
     given: Option<TimeRange>,
-    /// What was given, or the last five minutes: for names of which nothing is expected.
+    /// The given range or the last five minutes, for names without expected tasks.
     range: TimeRange,
     /// Empty for all.
     tasks: Vec<String>,
@@ -32,7 +32,7 @@ pub(crate) struct ProgressQuery {
 }
 
 impl ProgressQuery {
-    /// The question that the parameters ask at `now`.
+    /// Parses the parameters; relative times are relative to `now`.
     pub(crate) fn parse(
         pairs: &[(String, String)],
         state: &CollectorState,
@@ -43,7 +43,7 @@ impl ProgressQuery {
         let (range, given) = asked_range(&params, state, now)?;
         let expected = read(&state.telemetry).expected();
         let asked = params.many("task")?;
-        // What is expected need not have begun.
+        // Expected tasks need not have started.
         let is_expected = |name: &&str| expected.iter().any(|row| *row.expected.name == **name);
         let tasks = match asked.iter().all(is_expected) {
             true => asked.into_iter().map(str::to_owned).collect(),
@@ -61,32 +61,32 @@ pub(crate) struct ProgressRow {
     pub(crate) expected: Option<u64>,
     pub(crate) running: u64,
     pub(crate) outcomes: OutcomeCounts,
-    /// From when on they are counted.
+    /// The start of the count.
     pub(crate) start: Timestamp,
-    /// How long that is, until now or the range's end.
+    /// From the start to now or to the range's end.
     pub(crate) elapsed_ns: u64,
 }
 
 impl ProgressRow {
-    /// How many have ended, in any way.
+    /// The number of ended tasks.
     pub(crate) fn ended(&self) -> u64 {
         let ended = Outcome::ALL.into_iter().filter(|outcome| *outcome != Outcome::Running);
         ended.fold(0, |sum: u64, outcome| sum.saturating_add(self.outcomes.get(outcome)))
     }
 
-    /// How many ended in a failure.
+    /// The number of failed tasks.
     pub(crate) fn failed(&self) -> u64 {
         self.outcomes.get(Outcome::Failed).saturating_add(self.outcomes.get(Outcome::Panicked))
     }
 
-    /// Ends a second; `None` before the first.
+    /// Ended tasks per second; `None` before the first.
     #[expect(clippy::cast_precision_loss, reason = "it is an estimate")]
     pub(crate) fn rate_per_s(&self) -> Option<f64> {
         let is_known = self.ended() > 0 && self.elapsed_ns > 0;
         is_known.then(|| self.ended() as f64 * 1e9 / self.elapsed_ns as f64)
     }
 
-    /// How long the rest takes at that rate; `None` if it is not known.
+    /// The time for the remaining tasks at that rate; `None` if unknown.
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
@@ -122,24 +122,24 @@ pub(crate) struct ProgressAnswer {
     pub(crate) damaged: Vec<String>,
 }
 
-/// How many tasks of a name are expected, since when.
+/// The number of expected tasks of a name, and since when.
 #[derive(Clone, Copy, Debug)]
 struct Total {
     expected: u64,
     since: Timestamp,
 }
 
-/// Counts under way: by name, how many run and how the others ended.
+/// By name, the number of running tasks and the outcomes of the others.
 type Counts = BTreeMap<Arc<str>, (u64, OutcomeCounts)>;
 
-/// Names that no task has yet.
+/// Adds names without tasks.
 fn note_all<'n>(counts: &mut Counts, names: impl IntoIterator<Item = &'n Arc<str>>) {
     for name in names {
         counts.entry(name.clone()).or_default();
     }
 }
 
-/// An answer while it is made.
+/// An answer in progress.
 struct Rows {
     now: Timestamp,
     rows: Vec<ProgressRow>,
@@ -147,7 +147,8 @@ struct Rows {
 }
 
 impl Rows {
-    /// Adds counts; `total_of` says how many are expected of a name, and since when it is counted.
+    /// Adds counts; `total_of` returns the number of expected tasks of a name and the start of its
+    /// count.
     fn add(
         &mut self,
         counts: Counts,
@@ -163,8 +164,8 @@ impl Rows {
 }
 
 impl CollectorState {
-    /// Counts of tasks since they were expected first, or in the range that was given; exact, but for
-    /// a start in a time of which single seconds are no longer held.
+    /// Counts tasks since they were first expected, or in the given range. Exact, except for a
+    /// start in a time whose seconds have expired.
     pub(crate) fn progress(
         &self,
         query: &ProgressQuery,
@@ -189,7 +190,7 @@ impl CollectorState {
         Ok(ProgressAnswer { now, rows, damaged })
     }
 
-    /// Of a range: what was expected before it says nothing of it.
+    /// Counts a given range. Tasks expected before it are ignored.
     fn progress_in(
         &self,
         range: TimeRange,
@@ -205,8 +206,8 @@ impl CollectorState {
         Ok(())
     }
 
-    /// Since each name was expected first: one count of whole seconds for all names that are expected
-    /// since the same second, and what of that second is not whole row by row.
+    /// Counts each name since it was first expected: whole seconds in one count for all names with
+    /// the same first second, and the partial second row by row.
     fn progress_since(
         &self,
         query: &ProgressQuery,
@@ -222,7 +223,7 @@ impl CollectorState {
             let (count, limit) = (starts.len(), PROGRESS_STARTS_MAX);
             return Err(QueryError::Starts { count, limit });
         }
-        // Ends may be told from a clock that is a little ahead.
+        // Ends may come from a clock that is slightly ahead.
         let end = query.now.shifted(nanoseconds(AHEAD_MAX));
         for (second, names) in starts {
             let start = second.start();
@@ -242,7 +243,7 @@ impl CollectorState {
         Ok(())
     }
 
-    /// What is expected of the names that are asked for: of a worker that began anew, by its new life.
+    /// The expected tasks of the requested names. For a restarted worker, those of its new epoch.
     fn expected_totals(&self, query: &ProgressQuery) -> BTreeMap<Arc<str>, Total> {
         let is_asked = |row: &ExpectedRow| {
             let among = |kept: &[String], text: &str| {
@@ -297,7 +298,7 @@ impl CollectorState {
         Ok(counts.map(|row| (row.name, (row.running, row.outcomes))).collect())
     }
 
-    /// Adds the tasks that ended between what is expected and the first whole second after it.
+    /// Adds the tasks that ended between the start of a count and the first whole second after it.
     fn add_first_second(
         &self,
         query: &ProgressQuery,

@@ -1,4 +1,4 @@
-//! What span of time a question is about: two times, or a named run.
+//! The span of time of a question: two times, or a named run.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::sync::read;
 /// Parameters of every question about a span of time.
 pub(crate) const RANGE_NAMES: [&str; 3] = ["from", "to", "run"];
 
-/// The range that the parameters give, the last five minutes if none, and whether any was given. A
-/// run that goes on ends now.
+/// The range of the parameters (the last five minutes by default), and whether any was given. An
+/// open run ends now.
 pub(crate) fn asked_range(
     params: &Params<'_>,
     state: &CollectorState,
@@ -32,40 +32,39 @@ pub(crate) fn asked_range(
     }
 }
 
-/// As [`asked_range`], for questions that lay several runs over each other: each run with its range.
+/// The runs of the parameters, for questions that overlay several runs.
 pub(crate) fn asked_runs(
     params: &Params<'_>,
     state: &CollectorState,
 ) -> Result<Vec<Arc<RunRow>>, QueryError> {
     let runs = params.many("run")?;
     let (_, given) = RangeText::parse(params)?;
-    match given && !runs.is_empty() {
-        true => Err(QueryError::RunAndRange),
-        false => runs.into_iter().map(|run| find_run(run, state)).collect(),
+    if given && !runs.is_empty() {
+        return Err(QueryError::RunAndRange);
     }
+    runs.into_iter().map(|run| find_run(run, state)).collect()
 }
 
-/// A step that a question gives, of which its span must have few: `count` says how many.
+/// The `step` parameter. `count` returns the number of steps of that length, which is limited.
 pub(crate) fn parse_step_ns(text: &str, count: impl Fn(u64) -> u64) -> Result<u64, QueryError> {
-    let step_ns = parse_span_ns(text).filter(|step_ns| *step_ns > 0);
-    let step_ns = step_ns.ok_or_else(|| QueryError::Form {
+    let parsed = parse_span_ns(text).filter(|step_ns| *step_ns > 0);
+    let step_ns = parsed.ok_or_else(|| QueryError::Form {
         name: "step",
         value: echo(text),
         allowed: SPAN_ALLOWED.to_vec(),
     })?;
-    match count(step_ns) {
-        steps if steps > TIMELINE_STEPS_MAX => {
-            Err(QueryError::Steps { step: echo(text), steps, limit: TIMELINE_STEPS_MAX })
-        }
-        _ => Ok(step_ns),
+    let steps = count(step_ns);
+    if steps > TIMELINE_STEPS_MAX {
+        return Err(QueryError::Steps { step: echo(text), steps, limit: TIMELINE_STEPS_MAX });
     }
+    Ok(step_ns)
 }
 
 fn find_run(text: &str, state: &CollectorState) -> Result<Arc<RunRow>, QueryError> {
     let telemetry = read(&state.telemetry);
     let found = telemetry.runs().find(text).cloned();
     found.ok_or_else(|| {
-        // Runs that are repeated have one name.
+        // Repeated runs have the same name.
         let known: BTreeSet<&str> = telemetry.runs().all().map(|row| &*row.run.name).collect();
         unknown("run", text, known.into_iter())
     })

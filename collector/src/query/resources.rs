@@ -1,4 +1,4 @@
-//! What workers used, step by step.
+//! Resource usage of workers, step by step.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::state::CollectorState;
 use crate::store::{Coverage, Plan, RowScan, TableName};
 use crate::sync::{lock, read};
 
-/// Steps that are chosen when none is given, the first that is not too small.
+/// Default steps: the first that is not too small is used.
 const STEPS_MS: [u64; 15] = [
     500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000, 600_000, 1_800_000,
     3_600_000, 7_200_000, 21_600_000, 86_400_000,
@@ -27,7 +27,7 @@ const STEPS_MS: [u64; 15] = [
 pub(crate) struct ResourceQuery {
     /// From the first to the last point of all spans.
     pub(crate) range: TimeRange,
-    /// What is laid over each other: a run's name (with its id) and its range.
+    /// The overlaid spans: a run's name with its id, and its range.
     pub(crate) spans: Vec<(Option<String>, TimeRange)>,
     pub(crate) workers: Vec<String>,
     pub(crate) measures: Vec<Resource>,
@@ -36,7 +36,7 @@ pub(crate) struct ResourceQuery {
 }
 
 impl ResourceQuery {
-    /// The question that the parameters ask at `now`.
+    /// Parses the parameters; relative times are relative to `now`.
     pub(crate) fn parse(
         pairs: &[(String, String)],
         state: &CollectorState,
@@ -100,7 +100,7 @@ pub(crate) struct ResourceSeries {
     pub(crate) host: String,
     pub(crate) run: Option<String>,
     pub(crate) resource: Resource,
-    /// Where a step begins (since the Unix epoch, or the span's start), mean, most, least.
+    /// Start of the step (since the Unix epoch, or the span's start), mean, maximum, minimum.
     pub(crate) points: Vec<(i64, f64, f64, f64)>,
     pub(crate) peak: f64,
 }
@@ -112,11 +112,11 @@ pub(crate) struct ResourceAnswer {
     pub(crate) damaged: Vec<String>,
 }
 
-/// What one step sums.
+/// The sums of one step.
 #[derive(Clone, Copy, Default)]
 struct Step {
     value: f64,
-    /// Samples; of what is counted, nanoseconds.
+    /// Number of samples; for cumulative measures, nanoseconds.
     weight: f64,
     most: f64,
     /// `None` before the first sample that counts.
@@ -127,7 +127,7 @@ struct Step {
 type Steps = BTreeMap<(usize, Arc<str>, Resource, u64), Step>;
 
 impl CollectorState {
-    /// Mean, most and least by step. A sample counts whole to the step that holds its time.
+    /// Mean, maximum and minimum by step. A sample counts whole to the step that contains its time.
     pub(crate) fn resources(
         &self,
         query: &ResourceQuery,
@@ -163,7 +163,7 @@ impl CollectorState {
         Ok(ResourceAnswer { series, damaged })
     }
 
-    /// Adds the samples of a span, from memory and tables; gives the files that are missing.
+    /// Adds the samples of a span, from memory and tables. Returns the missing files.
     fn add_samples(
         &self,
         query: &ResourceQuery,
@@ -202,7 +202,7 @@ impl CollectorState {
         }
     }
 
-    /// The machine on which a worker was seen last.
+    /// The host on which a worker was last seen.
     fn host_of(&self, worker: &str) -> String {
         let sessions = lock(&self.registry).of_worker(&profiler_core::WorkerId(worker.into()));
         let seen = sessions.iter().map(|cell| {
@@ -218,7 +218,7 @@ impl Step {
     fn add(&mut self, resource: Resource, value: u64, period_ns: u64) {
         let value = value as f64;
         let (value, weight, rate) = match resource.is_counted() {
-            // By nanosecond or, of bytes, by second.
+            // Per nanosecond or, for bytes, per second.
             true if resource.unit() == "ns" => {
                 let period = period_ns as f64;
                 (value, period, value / period)
@@ -229,7 +229,7 @@ impl Step {
             }
             false => (value, 1.0, value),
         };
-        // The first sample of an agent has no time before it.
+        // The first sample of an agent has no period before it.
         if rate.is_finite() {
             self.value += value;
             self.weight += weight;
@@ -239,8 +239,8 @@ impl Step {
     }
 }
 
-/// Which step holds a time: counted from the span's start, or from the Unix epoch, so that a moving
-/// range keeps its steps.
+/// The step that contains a time: counted from the span's start, or from the Unix epoch, so that a
+/// moving range keeps its steps.
 fn step_of(query: &ResourceQuery, range: TimeRange, at: Timestamp) -> u64 {
     let origin = origin(query, range);
     at.since_ns(origin) / query.step_ns
@@ -261,7 +261,7 @@ fn point_time(query: &ResourceQuery, range: TimeRange, step: u64) -> i64 {
     }
 }
 
-/// The unit in which a measure is told.
+/// The unit in which a measure is displayed.
 pub(crate) fn displayed_unit(resource: Resource) -> &'static str {
     match resource {
         Resource::ProcessCpu | Resource::HostCpu => "cores",

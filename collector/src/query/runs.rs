@@ -1,4 +1,4 @@
-//! Named runs: which there are, and how the API marks them.
+//! Named runs: the list, and marking through the API.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ struct StopBody {
     id: Option<String>,
 }
 
-/// The run that a body asks to begin, now.
+/// A run that starts now, from the body of a request.
 pub(crate) fn parse_run_start(
     body: &[u8],
     state: &CollectorState,
@@ -44,7 +44,7 @@ pub(crate) fn parse_run_start(
     Ok(RunRow::marked(None, Epoch(0), run))
 }
 
-/// The run that a body asks to end, ended now.
+/// The run that the body of a request names, stopped now.
 pub(crate) fn parse_run_stop(
     body: &[u8],
     state: &CollectorState,
@@ -75,7 +75,7 @@ fn parsed<'a, T: Deserialize<'a>>(
         .map_err(|error| QueryError::Body { reason: echo(&error.to_string()), allowed })
 }
 
-/// The runs that the parameters ask for, the newest first: all, or those that touch a range.
+/// The requested runs, the newest first: all, or those that overlap a range.
 pub(crate) fn parse_runs(
     pairs: &[(String, String)],
     state: &CollectorState,

@@ -18,7 +18,7 @@ struct Body {
     states: Option<Vec<String>>,
 }
 
-/// The change that a body asks for; it changes something.
+/// The change in a body. It changes at least one setting.
 pub(crate) fn parse_change(body: &[u8]) -> Result<SettingsChange, QueryError> {
     let body: Body = serde_json::from_slice(body).map_err(|error| QueryError::Body {
         reason: echo(&error.to_string()),
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn an_invalid_setting_is_rejected_with_the_allowed_ones() {
         for (body, expected) in [
-            ("{}", "there is nothing to set; give some of: interval_ms, enabled, states"),
+            ("{}", "nothing to set; give some of: interval_ms, enabled, states"),
             (r#"{"interval_ms": 0}"#, "interval_ms is 0; it must be from 1 to 1000"),
             (r#"{"interval_ms": 0.999}"#, "interval_ms is 0.999; it must be from 1 to 1000"),
             (r#"{"interval_ms": 18000000}"#, "interval_ms is 18000000; it must be from 1 to 1000"),
@@ -98,11 +98,11 @@ mod tests {
             assert_eq!(error, expected.replace("cpu, runnable, wait", &states), "{body}");
         }
         for (body, part) in [
-            (r#"{"states": ["asleep"]}"#, "states=\"asleep\" is not known; allowed are: cpu, "),
+            (r#"{"states": ["asleep"]}"#, "invalid states=\"asleep\"; allowed: cpu, "),
             (r#"{"interval": 5}"#, "unknown field `interval`"),
             (r#"{"enabled": "yes"}"#, "invalid type: string \"yes\", expected a boolean"),
-            ("interval=5", "the body is not understood: expected value at line 1 column 1"),
-            ("", "allowed is a JSON object with some of: interval_ms, enabled, states"),
+            ("interval=5", "invalid body: expected value at line 1 column 1"),
+            ("", "expected a JSON object with some of: interval_ms, enabled, states"),
         ] {
             let error = parse_change(body.as_bytes()).unwrap_err().to_string();
             assert!(error.contains(part), "{body}: {error}");

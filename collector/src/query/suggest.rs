@@ -1,20 +1,19 @@
-//! Known names that somebody may have meant.
+//! Suggestions for unknown names.
 
 /// Most names that are suggested.
 const NEAREST_MAX: usize = 5;
 
-/// Below this similarity (0: nothing in common, 1: equal) a name is no suggestion.
+/// Names below this similarity (0: nothing in common, 1: equal) are not suggested.
 const SIMILARITY_MIN: f64 = 0.5;
 
-/// Names past this length are only compared as parts of each other: similarity costs the product of
-/// both lengths.
+/// Longer names are only compared as substrings: similarity costs the product of both lengths.
 const COMPARED_BYTES_MAX: usize = 256;
 
-/// Shorter names are part of too many others.
+/// Shorter names are substrings of too many others.
 const PART_BYTES_MIN: usize = 3;
 
-/// The names of `known` that are nearest to `name`, the nearest first: equal but for case, then one
-/// a part of the other, then similar.
+/// The names of `known` that are nearest to `name`, the nearest first: equal except for case, then
+/// substrings, then similar ones.
 pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<String> {
     let name = name.to_lowercase();
     let mut ranked: Vec<(f64, &str)> =
@@ -25,13 +24,13 @@ pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> V
     ranked.into_iter().map(|(_, name)| name.to_owned()).collect()
 }
 
-/// From 0 to 3: above 2 for equal but for case, above 1 for a part.
+/// From 0 to 3: above 2 if equal except for case, above 1 for a substring.
 fn closeness(name: &str, known: &str) -> f64 {
     let known = known.to_lowercase();
     let shorter = name.len().min(known.len());
-    let part = known.contains(name) || name.contains(&known);
-    let part = part && shorter >= PART_BYTES_MIN;
-    let rank = f64::from(u8::from(part)) + f64::from(u8::from(known == name));
+    let is_part = known.contains(name) || name.contains(&known);
+    let is_long = shorter >= PART_BYTES_MIN;
+    let rank = f64::from(u8::from(is_part && is_long)) + f64::from(u8::from(known == name));
     if name.len().max(known.len()) > COMPARED_BYTES_MAX {
         return rank;
     }

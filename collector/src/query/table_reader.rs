@@ -1,4 +1,4 @@
-//! What the tables add to an answer, and what they could not.
+//! Reading the tables for an answer, and noting what could not be read.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -22,7 +22,7 @@ use crate::store::{
 use crate::telemetry::RowSnapshot;
 use crate::windows::WindowSnapshot;
 
-/// Whether the reader still wants the answer; set when it goes away.
+/// Whether the reader has disconnected.
 #[derive(Debug, Default)]
 pub(crate) struct Cancel(AtomicBool);
 
@@ -39,25 +39,25 @@ impl Cancel {
     }
 }
 
-/// Tables at one moment, and how they answer for some seconds.
+/// One version of the tables, and the plan for reading some seconds from it.
 pub(crate) struct TableReader<'a> {
     tables: &'a Tables,
     cancel: &'a Cancel,
     manifest: Arc<Manifest>,
     pub(crate) plan: Plan,
     coverage: Coverage,
-    /// Names of files that could not be read, and so are missing from the answer.
+    /// Names of unreadable files, which are missing from the answer.
     damaged: BTreeSet<String>,
 }
 
-/// What is missing from an answer about some seconds, whatever it asks for.
+/// What is missing from every answer about some seconds.
 fn lost_to_all(manifest: &Manifest, seconds: &Range<Second>) -> BTreeSet<String> {
     let is_about = |lost: &&LostLog| lost.from < seconds.end.0 && seconds.start.0 < lost.to;
     let of_log = manifest.lost_log.iter().filter(is_about).map(|lost| lost.path.clone());
     manifest.lost_lists().map(FileEntry::path).chain(of_log).collect()
 }
 
-/// What is in no table yet, beside the version of the tables that lack it.
+/// Unsealed data with the version of the tables that lacks it.
 pub(crate) trait Unsealed {
     fn manifest(&self) -> &Arc<Manifest>;
 }
@@ -80,19 +80,19 @@ impl Unsealed for TaskSnapshot {
     }
 }
 
-/// Which rows of a table are asked for.
+/// The rows of a table to read.
 #[derive(Clone, Copy)]
 pub(crate) struct ScanFilter<'a> {
-    /// Rising; `None` for all.
+    /// Ascending; `None` for all.
     pub(crate) tasks: Option<&'a [NodeId]>,
-    /// Rising; `None` for all.
+    /// Ascending; `None` for all.
     pub(crate) workers: Option<&'a [WorkerNumber]>,
     pub(crate) columns: &'a [Column],
 }
 
 impl<'a> TableReader<'a> {
-    /// What answers for the seconds that start in `range`, or for more where that is all that is
-    /// held: `take` takes what is in no table, `plan` says in which periods the tables are read.
+    /// A reader for the seconds that start in `range`, or for more where the tables have no finer
+    /// periods. `take` reads the unsealed data; `plan` chooses the periods of the tables.
     pub(crate) fn of<B: Unsealed>(
         (state, cancel): (&'a CollectorState, &'a Cancel),
         range: TimeRange,
@@ -106,7 +106,7 @@ impl<'a> TableReader<'a> {
             let manifest = beside.manifest().clone();
             let coverage = Coverage::of(&manifest);
             let plan = plan(&coverage, asked.clone());
-            // If it is wider than what was asked for, what is in no table must be as wide.
+            // If the plan is wider than the request, the unsealed data must be as wide.
             if plan.seconds == seconds {
                 let (tables, damaged) = (&*state.tables, lost_to_all(&manifest, &plan.seconds));
                 let stored = TableReader { tables, cancel, manifest, plan, coverage, damaged };
@@ -116,12 +116,12 @@ impl<'a> TableReader<'a> {
         }
     }
 
-    /// From here on, what is counted is that of other seconds.
+    /// Reads other seconds from here on.
     pub(crate) fn plan_for(&mut self, seconds: Range<Second>) {
         self.plan = self.coverage.plan(seconds);
     }
 
-    /// Answers for the same seconds with the fewest periods, for what is not told apart by step.
+    /// Reads the same seconds with the fewest periods, for what has no steps.
     pub(crate) fn coarsen(&mut self) {
         let plan = self.coverage.plan(self.plan.seconds.clone());
         if plan.seconds == self.plan.seconds {
@@ -129,7 +129,7 @@ impl<'a> TableReader<'a> {
         }
     }
 
-    /// Shows every row of the plan's periods that is asked for: its batch and its place there.
+    /// Visits every requested row of the plan's periods: its batch and its index there.
     pub(crate) fn scan(
         &mut self,
         table_of: impl Fn(&Piece) -> SumTable,
@@ -164,8 +164,8 @@ impl<'a> TableReader<'a> {
         Ok(())
     }
 
-    /// Shows the ended tasks of which any part lies in `seconds`, and others; `filter` rules out what
-    /// it can.
+    /// Visits the ended tasks that overlap `seconds`, and possibly others; `filter` skips what it
+    /// can.
     pub(crate) fn scan_tasks(
         &mut self,
         seconds: &Range<Second>,
@@ -200,8 +200,7 @@ impl<'a> TableReader<'a> {
         Ok(())
     }
 
-    /// Counts the ended tasks of which any part lies in `range` and that `filter` keeps, and selects
-    /// the newest of them.
+    /// Counts the ended tasks that overlap `range` and pass `filter`, and selects the newest.
     pub(crate) fn newest_tasks(
         &mut self,
         range: TimeRange,
@@ -215,7 +214,7 @@ impl<'a> TableReader<'a> {
         let scan = NewestTaskScan::new(range, filter);
         let overlaps = |file: &&FileEntry| file.from < periods.end && periods.start < file.to;
         let mut files: Vec<_> = manifest.files_of(TableName::Tasks).filter(overlaps).collect();
-        // The sooner the newest are known, the fewer others are looked at.
+        // The sooner the newest are known, the fewer others are read.
         files.sort_by_key(|file| Reverse(file.to));
         for file in files {
             self.cancel.check()?;
@@ -234,7 +233,7 @@ impl<'a> TableReader<'a> {
         Ok(())
     }
 
-    /// Shows the rows of a list's table that `scan` asks for, and others.
+    /// Visits the rows of a list table that `scan` requests, and possibly others.
     pub(crate) fn scan_rows<R: ListRow>(
         &mut self,
         table: TableName,
@@ -263,7 +262,7 @@ impl<'a> TableReader<'a> {
         Ok(())
     }
 
-    /// Notes files of the time asked for that were found damaged before.
+    /// Notes files of the requested time that are known to be damaged.
     fn note_lost(&mut self, manifest: &Manifest, table: TableName, periods: &Range<Period>) {
         let lost = manifest.lost.iter().map(|lost| &lost.file);
         let lost = lost.filter(|file| file.table == table);
@@ -281,7 +280,7 @@ impl<'a> TableReader<'a> {
         self.damaged.into_iter().collect()
     }
 
-    /// The numbers that the tables have for workers, rising; those that have none are in no table.
+    /// The workers' numbers in the tables, ascending; workers in no table have none.
     pub(crate) fn worker_numbers(&self, workers: &[String]) -> Option<Vec<WorkerNumber>> {
         if workers.is_empty() {
             return None;
@@ -294,7 +293,7 @@ impl<'a> TableReader<'a> {
         Some(numbers)
     }
 
-    /// All workers that tables have rows of: the first has number 1.
+    /// All workers in the tables: the first has number 1.
     pub(crate) fn all_workers(&self) -> Vec<WorkerId> {
         self.tables.worker_ids()
     }
@@ -306,7 +305,7 @@ impl<'a> TableReader<'a> {
         numbers.iter().filter_map(id).collect()
     }
 
-    /// The range that is answered: what was asked for, unless that is no longer told apart.
+    /// The answered range: the requested one, unless the tables no longer have its resolution.
     pub(crate) fn range(&self, asked: TimeRange) -> TimeRange {
         let seconds = &self.plan.seconds;
         match *seconds == Second::starting_in(asked) {
@@ -315,7 +314,7 @@ impl<'a> TableReader<'a> {
         }
     }
 
-    /// The span of all that is held, in tables or not.
+    /// The span of all data, in tables or not.
     pub(crate) fn data(&self, unsealed: Option<Range<Second>>) -> Option<TimeRange> {
         let spans = [self.coverage.data(), unsealed];
         let spans = spans.iter().flatten().filter_map(time_range);
@@ -358,7 +357,7 @@ impl Rows<'_> {
         visit(range);
     }
 
-    /// Their places in the batch, each shown once.
+    /// Visits the index of each requested row once.
     #[inline]
     pub(crate) fn each(&self, mut visit: impl FnMut(usize)) {
         let Batch { ts, worker, values, .. } = self.batch;
@@ -376,8 +375,8 @@ impl Rows<'_> {
         (0..values.len()).filter(|index| is_asked(*index)).for_each(&mut visit);
     }
 
-    /// Whether every row is asked for. Most batches lie in the periods as a whole, and to see that costs
-    /// a tenth of a sum.
+    /// Whether every row is requested. Most batches lie within the periods, and the check costs a
+    /// tenth of a sum.
     fn are_all(&self) -> bool {
         let ts = self.batch.ts.iter();
         let bounds = ts.fold((u32::MAX, 0), |(min, max), ts| (min.min(*ts), max.max(*ts)));

@@ -1,4 +1,4 @@
-//! Rows of the ledger in columns: what lanes of tasks are drawn from, a million at a time.
+//! Tasks in columns: the data for drawing up to a million tasks in lanes.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,10 +13,10 @@ use super::tasks::TaskQuery;
 use crate::rows::TaskRow;
 use crate::state::CollectorState;
 
-/// Most names, and most threads, that are told apart; the rest shares the first entry.
+/// Most distinct names and most distinct threads; further ones share the first entry.
 const TEXTS_MAX: usize = 100_000;
 
-/// What stands first among names and threads.
+/// The first entry of names and threads.
 const OVERFLOW: &str = "[overflow]";
 
 /// Tasks in columns.
@@ -24,9 +24,9 @@ const OVERFLOW: &str = "[overflow]";
 pub(crate) struct TaskColumns {
     pub(crate) names: Vec<Arc<str>>,
     pub(crate) threads: Vec<TaskThread>,
-    /// Those that started last first.
+    /// The latest starts first.
     pub(crate) rows: Vec<TaskPoint>,
-    /// How many there are; more than `rows` if the limit cut the oldest off.
+    /// The number of tasks; more than `rows` if the limit cut off the oldest.
     pub(crate) total: u64,
     /// As in [`super::TaskAnswer`].
     pub(crate) aggregated: u64,
@@ -42,17 +42,17 @@ pub(crate) struct TaskThread {
     pub(crate) name: Arc<str>,
 }
 
-/// One task, as little of it as is drawn.
+/// The drawn part of a task.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct TaskPoint {
-    /// The newest is the least, so that of several the oldest goes first.
+    /// The newest is the least, so that the oldest is dropped first.
     start: Reverse<Timestamp>,
-    /// Within its worker's life.
+    /// Unique within its worker's life.
     pub(crate) id: u64,
-    /// Which of the names, and of the threads.
+    /// Index of its name and of its thread.
     pub(crate) name: u32,
     pub(crate) thread: u32,
-    /// Until now for one that runs.
+    /// Until now for a running task.
     pub(crate) duration_ns: u64,
     outcome: u8,
 }
@@ -62,13 +62,13 @@ impl TaskPoint {
         self.start.0
     }
 
-    /// Where its outcome stands among [`Outcome::ALL`].
+    /// Index of its outcome in [`Outcome::ALL`].
     pub(crate) fn outcome(&self) -> u8 {
         self.outcome
     }
 }
 
-/// Numbers for what repeats.
+/// Numbers for repeated values.
 struct Interning<K, V> {
     known: FxHashMap<K, u32>,
     values: Vec<V>,
@@ -94,7 +94,7 @@ impl<K: Eq + std::hash::Hash, V> Interning<K, V> {
 }
 
 impl CollectorState {
-    /// The rows that overlap the range, at most [`TaskQuery::limit`] in 48 bytes each.
+    /// The rows that overlap the range, at most [`TaskQuery::limit`], 48 bytes each.
     pub(crate) fn task_columns(
         &self,
         query: &TaskQuery,

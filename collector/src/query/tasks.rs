@@ -1,4 +1,4 @@
-//! What ran, from when to when.
+//! Tasks: rows and summaries.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,12 +26,12 @@ use crate::sync::read;
 pub(crate) struct TaskQuery {
     /// `None`: no range was given.
     pub(crate) given_range: Option<TimeRange>,
-    /// What was given, or the last five minutes.
+    /// The given range, or the last five minutes.
     pub(crate) range: TimeRange,
     pub(crate) filter: TaskFilter,
     pub(crate) limit: usize,
     pub(crate) summary: bool,
-    /// Whether rows are answered in columns.
+    /// Whether the answer is columnar.
     pub(crate) columns: bool,
 }
 
@@ -53,7 +53,7 @@ impl TaskQuery {
         }
     }
 
-    /// The question that the parameters ask at `now`.
+    /// Parses the parameters; relative times are relative to `now`.
     pub(crate) fn parse(
         pairs: &[(String, String)],
         state: &CollectorState,
@@ -78,17 +78,17 @@ impl TaskQuery {
             filter: TaskFilter {
                 outcomes: outcomes.collect::<Result<_, _>>()?,
                 names: known_tasks(&params, state)?,
-                // Keys are as many as tasks: one that is not there finds nothing.
+                // There are as many keys as tasks, so an unknown key is no error.
                 keys: params.many("key")?.into_iter().map(str::to_owned).collect(),
                 workers: known_workers(&params, state)?,
-                // So are types: only rows know them.
+                // Types are only in rows.
                 types: params.many("type")?.into_iter().map(str::to_owned).collect(),
             },
         })
     }
 }
 
-/// How many rows a question asks for.
+/// The number of requested rows.
 pub(super) fn limit(text: Option<&str>) -> Result<usize, QueryError> {
     limit_to(text, TASK_ROWS_MAX)
 }
@@ -105,8 +105,8 @@ fn limit_to(text: Option<&str>, most: usize) -> Result<usize, QueryError> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct TaskAnswer {
     pub(crate) selection: Selection,
-    /// Running tasks that there was no room for, over the collector's life, and tasks that ended in the
-    /// range and have no rows.
+    /// Running tasks dropped for lack of room in the collector's life, and tasks that ended in the
+    /// range without rows.
     pub(crate) aggregated: u64,
     /// Names of files that are missing from the answer.
     pub(crate) damaged: Vec<String>,
@@ -118,16 +118,16 @@ pub(crate) struct SummaryRow {
     pub(crate) name: Arc<str>,
     pub(crate) running: u64,
     pub(crate) outcomes: OutcomeCounts,
-    /// Of the tasks whose worker said when they ended.
+    /// Of the tasks whose worker reported the end.
     pub(crate) spread: Option<Percentiles>,
-    /// What those did, the longest first.
+    /// Their phases, the longest first.
     pub(crate) phases: Vec<(Arc<str>, PhaseTotal)>,
 }
 
 /// Tasks by name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct TaskSummary {
-    /// The range that was summed; `None`: all tasks that are held.
+    /// The summed range; `None`: all stored tasks.
     pub(crate) range: Option<TimeRange>,
     pub(crate) rows: Vec<SummaryRow>,
     pub(crate) aggregated: u64,
@@ -151,8 +151,8 @@ impl CollectorState {
         Ok(TaskAnswer { selection: selecting.done(), aggregated, damaged: stored.damaged() })
     }
 
-    /// Gives all rows that overlap the range, in no order. Answers how many there are no rows of, and
-    /// which files are missing.
+    /// Visits all rows that overlap the range, in no order. Returns the number of tasks without
+    /// rows, and the missing files.
     pub(super) fn each_row(
         &self,
         query: &TaskQuery,
@@ -164,7 +164,7 @@ impl CollectorState {
         Ok((aggregated, stored.damaged()))
     }
 
-    /// Shows the kept tasks of which any part lies in a range, in no order. Gives what they were read
+    /// Visits the requested tasks that overlap a range, in no order. Returns what they were read
     /// from.
     pub(super) fn each_task<'a>(
         &'a self,
@@ -184,19 +184,19 @@ impl CollectorState {
         Ok((stored, snapshot))
     }
 
-    /// What has the rows of a range, in tables and not.
+    /// A reader for the rows of a range, and the unsealed rows.
     fn rows_stored<'a>(
         &'a self,
         range: TimeRange,
         cancel: &'a Cancel,
     ) -> (TableReader<'a>, TaskSnapshot) {
         let take = |state: &CollectorState, _| read(&state.ledger).snapshot(range);
-        // Rows are told apart to the nanosecond, so nothing ever widens.
+        // Rows have nanoseconds, so the range never widens.
         let plan = |_: &Coverage, seconds| Plan { pieces: Vec::new(), seconds };
         TableReader::of((self, cancel), range, take, plan)
     }
 
-    /// How many kept tasks there are no rows of.
+    /// The number of requested tasks without rows.
     fn aggregated(
         &self,
         query: &TaskQuery,
@@ -221,9 +221,9 @@ impl CollectorState {
         Ok(aggregated)
     }
 
-    /// Counts and durations by name, of tasks that ended in the range and of those that run. Without
-    /// a range they are of all that is held. By worker or key they are counted row by row, else read
-    /// from the tables that hold such counts.
+    /// Counts and durations by name, of tasks that ended in the range and of running ones; without
+    /// a range, of all stored tasks. By worker or key they are counted row by row, otherwise read
+    /// from the tables of sums.
     pub(crate) fn task_summary(
         &self,
         query: &TaskQuery,
@@ -231,7 +231,8 @@ impl CollectorState {
     ) -> Result<TaskSummary, QueryError> {
         let filter = &query.filter;
         let asked = query.given_range.unwrap_or(TimeRange::ALL);
-        // What the tables count as `[overflow]` or `[damaged]` still has its name in its own row.
+        // Tasks that the tables count as `[overflow]` or `[damaged]` still have names in their
+        // rows.
         let lacks_names = self.tables.lacks_names();
         let is_unnamed = |name: &String| lacks_names || read(&self.tree).may_be_unnamed(name);
         let by_row = filter.names.iter().any(is_unnamed) || filter.is_by_row();
@@ -272,12 +273,12 @@ impl CollectorState {
     }
 }
 
-/// Whether tasks of which there is no row ended in those seconds.
+/// Whether tasks without rows ended in those seconds.
 fn counts_sum(sum: &TaskTotals, seconds: &Range<Second>) -> bool {
     seconds.contains(&Second::of(sum.second))
 }
 
-/// The seconds of which any part lies in a range.
+/// The seconds that overlap a range.
 pub(super) fn seconds_touched(range: TimeRange) -> Range<Second> {
     Second::of(range.start())..Second(Second::of(range.stop()).0.saturating_add(1))
 }

@@ -1,4 +1,4 @@
-//! What threads are doing now: whose, and which stacks they share.
+//! Thread dumps: filtered, and grouped by stack.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use crate::limits::THREAD_DUMP_THREADS_MAX;
 use crate::state::CollectorState;
 use crate::tree::{Excerpt, Tree};
 
-/// Which threads are asked for.
+/// The requested threads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ThreadDumpQuery {
     pub(crate) workers: Vec<String>,
@@ -24,7 +24,7 @@ pub(crate) struct ThreadDumpQuery {
 }
 
 impl ThreadDumpQuery {
-    /// The question that the parameters ask.
+    /// Parses the parameters.
     pub(crate) fn parse(
         pairs: &[(String, String)],
         state: &CollectorState,
@@ -60,28 +60,28 @@ pub(crate) struct WorkerThreadDump {
     pub(crate) worker: WorkerId,
     /// `None` if no agent of the worker is connected.
     pub(crate) epoch: Option<Epoch>,
-    /// Or why there is none.
+    /// Or the reason why there is none.
     pub(crate) answer: Result<Vec<ThreadGroup>, String>,
     /// Threads past a limit.
     pub(crate) omitted: u64,
 }
 
-/// Threads that are at the same place and do the same there.
+/// Threads with the same stack and state.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ThreadGroup {
-    /// `None` if the threads were not seen yet; then there are no frames either.
+    /// `None` if the threads were not sampled yet; then there are no frames.
     pub(crate) state: Option<State>,
     /// The first level: a task, no task, the agent.
     pub(crate) top: Option<Frame<String>>,
     /// Innermost first, without the first level.
     pub(crate) frames: Vec<Frame<String>>,
-    /// Those that are there for longest first.
+    /// The longest at this stack first.
     pub(crate) threads: Vec<ThreadSnapshot>,
 }
 
 impl ThreadDumpQuery {
-    /// Groups what agents said, by worker. Groups stand in the order in which a person looks at them:
-    /// what runs, then what many threads do, then what takes long.
+    /// Groups the answers by worker. Groups are ordered as a person reads them: running threads,
+    /// then stacks of many threads, then long waits.
     pub(crate) fn group(
         &self,
         tree: &RwLock<Tree>,

@@ -1,4 +1,4 @@
-//! Where the time of each thread went: the same time as the samples', by thread instead of by stack.
+//! Time by thread: the same time as that of the samples, by thread instead of by stack.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -20,10 +20,10 @@ use crate::sync::read;
 use crate::tree::Excerpt;
 use crate::windows::WindowSnapshot;
 
-/// The name of the threads that are too many to be told apart.
+/// The name of the threads past the limit.
 const OTHERS: &str = "[other]";
 
-/// A question for a budget.
+/// A question for time by thread.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ThreadTimeQuery {
     pub(crate) range: TimeRange,
@@ -34,7 +34,7 @@ pub(crate) struct ThreadTimeQuery {
 }
 
 impl ThreadTimeQuery {
-    /// The question that the parameters ask at `now`.
+    /// Parses the parameters; relative times are relative to `now`.
     pub(crate) fn parse(
         pairs: &[(String, String)],
         state: &CollectorState,
@@ -55,10 +55,10 @@ impl ThreadTimeQuery {
     }
 }
 
-/// What a thread did. The order is that of the answer among parts of equal time.
+/// What a thread did. Parts of equal time are in this order.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct ThreadTimePart {
-    /// `None`: it was in no task.
+    /// `None`: outside of tasks.
     pub(crate) task: Option<Arc<str>>,
     pub(crate) phase: Option<Arc<str>>,
     pub(crate) state: State,
@@ -70,11 +70,11 @@ pub(crate) struct ThreadKey {
     pub(crate) worker: WorkerId,
     /// `None` for the sum of a worker's threads.
     pub(crate) name: Option<Arc<str>>,
-    /// 0: of several threads.
+    /// 0 for several threads.
     pub(crate) id: u32,
 }
 
-/// Where a thread's time went.
+/// A thread's time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ThreadTime {
     pub(crate) thread: ThreadKey,
@@ -83,17 +83,17 @@ pub(crate) struct ThreadTime {
     pub(crate) parts: Vec<(ThreadTimePart, u64)>,
 }
 
-/// A budget, by worker; the threads that were seen longest first.
+/// Time by thread, by worker; the longest observed threads first.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ThreadTimeAnswer {
     pub(crate) range: TimeRange,
-    /// For how long the worker that was sampled longest was.
+    /// How long the worker with the most sampled time was sampled.
     pub(crate) elapsed_ns: u64,
     pub(crate) threads: Vec<ThreadTime>,
     pub(crate) damaged: Vec<String>,
 }
 
-/// Nanoseconds by worker, node and state, and by worker for how long it was sampled.
+/// Nanoseconds by worker, node and state; and the sampled time of each worker.
 #[derive(Default)]
 struct Sums {
     workers: Vec<WorkerId>,
@@ -162,7 +162,7 @@ impl CollectorState {
         })
     }
 
-    /// The sums by thread, with what their nodes stand for.
+    /// The sums by thread, with the labels of their nodes.
     fn threads(
         &self,
         sums: &Sums,
@@ -198,7 +198,7 @@ impl CollectorState {
     }
 }
 
-/// Adds what is in tables.
+/// Adds the time in tables.
 fn add_stored(
     stored: &mut TableReader<'_>,
     filter: &Filter,
@@ -238,7 +238,7 @@ fn add_stored(
     )
 }
 
-/// What a node of threads' time stands for.
+/// The task, phase and thread of a node.
 struct ThreadLabel {
     task: Option<Arc<str>>,
     phase: Option<Arc<str>>,
@@ -247,7 +247,7 @@ struct ThreadLabel {
 }
 
 impl ThreadLabel {
-    /// `None` if its first level is not kept.
+    /// `None` if the filter drops its first-level node.
     fn of(excerpt: &Excerpt, node: NodeId, filter: &Filter) -> Option<ThreadLabel> {
         let mut path: Vec<_> =
             excerpt.path(excerpt.node(node)).map(|frame| excerpt.frame(frame)).collect();
@@ -272,7 +272,7 @@ impl ThreadLabel {
     }
 }
 
-/// The threads, of which all but the `limit` heaviest are summed by worker.
+/// The threads; all but the `limit` heaviest are summed by worker.
 fn bounded(
     threads: BTreeMap<ThreadKey, BTreeMap<ThreadTimePart, u64>>,
     limit: usize,

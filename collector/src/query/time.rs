@@ -1,11 +1,11 @@
-//! Times and spans as people write them.
+//! Parsing and printing of times and durations.
 
 use jiff::Timestamp as Calendar;
 use jiff::fmt::temporal::DateTimeParser;
 use jiff::tz::Offset;
 use profiler_core::Timestamp;
 
-/// What [`parse_time`] takes, for error texts.
+/// The inputs of [`parse_time`], for error texts.
 pub(crate) const TIME_ALLOWED: [&str; 4] = [
     "now",
     "a time ago: -5m, -90s, -1h30m, -2d",
@@ -13,21 +13,21 @@ pub(crate) const TIME_ALLOWED: [&str; 4] = [
     "Unix seconds: 1769860800.5",
 ];
 
-/// What [`parse_span_ns`] takes, for error texts.
+/// The inputs of [`parse_span_ns`], for error texts.
 pub(crate) const SPAN_ALLOWED: [&str; 1] = ["numbers with the units w, d, h, m, s, ms: 1s, 1h30m"];
 
 const SECOND_NS: i64 = 1_000_000_000;
 
-/// Why a text is no time that can be asked for.
+/// Why a text is not a time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TimeError {
     /// It has none of the forms.
     Form,
-    /// It is a time, and 64 bits of nanoseconds do not reach so far.
+    /// It is a time beyond 64 bits of nanoseconds.
     Range,
 }
 
-/// A point in time: `now`, a time ago, RFC 3339, the same as it is printed for people, or seconds
+/// Parses a point in time: `now`, a time ago, RFC 3339, the same as printed for people, or seconds
 /// since the Unix epoch.
 pub(crate) fn parse_time(text: &str, now: Timestamp) -> Result<Timestamp, TimeError> {
     if text == "now" {
@@ -44,27 +44,26 @@ pub(crate) fn parse_time(text: &str, now: Timestamp) -> Result<Timestamp, TimeEr
     }
 }
 
-/// Date and time, with `T` or a space between them. Without a zone it is in UTC, as all times are
-/// printed.
+/// Date and time, separated by `T` or a space. Without a zone, in UTC like all printed times.
 fn parse_calendar(text: &str) -> Result<Timestamp, TimeError> {
     let printed = text.strip_suffix(" UTC");
     let pieces = DateTimeParser::new().parse_pieces(printed.unwrap_or(text));
     let pieces = pieces.map_err(|_| TimeError::Form)?;
     let offset = match pieces.offset() {
-        // What names a place and says no offset may mean two times, or none.
+        // A zone without an offset may mean two times, or none.
         None if pieces.time_zone_annotation().is_some() => return Err(TimeError::Form),
         Some(_) if printed.is_some() => return Err(TimeError::Form),
         None => Offset::UTC,
         Some(offset) => offset.to_numeric_offset(),
     };
-    // A date alone would be its first moment as `from`, and people mean its last as `to`.
+    // A date alone is ambiguous: its first moment as `from`, but its last as `to`.
     let time = pieces.time().ok_or(TimeError::Form)?;
     let at = offset.to_timestamp(pieces.date().to_datetime(time)).map_err(|_| TimeError::Range)?;
     let at_ns = i64::try_from(at.as_nanosecond()).map_err(|_| TimeError::Range)?;
     Ok(Timestamp::from_unix_ns(at_ns))
 }
 
-/// A span such as `90s` or `1h30m`, in nanoseconds.
+/// Parses a duration such as `90s` or `1h30m`, in nanoseconds.
 pub(crate) fn parse_span_ns(text: &str) -> Option<u64> {
     span_ns(text).ok()
 }
@@ -79,7 +78,7 @@ fn span_ns(text: &str) -> Result<u64, TimeError> {
         ("ms", 1),
     ];
     let mut rest = text;
-    // Of a sum past the range the rest is read on: it may be no span at all.
+    // After an overflow the rest is still parsed: it may be invalid.
     let mut sum_ns = Some(0u64);
     loop {
         let digits = rest.find(|c: char| !c.is_ascii_digit()).filter(|digits| *digits > 0);
@@ -100,7 +99,7 @@ fn span_ns(text: &str) -> Result<u64, TimeError> {
     }
 }
 
-/// Digits, with a fraction or not; past nanoseconds the fraction is cut.
+/// Digits, with or without a fraction, which is truncated to nanoseconds.
 fn parse_unix_seconds(text: &str) -> Result<Timestamp, TimeError> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());

@@ -1,4 +1,4 @@
-//! How the time of each task went on, step by step.
+//! Timelines: each task's time, step by step.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::sync::read;
 use crate::tree::{PhaseFilter, TopNode};
 use crate::windows::WindowSnapshot;
 
-/// Steps that are chosen when none is given, the first that is not too small.
+/// Default steps: the first that is not too small is used.
 const STEPS_S: [u64; 14] =
     [1, 2, 5, 10, 30, 60, 120, 300, 600, 1_800, 3_600, 7_200, 21_600, 86_400];
 
@@ -28,13 +28,13 @@ const STEPS_S: [u64; 14] =
 pub(crate) struct TimelineQuery {
     pub(crate) range: TimeRange,
     pub(crate) filter: Filter,
-    /// Which phases of tasks.
+    /// The phases of tasks to keep.
     pub(crate) phases: PhaseFilter,
     pub(crate) step_ns: u64,
 }
 
 impl TimelineQuery {
-    /// The question that the parameters ask at `now`.
+    /// Parses the parameters; relative times are relative to `now`.
     pub(crate) fn parse(
         pairs: &[(String, String)],
         state: &CollectorState,
@@ -55,12 +55,12 @@ impl TimelineQuery {
 fn chosen_step_ns(range: TimeRange) -> u64 {
     let fits = |step_ns: &u64| Steps::new(range, *step_ns).count <= TIMELINE_STEPS_MAX;
     let steps = STEPS_S.into_iter().map(|seconds| seconds * 1_000_000_000);
-    // Two steps fewer than the most, for the parts of steps at both ends.
+    // Two fewer than the limit, for the partial steps at both ends.
     steps.clone().find(fits).unwrap_or(range.length_ns() / (TIMELINE_STEPS_MAX - 2) + 1)
 }
 
-/// Steps that cover a range. They begin at multiples of their length since the Unix epoch, so that
-/// a moving range keeps its steps; the first and the last may lie in the range in part only.
+/// Steps that cover a range. They start at multiples of their length since the Unix epoch, so that
+/// a moving range keeps its steps; the first and last may be partial.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Steps {
     first: Timestamp,
@@ -84,13 +84,13 @@ impl Steps {
     }
 }
 
-/// One line of a timeline.
+/// One series of a timeline.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Series {
-    /// `None` for the sum of the series that are too many to be told apart.
+    /// `None` for the sum of the series past the limit.
     pub(crate) kind: Option<FrameKind>,
     pub(crate) name: String,
-    /// One for each step.
+    /// One per step.
     pub(crate) weights: Vec<Weight>,
 }
 
@@ -101,7 +101,7 @@ pub(crate) struct TimelineAnswer {
     pub(crate) step_ns: u64,
     pub(crate) steps: u64,
     pub(crate) series: Vec<Series>,
-    /// How many series the last one sums, if some were too many.
+    /// The number of series in the last one, if some were past the limit.
     pub(crate) others: usize,
     pub(crate) facts: Provenance,
 }
@@ -130,7 +130,8 @@ impl CollectorState {
             visit_stored(stored, (&tops, numbers.as_deref()), kept, visit)
         };
         let steps = Steps::new(*range, *step_ns);
-        // First how heavy each is, in the fewest periods, so that only what is shown takes memory.
+        // First the weight of each series, in the fewest periods, so that only displayed ones take
+        // memory.
         let plan = stored.plan.clone();
         stored.coarsen();
         let mut totals = vec![Weight::ZERO; tops.len()];
@@ -156,17 +157,17 @@ impl CollectorState {
     }
 }
 
-/// The coarsest tier of which each period lies in one step.
+/// The coarsest tier whose periods each lie in one step.
 fn coarsest_in(step_ns: u64) -> Tier {
     let fits = |tier: &Tier| step_ns.is_multiple_of(u64::from(tier.seconds()) * 1_000_000_000);
     Tier::ALL.into_iter().rev().find(fits).unwrap_or(Tier::Second)
 }
 
-/// What of a row is asked for, beside its task and worker.
+/// The rows to keep, in addition to task and worker.
 #[derive(Clone, Copy)]
 struct Kept<'a> {
     states: StateSet,
-    /// By node of the tree, whether it is in one of the phases that are asked for; `None`: all are.
+    /// By node of the tree, whether it is in a requested phase; `None`: all are.
     nodes: Option<&'a [bool]>,
 }
 
@@ -176,10 +177,10 @@ impl Kept<'_> {
     }
 }
 
-/// Sees the start of a period, the place of a first-level node, and some of its time there.
+/// Called with the start of a period, the index of a first-level node, and some of its time.
 type Visit<'a> = dyn FnMut(Timestamp, usize, &Weight) + 'a;
 
-/// Sums what stands together, so that what is done for each place and time is done once.
+/// Sums neighboring rows of the same time and node, so that each is looked up once.
 struct Runs<'a, 'v> {
     at: Option<(Timestamp, usize)>,
     weight: Weight,
@@ -207,7 +208,7 @@ impl<'a, 'v> Runs<'a, 'v> {
     }
 }
 
-/// Shows what is in tables.
+/// Visits the rows in tables.
 fn visit_stored(
     stored: &mut TableReader<'_>,
     (tops, numbers): (&[TopNode], Option<&[WorkerNumber]>),
@@ -215,7 +216,7 @@ fn visit_stored(
     visit: &mut Visit<'_>,
 ) -> Result<(), QueryError> {
     let tasks: Vec<NodeId> = tops.iter().map(|top| top.node).collect();
-    // Totals by task do not know phases.
+    // Totals by task have no phases.
     let by_node = kept.nodes.is_some();
     let columns: &[Column] = match (by_node, numbers) {
         (true, _) => &[Column::Task, Column::Worker, Column::Kind, Column::Node],
@@ -228,7 +229,7 @@ fn visit_stored(
         |_| if by_node { SumTable::Samples } else { SumTable::Totals },
         asked,
         |batch, rows| {
-            // Rows of a task stand together, and so do those of a period of it.
+            // Rows of a task are neighbors, and so are those of a period of it.
             let mut last = (0, None);
             rows.each(|index| {
                 let task = batch.task[index];
@@ -248,7 +249,7 @@ fn visit_stored(
     )
 }
 
-/// Shows what is in the windows, as [`visit_stored`] does.
+/// Visits the unsealed windows, as [`visit_stored`] does.
 fn visit_windows(
     windows: &[Arc<StoredWindow>],
     tops: &[TopNode],
@@ -268,8 +269,8 @@ fn visit_windows(
     runs.end();
 }
 
-/// Lines for the heaviest first-level nodes and one for the rest; which line each node goes to, if
-/// it has weight; and how many share the last line.
+/// Series for the heaviest first-level nodes and one for the rest; the series of each node with
+/// weight; and the number of nodes in the last series.
 fn lines(tops: &[TopNode], totals: &[Weight]) -> (Vec<Series>, Vec<Option<usize>>, usize) {
     let mut order: Vec<usize> = (0..totals.len()).filter(|top| !totals[*top].is_zero()).collect();
     order.sort_by_key(|top| {

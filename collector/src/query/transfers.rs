@@ -1,4 +1,4 @@
-//! What was transferred, between whom, and how fast.
+//! Transfers: between whom, how much, how fast.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -25,13 +25,13 @@ use crate::telemetry::LinkSum;
 pub(crate) struct TransferQuery {
     pub(crate) range: TimeRange,
     pub(crate) filter: TransferFilter,
-    /// Names of tasks that they must be for; empty for all.
+    /// Names of the tasks that they belong to; empty for all.
     pub(crate) tasks: Vec<String>,
     pub(crate) limit: usize,
     pub(crate) summary: bool,
 }
 
-/// Which transfers to keep; what is empty keeps all.
+/// The transfers to keep; an empty list keeps all.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct TransferFilter {
     pub(crate) workers: Vec<String>,
@@ -61,7 +61,7 @@ impl TransferFilter {
 }
 
 impl TransferQuery {
-    /// The question that the parameters ask at `now`.
+    /// Parses the parameters; relative times are relative to `now`.
     pub(crate) fn parse(
         pairs: &[(String, String)],
         state: &CollectorState,
@@ -90,16 +90,16 @@ impl TransferQuery {
     }
 }
 
-/// Rows of transfers, those that stopped last first.
+/// Transfers, the latest stops first.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct TransferAnswer {
     pub(crate) rows: Vec<Arc<TransferRow>>,
-    /// How many there are; more than `rows` if the limit cut the oldest off.
+    /// The number of transfers; more than `rows` if the limit cut off the oldest.
     pub(crate) total: u64,
     pub(crate) damaged: Vec<String>,
 }
 
-/// Which way between whom: worker, peer, direction.
+/// Worker, peer and direction.
 pub(crate) type Link = (Arc<str>, Arc<str>, Direction);
 
 /// Sums of the transfers that stopped in a range.
@@ -111,11 +111,11 @@ pub(crate) struct TransferSummary {
     pub(crate) damaged: Vec<String>,
 }
 
-/// Tasks of the names that are asked for.
+/// The tasks of the requested names.
 type Tasks = FxHashSet<(WorkerId, Epoch, TaskId)>;
 
 impl CollectorState {
-    /// The transfers of which any part lies in the range.
+    /// The transfers that overlap the range.
     pub(crate) fn transfers(
         &self,
         query: &TransferQuery,
@@ -135,7 +135,7 @@ impl CollectorState {
     }
 
     /// Sums by link and by type, of the transfers that stopped in the seconds of the range. For
-    /// certain tasks they are summed row by row, else read from the table that holds such sums.
+    /// named tasks they are summed row by row, otherwise read from the table of sums.
     pub(crate) fn transfer_summary(
         &self,
         query: &TransferQuery,
@@ -163,7 +163,7 @@ impl CollectorState {
         Ok(sums.summary(range, stored.damaged()))
     }
 
-    /// Adds what `transfer_sums` holds.
+    /// Adds the sums in tables.
     fn add_sums(
         &self,
         stored: &mut TableReader<'_>,
@@ -207,8 +207,8 @@ impl CollectorState {
         )
     }
 
-    /// Shows the kept transfers that stopped at or after the range's start and began before its end.
-    /// Gives the files that are missing.
+    /// Visits the requested transfers that stopped at or after the range's start and began before
+    /// its end. Returns the missing files.
     fn each_transfer(
         &self,
         query: &TransferQuery,
@@ -245,7 +245,7 @@ impl CollectorState {
         Ok(stored.damaged())
     }
 
-    /// The tasks of the names that are asked for; `None` if of any.
+    /// The tasks of the requested names; `None` for any task.
     fn tasks_named(
         &self,
         query: &TransferQuery,
@@ -264,7 +264,7 @@ impl CollectorState {
     }
 }
 
-/// The rows that stopped last, in memory for twice the limit.
+/// The transfers with the latest stops, in memory for twice the limit.
 struct Newest {
     limit: usize,
     total: u64,
@@ -298,7 +298,7 @@ impl Newest {
     }
 }
 
-/// Sums while they are made.
+/// Sums in progress.
 #[derive(Default)]
 struct Sums {
     links: BTreeMap<Link, LinkSum>,
@@ -306,7 +306,7 @@ struct Sums {
 }
 
 impl Sums {
-    /// What is past the limit on rows of the answer.
+    /// The name of sums past the limit on rows.
     const OVERFLOW: &str = "[overflow]";
 
     fn count(&mut self, row: &TransferRow) {

@@ -1,22 +1,22 @@
-//! The merge of profiles: one number for each node and state that is asked for.
+//! Merging profiles: one number per node and requested state.
 
 use profiler_core::{NodeId, State, StateSet, Weight};
 
 use super::QueryError;
 use crate::id_set::IdSet;
 
-/// Nanoseconds by node, dense, for each state that is asked for: to add a row is to add to one
-/// number, in whatever order rows come. Pages that no row touches take no memory.
+/// Nanoseconds by node, dense, for each requested state. Adding a row adds to one number, in any
+/// order of rows. Pages that no row touches take no memory.
 #[derive(Debug)]
 pub(crate) struct Sums {
-    /// By state, then by node; empty for a state that is not asked for.
+    /// By state, then by node; empty for a state that is not requested.
     by_state: [Vec<u64>; State::ALL.len()],
     touched: IdSet,
     nodes: usize,
 }
 
 impl Sums {
-    /// For a tree of so many nodes, within `bytes_max`.
+    /// Sums for a tree with that many nodes, within `bytes_max`.
     pub(crate) fn new(states: StateSet, nodes: u32, bytes_max: usize) -> Result<Sums, QueryError> {
         let nodes = nodes as usize;
         let bytes = states.states().count() * nodes * size_of::<u64>() + nodes / 8;
@@ -28,14 +28,14 @@ impl Sums {
         Ok(Sums { by_state, touched: IdSet::with_room(nodes), nodes })
     }
 
-    /// Adds time of a node, if its state is asked for; false if there is no such node or state, which
-    /// is damage.
+    /// Adds time of a node, if its state is requested. Returns false if there is no such node or
+    /// state, which is damage.
     #[inline]
     pub(crate) fn add(&mut self, node: u32, state: usize, nanoseconds: u64) -> bool {
         if node as usize >= self.nodes || state >= State::ALL.len() {
             return false;
         }
-        // The list of a state that is not asked for is empty.
+        // The list of a state that is not requested is empty.
         if let Some(sum) = self.by_state[state].get_mut(node as usize) {
             *sum = sum.saturating_add(nanoseconds);
             self.touched.insert(node);
@@ -43,7 +43,7 @@ impl Sums {
         true
     }
 
-    /// The nodes that something was added to.
+    /// The nodes with any time.
     pub(crate) fn touched(&self) -> &IdSet {
         &self.touched
     }

@@ -1,4 +1,4 @@
-//! Who is there, and whether nothing of theirs was lost unseen.
+//! Workers, and whether any of their data was lost unaccounted for.
 
 use profiler_core::wire::{AppliedSettings, v1};
 use profiler_core::{Epoch, Ticks, TimeRange, Timestamp, WorkerId};
@@ -11,7 +11,7 @@ use crate::session::{Presence, Session, SessionCell};
 use crate::state::CollectorState;
 use crate::sync::{lock, read};
 
-/// The workers that the parameters ask for; empty for all.
+/// The requested workers; empty for all.
 pub(crate) fn parse_workers(
     pairs: &[(String, String)],
     state: &CollectorState,
@@ -36,15 +36,15 @@ pub(crate) struct EpochView {
     pub(crate) refused: u64,
     pub(crate) last_refusal: Option<String>,
     pub(crate) running: usize,
-    /// What the agent said last that it works by.
+    /// The settings that the agent reported last.
     pub(crate) applied: Option<AppliedSettings>,
-    /// Whether it has yet to take up what was asked for.
+    /// Whether the agent has yet to apply the desired settings.
     pub(crate) settings_pending: bool,
 }
 
 impl EpochView {
-    /// Accepted weight that is neither stored nor counted as lost; negative if more is stored than
-    /// was accepted. 0 is balanced.
+    /// Accepted weight that is neither stored nor counted as lost. 0 is balanced; negative if more
+    /// is stored than was accepted.
     pub(crate) fn unaccounted_ns(&self) -> i128 {
         let account = &self.account;
         let lost = [account.lost_refused_ns, account.lost_by_collector_ns, account.lost_queue_ns];
@@ -53,12 +53,12 @@ impl EpochView {
     }
 }
 
-/// All workers, and what the collector holds.
+/// All workers, and the collector's totals.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct FleetView {
     /// By worker, then by epoch.
     pub(crate) epochs: Vec<EpochView>,
-    /// Why nothing is taken in, if so.
+    /// Why ingest is blocked, if it is.
     pub(crate) blocked: Option<IngestBlocked>,
     pub(crate) data: Option<TimeRange>,
     pub(crate) windows: usize,
@@ -71,8 +71,8 @@ pub(crate) struct FleetView {
 }
 
 impl CollectorState {
-    /// What is known of the sessions of some workers (none: of all). Each session's lock is held for
-    /// a copy of its facts.
+    /// The sessions of some workers (of all if none is named). Locks each session for a copy of its
+    /// facts.
     pub(crate) fn fleet(&self, workers: &[String], blocked: Option<IngestBlocked>) -> FleetView {
         let sessions = self.sessions(workers);
         let mut epochs: Vec<EpochView> =

@@ -30,21 +30,21 @@ pub(crate) struct ProfileForm {
     pub(crate) by_function: bool,
 }
 
-/// The part of a [`Tree`] that some nodes need, with ids of its own: places among what is needed.
-/// Nothing of it is looked up by its text, so that to make one costs no more than to copy it.
+/// The part of a [`Tree`] that some nodes need, with ids of its own: ranks among the needed ids.
+/// Nothing is looked up by text, so making one costs no more than copying it.
 #[derive(Debug)]
 pub(crate) struct Excerpt {
     strings: Vec<Arc<str>>,
     frames: Vec<Frame<StringId>>,
     /// Parent and frame of node n + 1.
     nodes: Vec<(NodeId, FrameId)>,
-    /// The tree's nodes that are in it, the root among them; their places are our ids.
+    /// The tree's nodes in the excerpt, with the root. Their ranks are the excerpt's ids.
     ids: RankedIds,
 }
 
 impl Excerpt {
-    /// Copies `touched` and what is above them. The tree's lock is held for [`EXCERPT_AT_ONCE`]
-    /// nodes or frames at a time, so that a dictionary never waits for a whole question.
+    /// Copies the `touched` nodes and their ancestors. Locks the tree for [`EXCERPT_AT_ONCE`] nodes
+    /// or frames at a time, so that a dictionary never waits for a whole question.
     pub(crate) fn of(tree: &RwLock<Tree>, touched: IdSet) -> Excerpt {
         let (ids, rows) = rows_above(tree, touched);
         let frame_ids: IdSet = rows.iter().map(|(_, frame)| frame.0).collect();
@@ -57,12 +57,12 @@ impl Excerpt {
         Excerpt { strings, frames, nodes, ids }
     }
 
-    /// Our id of the tree's node, which must be one of those that the excerpt was made for.
+    /// The excerpt's id of one of the tree's nodes. The node must be in the excerpt.
     pub(crate) fn node(&self, node: NodeId) -> NodeId {
         NodeId(self.ids.place(node.0))
     }
 
-    /// The first-level node above each of our nodes but the root, parents first: the tree's ids.
+    /// The first-level node above each node but the root, parents first, by the tree's ids.
     pub(crate) fn tops(&self) -> Vec<NodeId> {
         let mut tops: Vec<NodeId> = Vec::with_capacity(self.nodes.len());
         for ((parent, _), id) in self.nodes.iter().zip(self.ids.iter().skip(1)) {
@@ -74,7 +74,7 @@ impl Excerpt {
         tops
     }
 
-    /// The frames from our `node` out to the first level, innermost first.
+    /// The frames from `node` out to the first level, innermost first.
     pub(crate) fn path(&self, node: NodeId) -> impl Iterator<Item = FrameId> + '_ {
         let at = |node: NodeId| node.index().checked_sub(1).map(|index| self.nodes[index]);
         std::iter::successors(at(node), move |(parent, _)| at(*parent)).map(|(_, frame)| frame)
@@ -119,7 +119,8 @@ impl Excerpt {
         Profile::from_rows(&self.strings, &self.frames, rows, form.by_function)
     }
 
-    /// The shape of such profiles, and by our node its node there: the root's for none.
+    /// The shape of such profiles, and by node of the excerpt its node in the shape; the root for
+    /// none.
     pub(crate) fn shape(self, form: ProfileForm) -> (Shape, Vec<NodeId>) {
         let mut rows: Vec<(NodeId, FrameId)> = Vec::with_capacity(self.nodes.len());
         let mut row_of = vec![NodeId::ROOT];
@@ -143,7 +144,7 @@ impl Excerpt {
         (shape, row_of)
     }
 
-    /// Names of the phases that are in it.
+    /// Names of the phases in the excerpt.
     pub(crate) fn phase_names(&self) -> BTreeSet<Arc<str>> {
         let phases = self.nodes.iter().map(|(_, frame)| &self.frames[frame.0 as usize]);
         let phases = phases.filter(|frame| frame.kind == FrameKind::Phase);
@@ -165,7 +166,7 @@ fn is_merged(kind: FrameKind, level: Level, above: NodeId, form: ProfileForm) ->
     }
 }
 
-/// The needed nodes with the root, and parent and frame of all but the root, children before parents.
+/// The needed nodes with the root; and parent and frame of all but the root, children first.
 fn rows_above(tree: &RwLock<Tree>, mut needed: IdSet) -> (RankedIds, Vec<(NodeId, FrameId)>) {
     let mut rows = Vec::new();
     needed.insert(NodeId::ROOT.0);
@@ -184,7 +185,7 @@ fn rows_above(tree: &RwLock<Tree>, mut needed: IdSet) -> (RankedIds, Vec<(NodeId
     (needed.ranked(), rows)
 }
 
-/// The frames with the texts that they need, which are numbered anew.
+/// The frames, and the strings that they need, renumbered.
 fn copy_frames(tree: &RwLock<Tree>, ids: &RankedIds) -> (Vec<Arc<str>>, Vec<Frame<StringId>>) {
     let ids: Vec<u32> = ids.iter().collect();
     let mut frames: Vec<Frame<StringId>> = Vec::with_capacity(ids.len());

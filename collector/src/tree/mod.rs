@@ -20,12 +20,12 @@ pub(crate) use excerpt::{Excerpt, ProfileForm, SampleScope};
 pub(crate) use phases::PhaseFilter;
 pub(crate) use sealing::unsealed;
 
-/// What a frame and its entry in the table of frames take beside its strings, in bytes.
+/// Memory of a frame and its table entry without its strings, in bytes.
 const FRAME_BYTES: usize = 96;
-/// What a string and its entry in the table of strings take beside its text, in bytes.
+/// Memory of a string and its table entry without its text, in bytes.
 const STRING_BYTES: usize = 64;
 
-/// A dictionary that was refused.
+/// A rejected dictionary.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum DictionaryError {
@@ -38,30 +38,31 @@ pub(crate) enum DictionaryError {
     Full { held: usize, limit: usize },
 }
 
-/// The fleet's symbols and call tree. It only grows: an id once given stays, so a reader may take
+/// The fleet's symbols and call tree. It only grows, and an id never changes. So a reader may copy
 /// what it needs in pieces and let writers in between.
 #[derive(Debug)]
 pub(crate) struct Tree {
     pub(crate) symbols: SymbolTable,
     pub(crate) trie: CallTrie,
     task_names: BTreeSet<Arc<str>>,
-    /// Whether any name was counted as `[overflow]`, and so may be one that nobody knows by now.
+    /// Whether any task counts as `[overflow]`, so that its name may be unknown.
     has_unnamed: bool,
-    /// The first level: tasks, threads outside any, the agent's own, `[overflow]`; rising.
+    /// The first level, ascending: tasks, threads outside of tasks, the agent's own threads,
+    /// `[overflow]`.
     tops: Vec<NodeId>,
-    /// The first-level node above each node, by node; the root's is the root.
+    /// By node: the first-level node above it; for the root, the root.
     tasks: Vec<NodeId>,
-    /// The phases below first-level nodes, by the phase's name.
+    /// The nodes of phases, by first-level node and the phase's name.
     phases: FxHashMap<(NodeId, StringId), NodeId>,
-    /// The strings of `symbols`, to be found by their text.
+    /// The strings of `symbols`, by text.
     known: FxHashSet<Arc<str>>,
     symbol_bytes: usize,
     symbol_bytes_max: usize,
 }
 
 impl Tree {
-    /// A tree of the root alone. Frame 0 is `[overflow]`, in every tree and on disk: it stands for what
-    /// a damaged disk no longer tells.
+    /// A tree with the root only. Frame 0 is `[overflow]` in every tree and on disk: it stands for
+    /// what a damaged disk lost.
     pub(crate) fn new(nodes_max: usize, symbol_bytes_max: usize) -> Tree {
         let mut symbols = SymbolTable::new();
         symbols.intern(&Frame::overflow());
@@ -79,31 +80,34 @@ impl Tree {
         }
     }
 
-    /// Takes in a dictionary, whole or not at all. Past the limit on symbols, names that are not known
-    /// become `[overflow]` and lines 0, so that totals stay true; past twice the limit, it is refused.
+    /// Applies a dictionary, whole or not at all. Past the limit on symbols, unknown names become
+    /// `[overflow]` and lines 0, so that totals stay exact; past twice the limit the dictionary is
+    /// rejected.
     pub(crate) fn apply(
         &mut self,
         message: &v1::Dictionary,
         translation: &mut Translation,
     ) -> Result<(), DictionaryError> {
-        let (held, limit) = (self.symbol_bytes, self.symbol_bytes_max);
+        let held = self.symbol_bytes;
+        let limit = self.symbol_bytes_max;
         if held / 2 >= limit {
             return Err(DictionaryError::Full { held, limit });
         }
         let strings = self.symbols.string_count();
         let frames = self.symbols.frame_count();
         let nodes = self.trie.node_count();
-        let message = match held >= limit {
-            true => Cow::Owned(self.without_new_names(message)),
-            false => Cow::Borrowed(message),
+        let message = if held >= limit {
+            Cow::Owned(self.without_new_names(message))
+        } else {
+            Cow::Borrowed(message)
         };
         translation.apply(&message, &mut self.symbols, &mut self.trie)?;
         self.note_new(strings, frames, nodes);
         Ok(())
     }
 
-    /// Takes in a tree that was stored, with the ids that its frames (from 0) and nodes (from 1) had.
-    /// Only for a tree that holds nothing yet.
+    /// Restores a stored tree with the ids of its frames (from 0) and nodes (from 1). The tree must
+    /// be empty.
     pub(crate) fn restore_all(&mut self, frames: Vec<Frame>, nodes: Vec<(NodeId, FrameId)>) {
         let strings = self.symbols.string_count();
         let held = self.symbols.frame_count();
@@ -117,8 +121,8 @@ impl Tree {
         self.note_new(strings, held, 1);
     }
 
-    /// The first-level node of a task, which is added if it was never sampled; past the limit on
-    /// names, `[overflow]`.
+    /// A task's first-level node, added if the task was never sampled. Past the limit on names,
+    /// `[overflow]`.
     pub(crate) fn task_node(&mut self, name: &str) -> NodeId {
         let strings = self.symbols.string_count();
         let frames = self.symbols.frame_count();
@@ -131,8 +135,8 @@ impl Tree {
         node
     }
 
-    /// The node of a phase below that of a task, which is added if it was never sampled; past the limit
-    /// on phases, `[overflow]`.
+    /// A phase's node below its task, added if the phase was never sampled. Past the limit on
+    /// phases, `[overflow]`.
     pub(crate) fn phase_node(&mut self, task: NodeId, name: &str) -> NodeId {
         let strings = self.symbols.string_count();
         let frames = self.symbols.frame_count();
@@ -149,12 +153,12 @@ impl Tree {
         node
     }
 
-    /// Names of all phases that any task was in.
+    /// Names of all phases of all tasks.
     pub(crate) fn phase_names(&self) -> BTreeSet<Arc<str>> {
         self.phases.keys().map(|(_, name)| self.string(*name).clone()).collect()
     }
 
-    /// Takes note of what was added to the tables behind these counts.
+    /// Indexes everything that was added since the tables had these sizes.
     pub(crate) fn note_new(&mut self, strings: u32, frames: u32, nodes: u32) {
         for id in strings..self.symbols.string_count() {
             let text = self.symbols.string(StringId(id));
@@ -171,13 +175,14 @@ impl Tree {
     fn without_new_names(&self, message: &v1::Dictionary) -> v1::Dictionary {
         let mut message = message.clone();
         for text in &mut message.strings {
-            // The empty string is known to every table, and so is never in `known`.
+            // Every table has the empty string, so it is never in `known`.
             if !text.is_empty() && !self.known.contains(text.as_str()) {
                 *text = Frame::overflow().label();
             }
         }
         for frame in &mut message.frames {
-            (frame.line, frame.offset) = (0, 0);
+            frame.line = 0;
+            frame.offset = 0;
         }
         message
     }
@@ -202,7 +207,7 @@ impl Tree {
         }
     }
 
-    /// The first-level node above a node, or itself; the root for the root.
+    /// The first-level node above a node, or the node itself; the root for the root.
     ///
     /// # Panics
     /// If there is no such node.
@@ -210,13 +215,13 @@ impl Tree {
         self.tasks[node.index()]
     }
 
-    /// What a node's frame stands for; `None` for the root.
+    /// The kind of a node's frame; `None` for the root.
     pub(crate) fn kind(&self, node: NodeId) -> Option<FrameKind> {
         let (_, frame) = self.trie.node(node)?;
         Some(self.symbols.frame_ids(frame).kind)
     }
 
-    /// The function, task, phase or thread that a node stands for.
+    /// The function, task, phase or thread of a node.
     pub(crate) fn name(&self, node: NodeId) -> Option<Arc<str>> {
         let (_, frame) = self.trie.node(node)?;
         Some(self.string(self.symbols.frame_ids(frame).function).clone())
@@ -226,17 +231,17 @@ impl Tree {
         self.symbols.string(id)
     }
 
-    /// Names of all tasks that any agent has named in its stacks.
+    /// Names of all tasks in the stacks of any agent.
     pub(crate) fn task_names(&self) -> &BTreeSet<Arc<str>> {
         &self.task_names
     }
 
-    /// Whether samples or counts of a task of that name may be under `[overflow]`.
+    /// Whether samples or counts of that task may be in `[overflow]`.
     pub(crate) fn may_be_unnamed(&self, name: &str) -> bool {
         self.has_unnamed && !self.task_names.contains(name)
     }
 
-    /// The first-level nodes that a filter keeps, rising.
+    /// The first-level nodes that a filter keeps, ascending.
     pub(crate) fn tops_kept(&self, filter: &Filter) -> Vec<TopNode> {
         let top = |node: &NodeId| {
             let (_, id) = self.trie.node(*node).expect("the root is no first-level node");

@@ -469,7 +469,7 @@ fn a_run_selects_its_range_and_past_the_limit_the_oldest_is_dropped() {
         query.unwrap_err().to_string()
     };
     assert_eq!(refused("run=nightl"), "no run is called \"nightl\"; the nearest are: \"nightly\"");
-    let both = "run says the range already; leave out from and to";
+    let both = "run already sets the range; omit from and to";
     assert_eq!(refused("run=nightly&from=-5m"), both);
 
     let mut runs = crate::telemetry::Runs::new(2);

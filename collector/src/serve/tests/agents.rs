@@ -264,14 +264,14 @@ async fn wrong_settings_and_questions_are_refused() {
     for kind in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"] {
         check("", kind, good, 415, error).await;
     }
-    check("", json, "{}", 400, "there is nothing to set").await;
+    check("", json, "{}", 400, "nothing to set").await;
     check("", json, r#"{"interval_ms": 0}"#, 400, "it must be from 1 to 1000").await;
-    check("", json, r#"{"states": ["asleep"]}"#, 400, "allowed are: cpu, runnable").await;
+    check("", json, r#"{"states": ["asleep"]}"#, 400, "allowed: cpu, runnable").await;
     let large = format!("{{\"states\": [{}\"cpu\"]}}", "\"cpu\",".repeat(1_000));
     check("", json, &large, 413, "limit").await;
     let nearest = "no worker is called \"worker-2\"; the nearest are: \"worker-1\"";
     check("?worker=worker-2", json, good, 404, nearest).await;
-    check("?task=load", json, good, 400, "there is no parameter \"task\"").await;
+    check("?task=load", json, good, 400, "unknown parameter \"task\"").await;
     let got = get(running.address, "/api/v1/workers/settings").await;
     assert_eq!(
         (got.status, got.body.contains("\"allowed\":[\"PUT\"]")),

@@ -23,12 +23,13 @@ async fn an_unknown_choice_is_answered_with_all_choices() {
     let running = serve().await;
     let (_, _client) = attached(&running, "worker-1").await;
     let states = json!(["cpu", "runnable", "wait", "lock", "sleep", "network", "disk", "other"]);
-    let error = "state=\"CPU\" is not known; allowed are: cpu, runnable, wait, lock, sleep, network, disk, other";
+    let error =
+        "invalid state=\"CPU\"; allowed: cpu, runnable, wait, lock, sleep, network, disk, other";
     running.check("/api/v1/profile?state=cpu&state=CPU", 400, error, states).await;
-    let error = "threads=\"\" is not known; allowed are: program, agent, all";
+    let error = "invalid threads=\"\"; allowed: program, agent, all";
     let threads = json!(["program", "agent", "all"]);
     running.check("/api/v1/profile?threads=", 400, error, threads).await;
-    let error = "format=\"pdf\" is not known; allowed are: json, columns, collapsed, svg";
+    let error = "invalid format=\"pdf\"; allowed: json, columns, collapsed, svg";
     running
         .check(
             "/api/v1/profile?format=pdf",
@@ -37,15 +38,15 @@ async fn an_unknown_choice_is_answered_with_all_choices() {
             json!(["json", "columns", "collapsed", "svg"]),
         )
         .await;
-    let error = "by=\"file\" is not known; allowed are: function, line";
+    let error = "invalid by=\"file\"; allowed: function, line";
     running.check("/api/v1/profile?by=file", 400, error, json!(["function", "line"])).await;
     let error = "format=collapsed has no lines; take by=function, or format=json or format=svg";
     running.check("/api/v1/profile?by=line&format=collapsed", 400, error, Value::Null).await;
-    let error = "outcome=\"done\" is not known; allowed are: running, ok, failed, cancelled, \
+    let error = "invalid outcome=\"done\"; allowed: running, ok, failed, cancelled, \
                  panicked, lost";
     let outcomes = json!(["running", "ok", "failed", "cancelled", "panicked", "lost"]);
     running.check("/api/v1/tasks?outcome=done", 400, error, outcomes).await;
-    let error = "summary=\"yes\" is not known; allowed are: false, true";
+    let error = "invalid summary=\"yes\"; allowed: false, true";
     running.check("/api/v1/tasks?summary=yes", 400, error, json!(["false", "true"])).await;
 }
 
@@ -71,7 +72,7 @@ async fn an_unknown_label_phase_or_group_is_answered_with_what_there_is() {
         let path = |label| format!("/api/v1/{path}?label={label}");
         let error = "no worker has a label \"zome\"; the nearest are: \"zone\"";
         running.check(&path("zome=a"), 400, error, json!(["zone"])).await;
-        let error = "label=\"zone\" is not understood; allowed are: KEY=VALUE; KEY=* for any value";
+        let error = "invalid label=\"zone\"; allowed: KEY=VALUE; KEY=* for any value";
         let allowed = json!(["KEY=VALUE", "KEY=* for any value"]);
         running.check(&path("zone"), 400, error, allowed).await;
     }
@@ -79,7 +80,7 @@ async fn an_unknown_label_phase_or_group_is_answered_with_what_there_is() {
     running.check("/api/v1/profile?phase=transver", 404, error, json!(["transfer"])).await;
     let error = "no worker has a label \"\"";
     running.check("/api/v1/profile?group=label:", 400, error, json!([])).await;
-    let error = "group=\"zone\" is not understood; allowed are: worker; host; label:KEY; phase";
+    let error = "invalid group=\"zone\"; allowed: worker; host; label:KEY; phase";
     let allowed = json!(["worker", "host", "label:KEY", "phase"]);
     running.check("/api/v1/profile?group=zone", 400, error, allowed).await;
 }
@@ -94,7 +95,7 @@ async fn a_wrong_time_span_or_number_is_answered_with_what_is_allowed() {
         "RFC 3339: 2026-01-31T12:00:00Z, or without a zone, in UTC: 2026-01-31 12:00:00.5",
         "Unix seconds: 1769860800.5",
     ]);
-    let error = "from=\"5m\" is not understood; allowed are: now; a time ago: -5m, -90s, -1h30m, \
+    let error = "invalid from=\"5m\"; allowed: now; a time ago: -5m, -90s, -1h30m, \
                  -2d; RFC 3339: 2026-01-31T12:00:00Z, or without a zone, in UTC: 2026-01-31 \
                  12:00:00.5; Unix seconds: 1769860800.5";
     running.check("/api/v1/profile?from=5m", 400, error, times).await;
@@ -111,7 +112,7 @@ async fn a_wrong_time_span_or_number_is_answered_with_what_is_allowed() {
                  to=-2m (1970-01-12T13:45:40.000000000Z)";
     running.check("/api/v1/tasks?from=-1m&to=-2m", 400, error, Value::Null).await;
     let units = json!(["numbers with the units w, d, h, m, s, ms: 1s, 1h30m"]);
-    let error = "step=\"0s\" is not understood; allowed are: numbers with the units w, d, h, m, s, \
+    let error = "invalid step=\"0s\"; allowed: numbers with the units w, d, h, m, s, \
                  ms: 1s, 1h30m";
     running.check("/api/v1/timeline?step=0s", 400, error, units).await;
     let error = "step=1ms would make 300000 steps; at most 4000 are allowed: take a larger step";
@@ -129,7 +130,7 @@ async fn a_wrong_time_span_or_number_is_answered_with_what_is_allowed() {
 async fn an_unknown_or_repeated_parameter_path_or_method_is_refused() {
     let running = serve().await;
     let (_, _client) = attached(&running, "worker-1").await;
-    let error = "there is no parameter \"tsak\"; allowed are: from, to, run, task, worker, label, \
+    let error = "unknown parameter \"tsak\"; allowed: from, to, run, task, worker, label, \
                  state, threads, phase, phases, group, by, format";
     let names = json!([
         "from", "to", "run", "task", "worker", "label", "state", "threads", "phase", "phases",
