@@ -248,7 +248,7 @@ fn an_invalid_flush_is_rejected_whole_and_the_stream_continues() {
     );
     check_refused(
         |f| cycle(f).threads = cycle(f).samples.clone(),
-        "node 2 of the threads' time is no thread's",
+        "node 2 of the time by thread is not a thread",
     );
     check_refused(
         |f| f.tasks[0].phases = vec![v1::Phase { name: 99, ..Default::default() }],
@@ -361,7 +361,7 @@ fn the_session_gone_longest_is_evicted() {
     let refused = at_once(collector.ingest.attach(worker("c").hello(), at(1))).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "2 agents are connected, which is as many as this collector takes"
+        "2 agents are connected, which is this collector's limit"
     );
     collector.ingest.detach(&b, DisconnectReason::Goodbye, at(2));
     collector.ingest.detach(&a, DisconnectReason::Goodbye, at(3));

@@ -112,7 +112,7 @@ fn a_flush_that_spans_too_many_hours_is_rejected() {
         (LATE_HOURS_MAX, "ack 1"),
         (
             LATE_HOURS_MAX + 1,
-            "refused 1: the flush is about 201 different hours of long ago; at most 200 are allowed",
+            "refused 1: the flush has late data from 201 different hours; at most 200 are allowed",
         ),
     ] {
         let collector = collector(NOW_S);

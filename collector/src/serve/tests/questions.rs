@@ -40,7 +40,7 @@ async fn an_unknown_choice_is_answered_with_all_choices() {
         .await;
     let error = "invalid by=\"file\"; allowed: function, line";
     running.check("/api/v1/profile?by=file", 400, error, json!(["function", "line"])).await;
-    let error = "format=collapsed has no lines; take by=function, or format=json or format=svg";
+    let error = "format=collapsed has no lines; use by=function, or format=json or format=svg";
     running.check("/api/v1/profile?by=line&format=collapsed", 400, error, Value::Null).await;
     let error = "invalid outcome=\"done\"; allowed: running, ok, failed, cancelled, \
                  panicked, lost";
