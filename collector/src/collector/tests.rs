@@ -359,10 +359,7 @@ fn the_session_gone_longest_is_evicted() {
     let a = attach(&collector, &worker("a"), 0).attachment;
     let b = attach(&collector, &worker("b"), 0).attachment;
     let refused = at_once(collector.ingest.attach(worker("c").hello(), at(1))).unwrap_err();
-    assert_eq!(
-        refused.to_string(),
-        "2 agents are connected, which is this collector's limit"
-    );
+    assert_eq!(refused.to_string(), "2 agents are connected, which is this collector's limit");
     collector.ingest.detach(&b, DisconnectReason::Goodbye, at(2));
     collector.ingest.detach(&a, DisconnectReason::Goodbye, at(3));
     attach(&collector, &worker("c"), 4);

@@ -371,7 +371,7 @@ fn a_full_disk_blocks_ingest_until_there_is_space() {
     let refused = at_once(fleet.collector.ingest.attach(TestWorker::new("x", 1).hello(), at(50)));
     assert_eq!(
         refused.unwrap_err().to_string(),
-        "the collector's disk is full (31 MiB are free, and below 32 MiB nothing is taken in): \
+        "the collector's disk is full (31 MiB free, 32 MiB needed): \
          ingest is blocked until there is space; agents keep and merge their samples"
     );
     lock(&fleet.disk.0).free_bytes = 32 << 20;

@@ -57,7 +57,10 @@ fn rows_of_unknown_stacks_are_an_error() {
     let (range, filter) = (range(0, 11), Filter::default());
     let query = whole(range, filter, By::Line, Format::Json);
     let error = collector.state.profile(&query, &Cancel::default()).unwrap_err();
-    assert!(error.to_string().starts_with("1 rows of the store refer to unknown stacks"), "{error}");
+    assert!(
+        error.to_string().starts_with("1 rows of the store refer to unknown stacks"),
+        "{error}"
+    );
 }
 
 #[test]
