@@ -1,4 +1,4 @@
-//! Messages from bytes, bounded before anything is made of them.
+//! The codec of agents' streams: bounds messages before it decodes them.
 
 use profiler_core::wire::check_entries;
 use profiler_core::wire::v1::{AgentMessage, CollectorMessage};
@@ -10,13 +10,15 @@ use tonic_prost::ProstCodec;
 
 type Plain = ProstCodec<CollectorMessage, AgentMessage>;
 
-/// What a stream's buffers begin with, in bytes, and how much of answers is sent at once: ten thousand
-/// agents have a pair of them each, an ack takes 50 bytes, and a larger message makes room for itself.
+/// Initial size of a stream's buffers. Small, because ten thousand agents have a pair each and an ack
+/// takes 50 bytes; a larger message grows them.
 const BUFFER_BYTES: usize = 1 << 10;
-const SENT_AT_ONCE_BYTES: usize = 16 << 10;
 
-/// The codec of the generated server: as prost's own, but a message of more entries than any agent
-/// sends is refused by its bytes. Two bytes can claim an entry that takes 136 once it is decoded.
+/// Most bytes of answers that are sent at once.
+const YIELD_BYTES: usize = 16 << 10;
+
+/// The codec of the generated server: prost's own, but it rejects a message of more entries than any
+/// agent sends before decoding it. Two bytes can claim an entry that takes 136 once decoded.
 #[derive(Debug, Default)]
 pub(crate) struct BoundedCodec;
 
@@ -27,7 +29,7 @@ impl Codec for BoundedCodec {
     type Decoder = BoundedDecoder;
 
     fn encoder(&mut self) -> Self::Encoder {
-        Plain::raw_encoder(BufferSettings::new(BUFFER_BYTES, SENT_AT_ONCE_BYTES))
+        Plain::raw_encoder(BufferSettings::new(BUFFER_BYTES, YIELD_BYTES))
     }
 
     fn decoder(&mut self) -> BoundedDecoder {
@@ -43,25 +45,24 @@ impl Decoder for BoundedDecoder {
     type Error = Status;
 
     fn decode(&mut self, source: &mut DecodeBuf<'_>) -> Result<Option<AgentMessage>, Status> {
-        // Where they lie: to take them out would leave the stream without its buffer.
-        let (whole, length) = (source.remaining(), source.chunk().len());
-        if length < whole {
-            let bytes = source.copy_to_bytes(whole);
-            return decoded(&bytes);
+        let length = source.remaining();
+        if source.chunk().len() < length {
+            return decoded(&source.copy_to_bytes(length));
         }
+        // In place: `copy_to_bytes` would take the buffer away from the stream.
         let message = decoded(source.chunk());
         source.advance(length);
         message
     }
 
     fn buffer_settings(&self) -> BufferSettings {
-        BufferSettings::new(BUFFER_BYTES, SENT_AT_ONCE_BYTES)
+        BufferSettings::new(BUFFER_BYTES, YIELD_BYTES)
     }
 }
 
 fn decoded(bytes: &[u8]) -> Result<Option<AgentMessage>, Status> {
     check_entries(bytes).map_err(|error| Status::invalid_argument(error.to_string()))?;
     let message = AgentMessage::decode(bytes);
-    // As prost's own codec says it.
+    // The status of prost's own codec.
     Ok(Some(message.map_err(|error| Status::internal(error.to_string()))?))
 }

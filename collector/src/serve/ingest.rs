@@ -1,4 +1,4 @@
-//! Agents' streams: each message goes to the collector, each answer back in order.
+//! Streams of agents: passes each message to the collector and returns answers in order.
 
 use std::collections::VecDeque;
 use std::future::{Future as _, poll_fn};
@@ -55,61 +55,68 @@ impl ingest_server::Ingest for Ingest {
     ) -> Result<Response<Self::AttachStream>, Status> {
         let (answers, receiver) = mpsc::channel(ANSWERS_MAX);
         let collector = self.collector.clone();
-        let (messages, said) = (request.into_inner(), FlushDeltaCodec::default());
-        let stream = Stream { collector, messages, said, given: None, answers };
+        let stream = Stream {
+            collector,
+            messages: request.into_inner(),
+            deltas: FlushDeltaCodec::default(),
+            next: None,
+            answers,
+        };
         tokio::spawn(stream.run(self.stopping.clone()));
         Ok(Response::new(ReceiverStream::new(receiver)))
     }
 }
 
-/// Why a stream ends before it is a session's.
-enum TurnedAway {
-    /// It is not as it must be, or there are too many.
-    Wrong(Status),
-    /// It is right, and nothing is taken in at present.
+/// Why a stream is rejected before it has a session.
+enum Rejected {
+    /// It is invalid, or there are too many.
+    Invalid(Status),
+    /// It is valid, but ingestion is stopped.
     NotLogged(NotLogged),
 }
 
-impl From<Status> for TurnedAway {
-    fn from(status: Status) -> TurnedAway {
-        TurnedAway::Wrong(status)
+impl From<Status> for Rejected {
+    fn from(status: Status) -> Rejected {
+        Rejected::Invalid(status)
     }
 }
 
-/// What a stream gave: a message, its end, or why it broke.
-type Given = Result<Option<AgentMessage>, Status>;
+/// The next message of a stream, `None` at its end, or why it broke.
+type NextMessage = Result<Option<AgentMessage>, Status>;
 
 /// One agent's stream.
 struct Stream {
     collector: Arc<Collector>,
     messages: Streaming<AgentMessage>,
-    said: FlushDeltaCodec,
-    /// What was read and is not handled yet.
-    given: Option<Box<Given>>,
+    deltas: FlushDeltaCodec,
+    /// Read ahead, not yet handled.
+    next: Option<Box<NextMessage>>,
     answers: mpsc::Sender<Answer>,
 }
 
 impl Stream {
-    /// Serves the stream to its end, whatever ends it, and lets its session know.
+    /// Serves the stream to its end, and then detaches its session, whatever the reason.
     async fn run(mut self, mut stopping: watch::Receiver<bool>) {
         let OpenStream { attachment, taken_over, welcome, control } =
             match Box::pin(self.hello()).await {
                 Ok(attached) => attached,
-                Err(TurnedAway::Wrong(status)) => {
-                    tracing::warn!(reason = status.message(), "a stream without a good Hello");
+                Err(Rejected::Invalid(status)) => {
+                    tracing::warn!(reason = status.message(), "rejected stream: invalid Hello");
                     return self.finish(status);
                 }
-                Err(TurnedAway::NotLogged(error)) => {
-                    // Each agent comes again and again until it ends: that is told once, elsewhere.
-                    tracing::debug!(%error, "a stream is turned away");
+                Err(Rejected::NotLogged(error)) => {
+                    // Only debug: every agent retries until ingestion resumes, and its stop is logged
+                    // once elsewhere.
+                    tracing::debug!(%error, "rejected stream: ingestion is stopped");
                     return self.finish(not_logged_status(&error));
                 }
             };
-        // As a string the name is escaped where it is logged; it is not ours.
-        let (worker, epoch) = (&*attachment.cell.worker.0, attachment.cell.epoch);
+        // Logged as a string, so that the log escapes a name that comes from outside.
+        let worker = &*attachment.cell.worker.0;
+        let epoch = attachment.cell.epoch;
         tracing::info!(worker, %epoch, "agent attached");
-        // What ends a stream from outside may leave a flush on its way into the log: it is applied
-        // all the same, and the agent learns of it from its next Welcome.
+        // A stream that is ended from outside may leave a flush on its way into the log. It is applied
+        // nevertheless, and the agent learns of it from its next Welcome.
         let ended = tokio::select! {
             ended = self.converse(&attachment, Kind::Welcome(welcome), control) => ended,
             _ = taken_over => Err(taken_over_status()),
@@ -117,23 +124,23 @@ impl Stream {
                 Err(Status::unavailable("the collector is shutting down"))
             }
         };
-        let departure =
+        let reason =
             if ended.is_ok() { DisconnectReason::Goodbye } else { DisconnectReason::CutOff };
-        self.collector.ingest.detach(&attachment, departure, self.collector.state.clock.now());
+        self.collector.ingest.detach(&attachment, reason, self.collector.state.clock.now());
         match ended {
-            Ok(()) => tracing::info!(worker, %epoch, "agent said goodbye"),
+            Ok(()) => tracing::info!(worker, %epoch, "agent disconnected"),
             Err(status) => {
-                tracing::info!(worker, %epoch, reason = status.message(), "agent's stream ended");
+                tracing::info!(worker, %epoch, reason = status.message(), "agent's stream broke");
                 self.finish(status);
             }
         }
     }
 
-    /// Awaits Hello, which must come first and soon.
-    async fn hello(&mut self) -> Result<OpenStream, TurnedAway> {
-        let message = timeout(HELLO_MAX, self.messages.message()).await.map_err(|_| {
-            Status::deadline_exceeded(format!("no Hello came within {HELLO_MAX:?}"))
-        })?;
+    /// Awaits Hello, which must be the first message.
+    async fn hello(&mut self) -> Result<OpenStream, Rejected> {
+        let message = timeout(HELLO_MAX, self.messages.message())
+            .await
+            .map_err(|_| Status::deadline_exceeded(format!("no Hello within {HELLO_MAX:?}")))?;
         let message = message?;
         let received_at = self.collector.state.clock.now();
         match message.and_then(|message| message.kind) {
@@ -142,7 +149,7 @@ impl Stream {
                 attached.map_err(|error| match error {
                     AttachError::Hello(_) => Status::invalid_argument(error.to_string()).into(),
                     AttachError::NoRoom(_) => Status::resource_exhausted(error.to_string()).into(),
-                    AttachError::NotLogged(error) => TurnedAway::NotLogged(error),
+                    AttachError::NotLogged(error) => Rejected::NotLogged(error),
                 })
             }
             _ => {
@@ -159,33 +166,33 @@ impl Stream {
         mut control: ControlStream,
     ) -> Result<(), Status> {
         self.answer(welcome).await?;
-        // Set again only when it is reached, for nearly every message comes long before.
-        let mut heard_at = Instant::now();
-        let mut silence = pin!(sleep_until(heard_at + SILENCE_MAX));
+        // Reset only when reached, because nearly every message comes long before.
+        let mut last_message_at = Instant::now();
+        let mut silence = pin!(sleep_until(last_message_at + SILENCE_MAX));
         loop {
-            // Whichever is not there yet is awaited on in the next round, and nothing of it is lost.
+            // All branches are cancel-safe: the next round continues to wait for the others.
             let message = tokio::select! {
                 message = self.next() => message?,
-                Some(order) = control.next() => {
-                    self.answer(order).await?;
+                Some(request) = control.next() => {
+                    self.answer(request).await?;
                     continue;
                 }
                 () = &mut silence => {
-                    if heard_at.elapsed() >= SILENCE_MAX {
-                        let text = format!("nothing came for {SILENCE_MAX:?}");
+                    if last_message_at.elapsed() >= SILENCE_MAX {
+                        let text = format!("no message for {SILENCE_MAX:?}");
                         return Err(Status::deadline_exceeded(text));
                     }
-                    silence.as_mut().reset(heard_at + SILENCE_MAX);
+                    silence.as_mut().reset(last_message_at + SILENCE_MAX);
                     continue;
                 }
             };
-            heard_at = Instant::now();
+            last_message_at = Instant::now();
             let received_at = self.collector.state.clock.now();
             let message = message.ok_or_else(|| Status::cancelled("the agent hung up"))?;
             let answer = match message.kind {
                 Some(agent_message::Kind::Flush(flush)) => {
                     let first = self.received(flush, received_at);
-                    // A stream takes its room for this only while it has a flush under way.
+                    // Boxed, so that an idle stream does not reserve memory for it.
                     Box::pin(self.flushes(attachment, first)).await?;
                     None
                 }
@@ -205,17 +212,17 @@ impl Stream {
                     );
                     taken.map(|()| None).map_err(|StaleStream| taken_over_status())?
                 }
-                Some(agent_message::Kind::ThreadDump(stacks)) => {
+                Some(agent_message::Kind::ThreadDump(dump)) => {
                     let taken =
-                        self.collector.ingest.receive_thread_dump(attachment, &stacks, received_at);
+                        self.collector.ingest.receive_thread_dump(attachment, &dump, received_at);
                     taken.map(|()| None).map_err(|StaleStream| taken_over_status())?
                 }
                 Some(agent_message::Kind::Goodbye(_)) => return Ok(()),
                 Some(agent_message::Kind::Hello(_)) => {
                     return Err(Status::invalid_argument("Hello may come only once in a stream"));
                 }
-                // A kind of message of a later version: this protocol's agents send none.
-                None => return Err(Status::invalid_argument("a message of no known kind")),
+                // A message of a later protocol.
+                None => return Err(Status::invalid_argument("unknown kind of message")),
             };
             if let Some(answer) = answer {
                 self.answer(answer).await?;
@@ -223,45 +230,47 @@ impl Stream {
         }
     }
 
-    /// What the stream gives next.
-    async fn next(&mut self) -> Given {
-        match self.given.take() {
-            Some(given) => *given,
+    /// The next message: the one read ahead, if there is one.
+    async fn next(&mut self) -> NextMessage {
+        match self.next.take() {
+            Some(next) => *next,
             None => self.messages.message().await,
         }
     }
 
-    /// A flush that came next on the stream, made whole before anything else sees it.
+    /// Decodes a flush. Must be called once for each, in order.
     fn received(&mut self, mut flush: Flush, at: Timestamp) -> ReceivedFlush {
-        self.said.decode(&mut flush);
+        self.deltas.decode(&mut flush);
         ReceivedFlush { flush, at }
     }
 
-    /// Takes in a flush and those that came behind it already, up to [`FLUSHES_PER_BATCH_MAX`]: an
-    /// agent that was away sends many, and they share a write to the log and one to the agent.
+    /// Logs and applies a flush and those that already arrived behind it, up to
+    /// [`FLUSHES_PER_BATCH_MAX`]: an agent that was away sends many, and they share one write to the log
+    /// and one to the agent.
     async fn flushes(
         &mut self,
         attachment: &Attachment,
         first: ReceivedFlush,
     ) -> Result<(), Status> {
-        let (at, mut bytes) = (first.at, 0);
+        let at = first.at;
+        let mut bytes = 0;
         let mut waiting = VecDeque::from([first]);
         while waiting.len() < FLUSHES_PER_BATCH_MAX && bytes < FLUSH_BYTES_PER_BATCH_MAX {
             bytes += waiting.back().map_or(0, |last| last.flush.encoded_len());
-            // Polled once, for it is not waited for.
-            let given = poll_fn(|context| {
-                let given = pin!(self.messages.message()).poll(context);
-                Poll::Ready(match given {
-                    Poll::Ready(given) => Some(given),
+            // Polled once, because it must not wait.
+            let next = poll_fn(|context| {
+                let next = pin!(self.messages.message()).poll(context);
+                Poll::Ready(match next {
+                    Poll::Ready(next) => Some(next),
                     Poll::Pending => None,
                 })
             });
-            match given.await {
+            match next.await {
                 Some(Ok(Some(AgentMessage { kind: Some(agent_message::Kind::Flush(flush)) }))) => {
                     waiting.push_back(self.received(flush, at));
                 }
-                given => {
-                    self.given = given.map(Box::new);
+                next => {
+                    self.next = next.map(Box::new);
                     break;
                 }
             }
@@ -279,21 +288,21 @@ impl Stream {
         Ok(())
     }
 
-    /// Queues an answer; waits while [`ANSWERS_MAX`] wait to be read.
+    /// Queues an answer; waits while [`ANSWERS_MAX`] are unread.
     async fn answer(&self, kind: Kind) -> Result<(), Status> {
         let message = CollectorMessage { kind: Some(kind) };
         let sent = self.answers.send(Ok(message)).await;
-        sent.map_err(|_| Status::cancelled("the agent no longer reads answers"))
+        sent.map_err(|_| Status::cancelled("the agent does not read answers any more"))
     }
 
-    /// Ends the stream with a reason. An agent that leaves its answers unread does not get it.
+    /// Ends the stream with a reason, which an agent that leaves its answers unread does not get.
     fn finish(self, status: Status) {
         let text = bounded(status.message(), STATUS_BYTES_MAX).into_owned();
         let _ = self.answers.try_send(Err(Status::new(status.code(), text)));
     }
 }
 
-/// The agent keeps what was not acknowledged, and comes back.
+/// After any of these, the agent keeps its unacknowledged flushes and reconnects.
 fn not_logged_status(error: &NotLogged) -> Status {
     match error {
         NotLogged::Full { .. } | NotLogged::Behind { .. } | NotLogged::Late => {

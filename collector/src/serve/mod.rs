@@ -1,6 +1,6 @@
 //! One port for everything: gRPC for agents (`ingest`), HTTP for readers (`http`).
 //!
-//! What the HTTP API takes and answers is in `docs/API.md`.
+//! `docs/API.md` documents the HTTP API.
 
 mod agents;
 mod answer;
@@ -39,24 +39,24 @@ use crate::recovery::DataError;
 use crate::sealing::SealerThread;
 use crate::{Limits, Retention};
 
-/// The port that agents and readers try first.
+/// The default port of a collector.
 pub const PORT_DEFAULT: u16 = 4747;
 
 /// How a collector is served.
 #[derive(Clone, Debug)]
 pub struct ServeOptions {
-    /// Where to listen; port 0 is any free one. Default: `127.0.0.1:4747`.
+    /// Address to listen on; port 0 selects a free one. Default: `127.0.0.1:4747`.
     pub listen: SocketAddr,
-    /// Whether an address that other machines can reach is allowed, although there are neither TLS
-    /// nor tokens: whoever reaches it can read everything and write anything.
+    /// Allows an address that other machines can reach. There are neither TLS nor tokens: anyone who can
+    /// reach it can read and write everything.
     pub insecure_listen: bool,
-    /// How long an agent that did not say Goodbye may be away before its running tasks end as lost.
+    /// How long an agent may be away without a Goodbye before its running tasks end as lost.
     pub grace: Duration,
-    /// Where acknowledged data is kept; made if it is not there. `None`: in memory only.
+    /// Folder of the store, created if it does not exist. `None`: data is in memory only.
     pub data: Option<PathBuf>,
-    /// How much is held.
+    /// Limits on memory and disk.
     pub limits: Limits,
-    /// How much of the past is kept. Without [`ServeOptions::data`], tables take at most
+    /// How long data is retained. Without [`ServeOptions::data`], tables take at most
     /// [`MEMORY_TABLES_BYTES_MAX`](crate::limits::MEMORY_TABLES_BYTES_MAX).
     pub retention: Retention,
     /// The fleet's clock.
@@ -81,7 +81,7 @@ impl Default for ServeOptions {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// Something else listens there.
+    /// The address is in use.
     #[error(
         "{address} is in use, perhaps by another collector; choose another address with \
          `--listen`, such as `--listen 127.0.0.1:0` for any free port"
@@ -89,7 +89,7 @@ pub enum ServeError {
     InUse {
         /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
@@ -98,21 +98,21 @@ pub enum ServeError {
     Bind {
         /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
     /// Other machines could reach the address.
     #[error(
         "{address} can be reached from other machines, and there are neither TLS nor tokens yet: \
-         anyone who reaches it could read and write everything. Listen on 127.0.0.1 and reach it \
-         through a tunnel (`ssh -L`), or say `--insecure-listen` if the network itself is trusted"
+         anyone who can reach it can read and write everything. Listen on 127.0.0.1 and reach it \
+         through a tunnel (`ssh -L`), or pass `--insecure-listen` if the network itself is trusted"
     )]
     Insecure {
         /// The address.
         address: SocketAddr,
     },
-    /// Data cannot be kept where it was asked for.
+    /// The store cannot be used.
     #[error(transparent)]
     Data(#[from] DataError),
     /// A thread could not be started.
@@ -123,7 +123,7 @@ pub enum ServeError {
     Serve(#[source] io::Error),
 }
 
-/// A collector with its port open; it answers once [`Server::serve`] runs.
+/// A collector with an open port; it serves once [`Server::serve`] runs.
 #[derive(Debug)]
 pub struct Server {
     collector: Arc<Collector>,
@@ -132,16 +132,23 @@ pub struct Server {
 }
 
 impl Collector {
-    /// Makes a collector, with the data that [`ServeOptions::data`] holds or else empty, and opens its
-    /// port, so that what connects from now on is served.
+    /// Creates a collector, with the data in [`ServeOptions::data`] or empty, and opens its port.
+    /// Connections from now on are served.
     ///
     /// # Errors
-    /// [`ServeError`] if the address is taken, cannot be had, or is open to other machines without
-    /// [`ServeOptions::insecure_listen`], or if the data cannot be used. Damaged data is no error: it
-    /// is reported, copied to `quarantine`, and the rest is served.
+    /// [`ServeError`] if the address is in use, unavailable, or reachable from other machines without
+    /// [`ServeOptions::insecure_listen`], or if the store cannot be used. Corrupt data is no error: it is
+    /// reported, copied to `quarantine`, and the rest is served.
     pub async fn bind(options: ServeOptions) -> Result<Server, ServeError> {
-        let ServeOptions { listen: address, insecure_listen, grace, data, .. } = options;
-        let ServeOptions { limits, retention, clock, .. } = options;
+        let ServeOptions {
+            listen: address,
+            insecure_listen,
+            grace,
+            data,
+            limits,
+            retention,
+            clock,
+        } = options;
         if !address.ip().to_canonical().is_loopback() && !insecure_listen {
             return Err(ServeError::Insecure { address });
         }
@@ -155,7 +162,7 @@ impl Collector {
         let collector = match data {
             None => Collector::new(settings),
             Some(folder) => {
-                // Reading back may take seconds; agents that connect meanwhile wait for their answer.
+                // May take seconds; agents that connect meanwhile wait.
                 let open = move || Collector::open_folder(settings, &folder);
                 tokio::task::spawn_blocking(open).await.expect("it does not panic")?
             }
@@ -165,22 +172,22 @@ impl Collector {
 }
 
 impl Server {
-    /// Where it listens, with the port that was found if any was asked for.
+    /// The address it listens on, with the selected port.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// What could not be read back of the data that it began with, now or at an earlier start, a line
-    /// for each place. All else is served; copies of damaged files are in the folder `quarantine`.
+    /// Stored data that could not be read, at this or an earlier start, a line for each place. All other
+    /// data is served; copies of corrupt files are in the folder `quarantine`.
     #[must_use]
     pub fn damage(&self) -> Vec<String> {
         let lost = self.collector.state.tables.manifest();
         lost.all_lost().map(|(name, reason)| format!("{name}: {reason}")).collect()
     }
 
-    /// Serves until `shutdown` resolves; then ends the agents' streams, lets requests finish, and
-    /// returns after at most [`SHUTDOWN_MAX`].
+    /// Serves until `shutdown` resolves. Then ends the agents' streams, lets requests finish, and returns
+    /// after at most [`SHUTDOWN_MAX`].
     ///
     /// # Errors
     /// [`ServeError::Serve`] if the listener fails.
@@ -202,18 +209,18 @@ impl Server {
         let sealer = SealerThread::start(&self.collector.sealer).map_err(ServeError::Thread)?;
         let sweeper = tokio::spawn(sweep(self.collector.clone(), stopping.clone()));
         let listener = self.listener.tap_io(|stream| {
-            // Acks are small and awaited.
+            // Agents wait for acks, which are small.
             if let Err(error) = stream.set_nodelay(true) {
                 tracing::debug!(%error, "a connection without TCP_NODELAY");
             }
         });
-        let told = self.collector.clone();
-        // All connections share its table; served by itself, a router gives each one of its own, 20 KB.
+        let served = self.collector.clone();
+        // So all connections share its table; as a `Router`, each would have its own of 20 KB.
         let routes = router(Reader::new(self.collector.clone()), &stopping).into_make_service();
         let serving = axum::serve(listener, routes).with_graceful_shutdown(async move {
             shutdown.await;
-            told.state.events.close();
-            // Fails only if nobody listens any more, and then nobody need know.
+            served.state.events.close();
+            // Fails only if nothing is left to stop.
             let _ = stop.send(true);
         });
         let result = tokio::select! {
@@ -224,11 +231,11 @@ impl Server {
             }
         };
         sweeper.abort();
-        // Both may write for a while.
+        // May write for a while.
         let collector = self.collector;
         let ended = tokio::task::spawn_blocking(move || collector.sealer.end(sealer)).await;
         if ended.is_err() {
-            tracing::error!("ending the store failed by a panic: a bug of Emberline");
+            tracing::error!("closing the store panicked: a bug in Emberline");
         }
         result
     }
@@ -236,7 +243,7 @@ impl Server {
 
 type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// All routes: the gRPC service, and the HTTP API with its own answer to what does not exist.
+/// All routes: the gRPC service, the HTTP API with its own 404 answer, and the page.
 fn router(reader: Reader, stopping: &watch::Receiver<bool>) -> Router {
     let ingest = Ingest::new(reader.collector.clone(), stopping.clone());
     let ingest = IngestServer::new(ingest).max_decoding_message_size(MESSAGE_BYTES_MAX);
@@ -244,7 +251,7 @@ fn router(reader: Reader, stopping: &watch::Receiver<bool>) -> Router {
     grpc.merge(http::router(reader, stopping)).merge(page::router())
 }
 
-/// Looks after what time alone changes.
+/// Applies changes that depend on time only.
 async fn sweep(collector: Arc<Collector>, mut stopping: watch::Receiver<bool>) {
     let mut ticks = tokio::time::interval(SWEEP_EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

@@ -30,8 +30,8 @@ fn file(path: &'static str, plain: &'static [u8]) -> File {
     File { path, plain, gzip }
 }
 
-/// Addresses at which the page looks at itself what to show. They are one level deep, so that
-/// the document's relative addresses hold at all of them, also below the path of a proxy.
+/// Addresses that the page itself interprets. All are one level deep, so that the relative addresses of
+/// the document work at each, also below the path of a proxy.
 const VIEWS: [&str; 9] = [
     "/",
     "/profile",
@@ -44,20 +44,20 @@ const VIEWS: [&str; 9] = [
     "/licenses",
 ];
 
-/// Those of one task's name and of one worker, for which the document's addresses go up a level.
+/// Addresses of one task name and of one worker, two levels deep.
 const NESTED_VIEWS: [&str; 2] = ["/tasks/{name}", "/workers/{name}"];
 
-/// Only files from here run or are shown, nobody else is asked, nobody frames the page.
+/// Allows only resources and requests of this origin, and no frames.
 const POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
      connect-src 'self'; base-uri 'none'; frame-ancestors 'none'; form-action 'none'",
 );
 
-/// What has a hash of its contents in its name never changes.
-const FOR_EVER: HeaderValue = HeaderValue::from_static("public, max-age=31536000, immutable");
+/// For files with a hash of their content in their name, which never change.
+const IMMUTABLE: HeaderValue = HeaderValue::from_static("public, max-age=31536000, immutable");
 
-/// The rest is asked for again each time: it names the newest of the others.
-const NEVER: HeaderValue = HeaderValue::from_static("no-cache");
+/// For the other files, which name the newest of the former.
+const REVALIDATE: HeaderValue = HeaderValue::from_static("no-cache");
 
 /// The routes of the page.
 pub(super) fn router() -> Router {
@@ -76,7 +76,7 @@ pub(super) fn router() -> Router {
         .route("/licenses.txt", get(licenses))
 }
 
-/// The document, one level deeper.
+/// The document for an address two levels deep.
 fn nested_document() -> Response {
     let (parts, _) = answer("index.html", &HeaderMap::new()).into_parts();
     let index = FILES.iter().find(|file| file.path == "index.html");
@@ -84,32 +84,32 @@ fn nested_document() -> Response {
     Response::from_parts(parts, text.replace("=\"./", "=\"../").into())
 }
 
-/// A file, packed if the reader takes that.
-fn answer(path: &str, asked: &HeaderMap) -> Response {
+/// A file, compressed if the client accepts gzip.
+fn answer(path: &str, request: &HeaderMap) -> Response {
     let Ok(index) = FILES.binary_search_by_key(&path, |file| file.path) else {
-        return (StatusCode::NOT_FOUND, "there is no such file; reload the page").into_response();
+        return (StatusCode::NOT_FOUND, "no such file; reload the page").into_response();
     };
     let file = &FILES[index];
-    let is_packed = takes_gzip(asked);
-    let body = if is_packed { file.gzip.as_slice() } else { file.plain };
+    let is_compressed = accepts_gzip(request);
+    let body = if is_compressed { file.gzip.as_slice() } else { file.plain };
     let mut response = body.into_response();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, content_type(path));
-    let lasts = if path.starts_with("assets/") { FOR_EVER } else { NEVER };
-    headers.insert(header::CACHE_CONTROL, lasts);
+    let caching = if path.starts_with("assets/") { IMMUTABLE } else { REVALIDATE };
+    headers.insert(header::CACHE_CONTROL, caching);
     headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
     headers.insert(header::CONTENT_SECURITY_POLICY, POLICY);
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
-    if is_packed {
+    if is_compressed {
         headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     }
     response
 }
 
 /// Whether `accept-encoding` names gzip, and not with a weight of 0.
-fn takes_gzip(asked: &HeaderMap) -> bool {
-    let values = asked.get_all(header::ACCEPT_ENCODING).iter();
+fn accepts_gzip(request: &HeaderMap) -> bool {
+    let values = request.get_all(header::ACCEPT_ENCODING).iter();
     let texts = values.filter_map(|value| value.to_str().ok());
     texts.flat_map(|text| text.split(',')).any(|coding| {
         let mut parts = coding.split(';').map(str::trim);
@@ -136,14 +136,13 @@ mod tests {
 
     use super::*;
 
-    /// What a reader downloads, packed, for any one view: what all share, and the largest part that is
-    /// loaded when a view needs it.
+    /// Most compressed bytes of scripts that one view needs: those of all views and its own.
     const SCRIPTS_BYTES_MAX: usize = 60_000;
 
-    /// All scripts together.
+    /// Most compressed bytes of all scripts.
     const ALL_SCRIPTS_BYTES_MAX: usize = 90_000;
 
-    fn asking(encodings: &'static str) -> HeaderMap {
+    fn accepting(encodings: &'static str) -> HeaderMap {
         let value = HeaderValue::from_static(encodings);
         HeaderMap::from_iter([(header::ACCEPT_ENCODING, value)])
     }
@@ -171,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn every_file_has_its_kind_and_only_hashed_ones_are_kept_for_ever() {
+    fn every_file_has_a_content_type_and_only_hashed_ones_are_immutable() {
         assert!(FILES.is_sorted_by_key(|file| file.path));
         for file in FILES.iter() {
             let response = answer(file.path, &HeaderMap::new());
@@ -189,7 +188,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn below_a_view_the_document_names_the_same_files() {
+    async fn the_nested_document_names_the_same_files() {
         let response = nested_document();
         assert_eq!(header_of(&response, header::CONTENT_TYPE), Some("text/html; charset=utf-8"));
         let body = axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap();
@@ -198,9 +197,9 @@ mod tests {
     }
 
     #[test]
-    fn packed_files_go_to_who_takes_them() {
+    fn files_are_compressed_for_clients_that_accept_gzip() {
         let check = |encodings, expected: Option<&str>| {
-            let response = answer("index.html", &asking(encodings));
+            let response = answer("index.html", &accepting(encodings));
             assert_eq!(header_of(&response, header::CONTENT_ENCODING), expected, "{encodings}");
         };
         check("gzip", Some("gzip"));
@@ -219,8 +218,8 @@ mod tests {
         file.path.trim_start_matches("assets/")
     }
 
-    /// How a script asks for another that is not needed before a view is shown.
-    fn asked_for(file: &File) -> String {
+    /// How a script imports another when a view needs it.
+    fn lazy_import(file: &File) -> String {
         format!("import(`./{}`)", name(file))
     }
 
@@ -232,8 +231,8 @@ mod tests {
         })
     }
 
-    /// The browser's worker.
-    fn runs(text: &str, file: &File) -> bool {
+    /// Whether a script starts this file as a web worker.
+    fn starts(text: &str, file: &File) -> bool {
         name(file).starts_with("worker-") && text.contains(name(file))
     }
 
@@ -241,22 +240,22 @@ mod tests {
     fn scripts_stay_small_and_name_no_machine() {
         let scripts = FILES.iter().filter(|file| file.path.ends_with(".js"));
         let scripts: Vec<_> = scripts.map(|file| (file, file_text(file))).collect();
-        let packed = |names: &BTreeSet<&str>| -> usize {
+        let compressed_bytes = |names: &BTreeSet<&str>| -> usize {
             let files = scripts.iter().filter(|(file, _)| names.contains(file.path));
             files.map(|(file, _)| file.gzip.len()).sum()
         };
         let (entry, text) = scripts.iter().find(|(file, _)| file.path.contains("/index-")).unwrap();
         let views: Vec<_> =
-            scripts.iter().filter(|(file, _)| text.contains(&asked_for(file))).collect();
+            scripts.iter().filter(|(file, _)| text.contains(&lazy_import(file))).collect();
         assert!(views.len() >= 8, "{}", views.len());
         for (view, _) in views {
-            // What a script imports comes along, and what those import.
+            // Transitively, the scripts that it imports.
             let mut loaded = BTreeSet::from([entry.path, view.path]);
             loop {
                 let texts = scripts.iter().filter(|(file, _)| loaded.contains(file.path));
                 let texts: Vec<_> = texts.map(|(_, text)| text).collect();
                 let more = scripts.iter().filter(|(file, _)| {
-                    texts.iter().any(|text| imports(text, file) || runs(text, file))
+                    texts.iter().any(|text| imports(text, file) || starts(text, file))
                 });
                 let more: BTreeSet<_> = more.map(|(file, _)| file.path).collect();
                 if more.is_subset(&loaded) {
@@ -264,10 +263,10 @@ mod tests {
                 }
                 loaded.extend(more);
             }
-            let bytes = packed(&loaded);
+            let bytes = compressed_bytes(&loaded);
             assert!(bytes <= SCRIPTS_BYTES_MAX, "{}: {bytes} of {loaded:?}", view.path);
         }
-        let all = packed(&scripts.iter().map(|(file, _)| file.path).collect());
+        let all = compressed_bytes(&scripts.iter().map(|(file, _)| file.path).collect());
         assert!(all <= ALL_SCRIPTS_BYTES_MAX, "{all}");
         for file in FILES.iter() {
             let text = String::from_utf8_lossy(file.plain);
@@ -276,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn the_licences_of_what_the_page_holds_are_there() {
+    fn the_licenses_of_bundled_packages_are_included() {
         let licenses = FILES.iter().find(|file| file.path == "licenses.txt").unwrap();
         let text = std::str::from_utf8(licenses.plain).unwrap();
         for part in ["preact\n", "uplot\n", "MIT License", "CDDL-1.0"] {

@@ -1,5 +1,5 @@
-//! The real protocols over real sockets: a hand-made gRPC client and plain HTTP against a bound
-//! server on loopback, with a clock of our own.
+//! Real protocols over real sockets: a gRPC client and plain HTTP against a server on loopback, with a
+//! clock that the tests set.
 
 mod agents;
 mod bodies;
@@ -25,7 +25,7 @@ use super::*;
 use crate::limits::MEMORY_TABLES_BYTES_MAX;
 use crate::testing::{TestWorker, at};
 
-/// A served collector whose clock stands still until it is moved.
+/// A served collector whose clock stands still unless moved.
 struct Running {
     address: SocketAddr,
     now_ns: Arc<AtomicI64>,
@@ -33,7 +33,7 @@ struct Running {
     served: JoinHandle<Result<(), ServeError>>,
 }
 
-/// Serves at 60 s after the tests' start, without a grace.
+/// Serves with the clock at 60 s, without a grace period.
 async fn serve() -> Running {
     serve_with(ServeOptions::default()).await
 }
@@ -71,21 +71,20 @@ impl Running {
         body
     }
 
-    /// Asks until the answer is as expected; the collector learns of a closed connection when its
-    /// system tells it.
+    /// Polls until the answer is as expected: the system takes a while to report a closed connection.
     async fn until(&self, path: &str, pointer: &str, expected: Value) {
-        let begun = Instant::now();
+        let start = Instant::now();
         loop {
             let answer = self.json(path).await;
             if answer.pointer(pointer) == Some(&expected) {
                 return;
             }
-            assert!(begun.elapsed() < Duration::from_secs(20), "{pointer} of {answer:#}");
+            assert!(start.elapsed() < Duration::from_secs(20), "{pointer} of {answer:#}");
         }
     }
 }
 
-/// A collector whose disk has less room than it asks for, from the start; with its folder.
+/// A collector whose disk is full from the start, and its folder.
 async fn serve_full() -> (Running, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let limits = Limits { disk_reserve_bytes: u64::MAX, ..Limits::default() };
@@ -94,7 +93,7 @@ async fn serve_full() -> (Running, TempDir) {
 }
 
 #[tokio::test]
-async fn that_nothing_is_taken_in_is_answered_and_remembered() {
+async fn stopped_ingestion_is_answered_and_recorded_as_an_event() {
     let (running, folder) = serve_full().await;
     let hello = agent_message::Kind::Hello(TestWorker::new("w", 1).hello());
     let hello = v1::AgentMessage { kind: Some(hello) };
@@ -133,16 +132,16 @@ async fn attached(running: &Running, id: &str) -> (TestWorker, Client) {
     worker.count("[agent];sampler", State::Cpu, 1);
     let tasks = vec![worker.task(1, "load", (10, Some(12))), worker.task(2, "load", (20, None))];
     let flush = worker.flush(30, tasks);
-    client.tell(agent_message::Kind::Dictionary(worker.dictionary().unwrap())).await;
+    client.send(agent_message::Kind::Dictionary(worker.dictionary().unwrap())).await;
     assert_eq!(client.ask(agent_message::Kind::Flush(flush)).await, "ack 1");
     (worker, client)
 }
 
-/// A path that asks about everything.
+/// Parameters that select all data.
 const ALL: &str = "from=1000000&to=now";
 
 #[tokio::test]
-async fn a_worker_is_welcomed_and_its_flushes_are_answered_in_order() {
+async fn hello_is_answered_by_welcome_and_flushes_in_order() {
     let running = serve().await;
     let mut worker = TestWorker::new("w", 1);
     let mut client = Client::attach(running.address, worker.hello()).await;
@@ -157,9 +156,9 @@ async fn a_worker_is_welcomed_and_its_flushes_are_answered_in_order() {
 
     worker.count("load;main", State::Cpu, 5);
     let first = worker.flush(30, vec![]);
-    client.tell(agent_message::Kind::Dictionary(worker.dictionary().unwrap())).await;
-    client.tell(agent_message::Kind::Flush(first.clone())).await;
-    let answer = client.hear().await.unwrap();
+    client.send(agent_message::Kind::Dictionary(worker.dictionary().unwrap())).await;
+    client.send(agent_message::Kind::Flush(first.clone())).await;
+    let answer = client.receive().await.unwrap();
     let receipt = v1::Receipt { agent_sent_at_ns: 78, ..receipt };
     let ack = v1::Ack { seq: 1, receipt: Some(receipt) };
     assert_eq!(answer, collector_message::Kind::Ack(ack));
@@ -178,7 +177,7 @@ async fn a_worker_is_welcomed_and_its_flushes_are_answered_in_order() {
     let third = worker.flush(32, vec![]);
     assert_eq!(client.ask(agent_message::Kind::Flush(third)).await, "ack 3");
 
-    // A new stream hears what the collector holds.
+    // The Welcome of a new stream has the marks of the collector.
     drop(client);
     let client = Client::attach(running.address, worker.hello()).await;
     let v1::Welcome { acked_seq, stored_ns, strings, frames, nodes, .. } = client.welcome;
@@ -194,7 +193,7 @@ async fn a_worker_is_welcomed_and_its_flushes_are_answered_in_order() {
 }
 
 #[tokio::test]
-async fn a_stream_that_breaks_the_protocol_ends_with_a_reason_and_harms_no_other() {
+async fn a_stream_that_violates_the_protocol_ends_with_a_reason_and_affects_no_other() {
     let running = serve().await;
     let (mut worker, mut other) = attached(&running, "other").await;
     let address = running.address;
@@ -204,28 +203,33 @@ async fn a_stream_that_breaks_the_protocol_ends_with_a_reason_and_harms_no_other
         assert_eq!((status.code(), status.message()), (code, reason));
     };
     let message = |kind| v1::AgentMessage { kind: Some(kind) };
-    let greet = |hello| message(agent_message::Kind::Hello(hello));
+    let hello_message = |hello| message(agent_message::Kind::Hello(hello));
     let reason = "the agent speaks protocol 9; this collector speaks protocol 1 only";
-    let wrong = greet(v1::Hello { protocol: 9, ..hello() });
+    let wrong = hello_message(v1::Hello { protocol: 9, ..hello() });
     check(vec![wrong], Code::InvalidArgument, reason).await;
     let reason = "the worker's id is empty; it must have 1 to 4096 bytes";
-    let wrong = greet(v1::Hello { worker: String::new(), ..hello() });
+    let wrong = hello_message(v1::Hello { worker: String::new(), ..hello() });
     check(vec![wrong], Code::InvalidArgument, reason).await;
     let reason = "the first message of a stream must be Hello";
     let goodbye = message(agent_message::Kind::Goodbye(v1::Goodbye {}));
     check(vec![goodbye], Code::InvalidArgument, reason).await;
     let reason = "Hello may come only once in a stream";
-    check(vec![greet(hello()), greet(hello())], Code::InvalidArgument, reason).await;
-    let reason = "a message of no known kind";
-    check(vec![greet(hello()), v1::AgentMessage { kind: None }], Code::InvalidArgument, reason)
+    check(vec![hello_message(hello()), hello_message(hello())], Code::InvalidArgument, reason)
         .await;
+    let reason = "unknown kind of message";
+    check(
+        vec![hello_message(hello()), v1::AgentMessage { kind: None }],
+        Code::InvalidArgument,
+        reason,
+    )
+    .await;
 
     let strings = vec!["x".repeat(4_000); 1_100];
     let large = v1::Dictionary { string_base: 1, strings, ..Default::default() };
     let large = message(agent_message::Kind::Dictionary(large));
     let reason = "Error, decoded message length too large: found 4403307 bytes, the limit is: \
                   4194304 bytes";
-    check(vec![greet(hello()), large], Code::OutOfRange, reason).await;
+    check(vec![hello_message(hello()), large], Code::OutOfRange, reason).await;
     let status = client::attach(address, vec![Malformed { hello: 5 }]).await.unwrap_err();
     assert_eq!(status.code(), Code::Internal, "{status:?}");
     assert!(status.message().contains("invalid wire type"), "{status:?}");
@@ -237,18 +241,19 @@ async fn a_stream_that_breaks_the_protocol_ends_with_a_reason_and_harms_no_other
     assert_eq!(profile["totals"]["total_ns"], 12);
 }
 
-/// Two bytes claim a row of a task that takes 136 in memory: what claims too many is not decoded.
+/// Two bytes can claim a row of a task that takes 136 in memory, so messages with too many entries are
+/// rejected before they are decoded.
 #[tokio::test]
-async fn a_message_of_more_entries_than_any_agent_sends_ends_its_stream_undecoded() {
+async fn a_message_with_too_many_entries_ends_its_stream_undecoded() {
     let running = serve().await;
     let (mut worker, mut client) = attached(&running, "w").await;
     let tasks = vec![v1::Task::default(); profiler_core::limits::MESSAGE_ENTRIES_MAX + 1];
     let flush = v1::Flush { tasks, ..worker.flush(31, vec![]) };
-    client.tell(agent_message::Kind::Flush(flush)).await;
+    client.send(agent_message::Kind::Flush(flush)).await;
     let status = client.status().await;
     assert_eq!(status.code(), Code::InvalidArgument);
-    let said = "the number of a message's entries is 262145; at most 262144 is allowed";
-    assert_eq!(status.message(), said);
+    let reason = "the number of a message's entries is 262145; at most 262144 is allowed";
+    assert_eq!(status.message(), reason);
     let mut again = Client::attach(running.address, worker.hello()).await;
     assert_eq!(again.welcome.acked_seq, 1);
     worker.count("load;main;parse:3", State::Cpu, 5);
@@ -257,7 +262,7 @@ async fn a_message_of_more_entries_than_any_agent_sends_ends_its_stream_undecode
 }
 
 #[tokio::test]
-async fn tasks_of_a_worker_that_is_cut_off_or_says_goodbye_are_lost() {
+async fn running_tasks_of_a_disconnected_worker_are_lost() {
     let running = serve().await;
     for goodbye in [false, true] {
         let id = format!("w{goodbye}");
@@ -265,8 +270,8 @@ async fn tasks_of_a_worker_that_is_cut_off_or_says_goodbye_are_lost() {
         let tasks = format!("/api/v1/tasks?{ALL}&worker={id}");
         assert_eq!(running.json(&tasks).await["tasks"][0]["outcome"], "running");
         if goodbye {
-            client.tell(agent_message::Kind::Goodbye(v1::Goodbye {})).await;
-            assert!(client.hear().await.is_none(), "a goodbye ends the stream in good order");
+            client.send(agent_message::Kind::Goodbye(v1::Goodbye {})).await;
+            assert!(client.receive().await.is_none(), "a goodbye ends the stream without an error");
         }
         drop(client);
         running.until(&tasks, "/tasks/0/outcome", json!("lost")).await;
@@ -274,7 +279,7 @@ async fn tasks_of_a_worker_that_is_cut_off_or_says_goodbye_are_lost() {
         assert_eq!(row["stop_ns"], at(60).unix_ns());
         running.until("/api/v1/workers", "/workers/0/epochs/0/state", json!("gone")).await;
 
-        // It was there all along, and tells how the task ended.
+        // It reconnects and reports how the task ended.
         let mut client = Client::attach(running.address, worker.hello()).await;
         assert_eq!(running.json(&tasks).await["tasks"][0]["outcome"], "running");
         let end = vec![worker.task(2, "load", (20, Some(21)))];
@@ -285,7 +290,7 @@ async fn tasks_of_a_worker_that_is_cut_off_or_says_goodbye_are_lost() {
 }
 
 #[tokio::test]
-async fn a_second_stream_of_a_life_ends_the_first() {
+async fn a_second_stream_of_an_epoch_ends_the_first() {
     let running = serve().await;
     let (worker, mut first) = attached(&running, "w").await;
     let second = Client::attach(running.address, worker.hello()).await;
@@ -304,14 +309,14 @@ async fn stopping_ends_streams_and_idle_connections() {
     let idle = tokio::net::TcpStream::connect(running.address).await.unwrap();
     running.stop.send(()).unwrap();
     let served = tokio::time::timeout(SHUTDOWN_MAX / 2, running.served).await;
-    served.expect("it does not wait for connections").unwrap().unwrap();
+    served.expect("it must not wait for idle connections").unwrap().unwrap();
     let status = client.status().await;
     assert_eq!(status.message(), "the collector is shutting down");
     drop(idle);
 }
 
 #[tokio::test]
-async fn an_address_that_cannot_be_had_is_named_with_a_way_out() {
+async fn an_unavailable_address_is_named_with_alternatives() {
     let running = serve().await;
     let check = async |listen: SocketAddr, expected: &str| {
         let options = ServeOptions { listen, ..ServeOptions::default() };
@@ -326,8 +331,8 @@ async fn an_address_that_cannot_be_had_is_named_with_a_way_out() {
     for address in ["0.0.0.0:0", "[::]:0", "[::ffff:10.0.0.1]:0"] {
         let expected = format!(
             "{address} can be reached from other machines, and there are neither TLS nor tokens \
-             yet: anyone who reaches it could read and write everything. Listen on 127.0.0.1 and \
-             reach it through a tunnel (`ssh -L`), or say `--insecure-listen` if the network \
+             yet: anyone who can reach it can read and write everything. Listen on 127.0.0.1 and \
+             reach it through a tunnel (`ssh -L`), or pass `--insecure-listen` if the network \
              itself is trusted"
         );
         check(address.parse().unwrap(), &expected).await;
@@ -338,7 +343,7 @@ async fn an_address_that_cannot_be_had_is_named_with_a_way_out() {
 }
 
 #[tokio::test]
-async fn what_is_kept_is_what_was_asked_for_and_fits_the_memory_without_a_disk() {
+async fn retention_is_as_requested_and_limited_to_memory_without_a_disk() {
     let directory = tempfile::tempdir().unwrap();
     let hours = |count: u64| Duration::from_secs(count * 3_600);
     let retention = Retention {

@@ -11,26 +11,26 @@ use super::*;
 use crate::collector::Settings;
 use crate::query::QueryError;
 
-/// Nothing here takes as long; a test that waits longer has failed.
+/// A test that waits longer has failed.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What the question below says: that it is being answered, and how that ended.
-static SAID: Mutex<Option<Sender<&'static str>>> = Mutex::new(None);
+/// Where the query below reports its start and its end.
+static REPORTS: Mutex<Option<Sender<&'static str>>> = Mutex::new(None);
 
-fn say(word: &'static str) {
-    let said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
-    said.as_ref().unwrap().send(word).unwrap();
+fn report(word: &'static str) {
+    let reports = REPORTS.lock().unwrap_or_else(PoisonError::into_inner);
+    reports.as_ref().unwrap().send(word).unwrap();
 }
 
-/// A question that takes as long as its reader waits, as the scan of a large table would. One that
-/// nobody calls off ends by itself, when the test has failed already.
+/// A query that runs until it is cancelled, like the scan of a large table. Without a cancellation it
+/// ends by itself after the test has failed.
 fn endless(asking: &Asking<'_>) -> Result<Response, ErrorAnswer> {
-    say("begun");
+    report("started");
     let begin = std::time::Instant::now();
     loop {
         match asking.cancel.check() {
             Err(error) => {
-                say("called off");
+                report("cancelled");
                 return Err(error.into());
             }
             Ok(()) if begin.elapsed() > PATIENCE => return Err(ErrorAnswer::busy()),
@@ -43,16 +43,16 @@ async fn ask(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, Err
     reader.answer(pairs, endless).await
 }
 
-/// The next word, awaited without a thread of the runtime.
-async fn hear(words: Receiver<&'static str>) -> (&'static str, Receiver<&'static str>) {
-    let heard = tokio::task::spawn_blocking(move || (words.recv_timeout(PATIENCE).unwrap(), words));
-    heard.await.unwrap()
+/// The next report, awaited without blocking a thread of the runtime.
+async fn next_report(words: Receiver<&'static str>) -> (&'static str, Receiver<&'static str>) {
+    let next = tokio::task::spawn_blocking(move || (words.recv_timeout(PATIENCE).unwrap(), words));
+    next.await.unwrap()
 }
 
 #[tokio::test]
-async fn a_reader_that_goes_away_calls_its_question_off_and_gives_its_turn_back() {
+async fn a_client_that_disconnects_cancels_its_query_and_releases_its_permit() {
     let (sender, mut words) = channel();
-    *SAID.lock().unwrap() = Some(sender);
+    *REPORTS.lock().unwrap() = Some(sender);
     let collector = Arc::new(Collector::new(Settings::default()));
     let reader = Reader::new(collector.clone());
     let permits = reader.query_permits.clone();
@@ -61,21 +61,21 @@ async fn a_reader_that_goes_away_calls_its_question_off_and_gives_its_turn_back(
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let served = tokio::spawn(async move { axum::serve(listener, routes).await });
-    // One after the other, more often than there are permits.
+    // One after another, more often than there are permits.
     for _ in 0..=QUERIES_MAX {
         let mut stream = TcpStream::connect(address).await.unwrap();
         stream.write_all(b"GET /endless HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
         let word;
-        (word, words) = hear(words).await;
-        assert_eq!((word, permits.available_permits()), ("begun", QUERIES_MAX - 1));
+        (word, words) = next_report(words).await;
+        assert_eq!((word, permits.available_permits()), ("started", QUERIES_MAX - 1));
         drop(stream);
         let word;
-        (word, words) = hear(words).await;
-        assert_eq!(word, "called off");
-        // The turn is free once the work has ended, which is a moment after it said so.
+        (word, words) = next_report(words).await;
+        assert_eq!(word, "cancelled");
+        // The permit is released when the work returns, a moment after its report.
         drop(timeout(PATIENCE, permits.acquire_many(QUERIES_MAX as u32)).await.unwrap().unwrap());
     }
-    // Others are answered as before.
+    // Later queries are answered.
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request = b"GET /api/v1/tasks HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
     stream.write_all(request).await.unwrap();
@@ -86,7 +86,7 @@ async fn a_reader_that_goes_away_calls_its_question_off_and_gives_its_turn_back(
 }
 
 #[test]
-fn a_question_that_was_called_off_is_no_fault_of_the_readers() {
+fn a_cancelled_query_is_an_internal_error() {
     let answer = ErrorAnswer::from(QueryError::Cancelled).into_response();
     assert_eq!(answer.status(), StatusCode::INTERNAL_SERVER_ERROR);
 }

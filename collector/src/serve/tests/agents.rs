@@ -1,4 +1,4 @@
-//! What is asked of running agents, over real sockets, with an agent that is played by hand.
+//! Settings and thread dumps, over real sockets, with agents that the tests play.
 
 use profiler_core::wire::v1::{self, agent_message, collector_message::Kind};
 use profiler_core::{State, StateSet};
@@ -12,15 +12,17 @@ use crate::testing::TestWorker;
 const SETTINGS: &str = "PUT /api/v1/workers/settings";
 
 impl Running {
-    /// Asks for settings while the test plays the agents.
+    /// Sends a change of settings while the test plays the agents.
     fn put(&self, query: &str, body: &str) -> JoinHandle<Answer> {
-        let (address, what) = (self.address, format!("{SETTINGS}{query}"));
+        let address = self.address;
+        let line = format!("{SETTINGS}{query}");
         let body = body.to_owned();
-        tokio::spawn(async move { send(address, &what, "application/json", &body).await })
+        tokio::spawn(async move { send(address, &line, "application/json", &body).await })
     }
 
     fn get(&self, path: &str) -> JoinHandle<Answer> {
-        let (address, path) = (self.address, path.to_owned());
+        let address = self.address;
+        let path = path.to_owned();
         tokio::spawn(async move { get(address, &path).await })
     }
 }
@@ -32,32 +34,31 @@ async fn json_of(answer: JoinHandle<Answer>) -> Value {
 }
 
 async fn settings(client: &mut Client) -> v1::Settings {
-    match client.hear().await {
+    match client.receive().await {
         Some(Kind::Settings(settings)) => settings,
         other => panic!("{other:?}"),
     }
 }
 
-async fn question(client: &mut Client) -> u64 {
-    match client.hear().await {
+async fn dump_request(client: &mut Client) -> u64 {
+    match client.receive().await {
         Some(Kind::ThreadDumpRequest(request)) => request.id,
         other => panic!("{other:?}"),
     }
 }
 
 fn applied(revision: u64, interval_ns: u64, enabled: bool) -> agent_message::Kind {
-    let (states, mode) = (StateSet::ALL.bits().into(), "by hand".to_owned());
     agent_message::Kind::Applied(v1::AppliedSettings {
         revision,
         interval_ns,
         enabled,
-        states,
-        mode,
+        states: StateSet::ALL.bits().into(),
+        mode: "by hand".to_owned(),
     })
 }
 
 #[tokio::test]
-async fn settings_reach_a_connected_agent_and_the_answer_says_what_it_works_by() {
+async fn settings_reach_a_connected_agent_and_the_answer_shows_those_applied() {
     let running = serve().await;
     let (_, mut client) = attached(&running, "w").await;
     let (_, mut other) = attached(&running, "other").await;
@@ -66,7 +67,7 @@ async fn settings_reach_a_connected_agent_and_the_answer_says_what_it_works_by()
     assert_eq!((wanted.interval_ns, wanted.enabled, wanted.states), (Some(20_000_000), None, None));
     let path = "/api/v1/workers?worker=w";
     running.until(path, "/workers/0/epochs/0/settings_pending", json!(true)).await;
-    client.tell(applied(wanted.revision, 20_000_000, true)).await;
+    client.send(applied(wanted.revision, 20_000_000, true)).await;
     let states = json!(State::ALL.map(State::name));
     let expected = json!({"workers": [{
         "worker": "w", "epoch": "0000000000000001", "connected": true, "applied": true,
@@ -79,14 +80,14 @@ async fn settings_reach_a_connected_agent_and_the_answer_says_what_it_works_by()
     let expected = [json!(20_000_000), json!(true), states, json!("by hand"), json!(false)];
     assert_eq!(shown, expected.iter().collect::<Vec<_>>());
 
-    // The other agent hears of it only when all are meant.
+    // A change without a worker reaches the other agent too.
     let answer = running.put("", r#"{"enabled": false}"#);
     let all = settings(&mut other).await;
     assert_eq!((all.interval_ns, all.enabled), (None, Some(false)));
-    other.tell(applied(all.revision, 10_000_000, false)).await;
+    other.send(applied(all.revision, 10_000_000, false)).await;
     let both = settings(&mut client).await;
     assert_eq!((both.interval_ns, both.enabled), (Some(20_000_000), Some(false)));
-    client.tell(applied(both.revision, 20_000_000, false)).await;
+    client.send(applied(both.revision, 20_000_000, false)).await;
     let workers = json_of(answer).await["workers"].clone();
     let workers: Vec<_> =
         workers.as_array().unwrap().iter().map(|w| w["applied"].clone()).collect();
@@ -94,14 +95,14 @@ async fn settings_reach_a_connected_agent_and_the_answer_says_what_it_works_by()
 }
 
 #[tokio::test]
-async fn settings_are_kept_for_agents_that_come_back_or_come_later() {
+async fn settings_apply_to_agents_that_reconnect_or_connect_later() {
     let running = serve().await;
     let (worker, client) = attached(&running, "w").await;
     drop(client);
     running.until("/api/v1/workers", "/workers/0/epochs/0/connected", json!(false)).await;
     let answer = json_of(running.put("?worker=w", r#"{"interval_ms": 20}"#)).await;
-    let told = &answer["workers"][0];
-    assert_eq!((&told["connected"], &told["applied"]), (&json!(false), &json!(false)));
+    let answered = &answer["workers"][0];
+    assert_eq!((&answered["connected"], &answered["applied"]), (&json!(false), &json!(false)));
     let mut client = Client::attach(running.address, worker.hello()).await;
     assert_eq!(settings(&mut client).await.interval_ns, Some(20_000_000));
     drop(client);
@@ -113,30 +114,30 @@ async fn settings_are_kept_for_agents_that_come_back_or_come_later() {
     assert_eq!((wanted.interval_ns, wanted.enabled), (None, Some(false)));
 }
 
-/// An agent greets before its sampler has begun. What it said then is no news of one that is gone.
+/// An agent sends Hello before its sampler starts, so that mode says nothing about a worker that is gone.
 #[tokio::test]
-async fn the_mode_of_a_worker_that_is_away_is_what_it_said_on_its_stream_or_nothing() {
+async fn the_mode_of_a_disconnected_worker_is_the_one_it_reported_or_null() {
     let running = serve().await;
-    for (id, says) in [("silent", false), ("w", true)] {
+    for (id, reports) in [("silent", false), ("w", true)] {
         let (mut worker, mut client) = attached(&running, id).await;
         let path = format!("/api/v1/workers?worker={id}");
         let mode = "/workers/0/epochs/0/sampler_mode";
         assert_eq!(running.json(&path).await.pointer(mode), Some(&json!("signals")));
-        if says {
-            client.tell(applied(0, 10_000_000, true)).await;
+        if reports {
+            client.send(applied(0, 10_000_000, true)).await;
             let flush = worker.flush(31, vec![]);
             client.ask(agent_message::Kind::Flush(flush)).await;
         }
         drop(client);
         running.until(&path, "/workers/0/epochs/0/connected", json!(false)).await;
-        let expected = if says { json!("by hand") } else { Value::Null };
+        let expected = if reports { json!("by hand") } else { Value::Null };
         assert_eq!(running.json(&path).await.pointer(mode), Some(&expected), "{id}");
     }
 }
 
-/// Answers the next question with these threads: name, node, state, time there.
+/// Answers the next request with these threads: name, node, state, time blocked.
 async fn answer_with(client: &mut Client, threads: &[(&str, u32, Option<State>, u64)]) {
-    let id = question(client).await;
+    let id = dump_request(client).await;
     let place = |state| State::ALL.iter().position(|known| *known == state).unwrap() + 1;
     let threads = (1..).zip(threads).map(|(thread_id, (name, node, state, blocked_ns))| {
         let state = u32::try_from(state.map_or(0, place)).unwrap();
@@ -145,10 +146,10 @@ async fn answer_with(client: &mut Client, threads: &[(&str, u32, Option<State>, 
     });
     let threads = threads.collect();
     let stacks = v1::ThreadDump { id, threads, omitted: 1, ..Default::default() };
-    client.tell(agent_message::Kind::ThreadDump(stacks)).await;
+    client.send(agent_message::Kind::ThreadDump(stacks)).await;
 }
 
-/// The agent's node of the innermost frame of the stack whose names these are.
+/// The agent's nodes of the innermost frames of two stacks.
 const PARSE: u32 = 3;
 const AGENT: u32 = 6;
 
@@ -160,7 +161,7 @@ const THREADS: [(&str, u32, Option<State>, u64); 5] = [
     ("young", 0, None, 0),
 ];
 
-/// Groups in short: kind, task, state, innermost name, threads.
+/// Groups as text: kind, task, state, innermost name, threads.
 fn groups(answer: &Value) -> Vec<String> {
     let groups = answer["workers"][0]["groups"].as_array().unwrap();
     let short = groups.iter().map(|group| {
@@ -174,7 +175,7 @@ fn groups(answer: &Value) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn stacks_are_grouped_and_those_that_run_come_first() {
+async fn threads_are_grouped_by_stack_and_running_ones_come_first() {
     let running = serve().await;
     let (_, mut client) = attached(&running, "w").await;
     let check = async |client: &mut Client, query: &str, expected: &[&str]| {
@@ -202,7 +203,7 @@ async fn stacks_are_grouped_and_those_that_run_come_first() {
 }
 
 #[tokio::test]
-async fn an_agent_that_cannot_answer_is_named_with_the_reason() {
+async fn an_agent_that_does_not_respond_is_named_with_the_reason() {
     let running = serve().await;
     let (_, mut client) = attached(&running, "w").await;
     let check = async |answer: JoinHandle<Answer>, expected: &str| {
@@ -212,10 +213,10 @@ async fn an_agent_that_cannot_answer_is_named_with_the_reason() {
         assert_eq!(worker["reason"], expected);
     };
     let answer = running.get("/api/v1/thread-dump");
-    let id = question(&mut client).await;
+    let id = dump_request(&mut client).await;
     let unavailable = "sampling is off".to_owned();
     let stacks = v1::ThreadDump { id, unavailable, ..Default::default() };
-    client.tell(agent_message::Kind::ThreadDump(stacks)).await;
+    client.send(agent_message::Kind::ThreadDump(stacks)).await;
     check(answer, "sampling is off").await;
 
     let answer = running.get("/api/v1/thread-dump");
@@ -223,7 +224,7 @@ async fn an_agent_that_cannot_answer_is_named_with_the_reason() {
     check(answer, "invalid thread dump: node 99 is outside its table of 7").await;
 
     let answer = running.get("/api/v1/thread-dump");
-    question(&mut client).await;
+    dump_request(&mut client).await;
     drop(client);
     check(answer, "its stream ended before it responded").await;
     running.until("/api/v1/workers", "/workers/0/epochs/0/connected", json!(false)).await;
@@ -233,33 +234,33 @@ async fn an_agent_that_cannot_answer_is_named_with_the_reason() {
 }
 
 #[tokio::test]
-async fn an_agents_word_that_cannot_be_is_noted_and_does_not_end_its_stream() {
+async fn an_invalid_report_is_counted_as_refused_and_does_not_end_the_stream() {
     let running = serve().await;
     let (mut worker, mut client) = attached(&running, "w").await;
-    client.tell(applied(1, 5, true)).await;
+    client.send(applied(1, 5, true)).await;
     let late = v1::ThreadDump { id: 77, ..Default::default() };
-    client.tell(agent_message::Kind::ThreadDump(late)).await;
+    client.send(agent_message::Kind::ThreadDump(late)).await;
     let flush = worker.flush(31, vec![]);
     assert_eq!(client.ask(agent_message::Kind::Flush(flush)).await, "ack 2");
     let epoch = &running.json("/api/v1/workers").await["workers"][0]["epochs"][0];
     let reason = "the interval in nanoseconds is 5; it must be from 1 ms to 1 s";
     assert_eq!((&epoch["refused"], &epoch["last_refusal"]), (&json!(1), &json!(reason)));
-    assert_eq!(epoch["interval_ns"], 10_000_000, "as it said in its Hello");
+    assert_eq!(epoch["interval_ns"], 10_000_000, "as in its Hello");
 }
 
 #[tokio::test]
-async fn wrong_settings_and_questions_are_refused() {
+async fn invalid_settings_and_queries_are_rejected() {
     let running = serve().await;
     let (_, _client) = attached(&running, "worker-1").await;
     let check = async |query: &str, kind: &str, body: &str, status: u16, error: &str| {
         let answer = send(running.address, &format!("{SETTINGS}{query}"), kind, body).await;
         assert_eq!(answer.status, status, "{body}: {}", answer.body);
-        let said: Value = serde_json::from_str(&answer.body).unwrap();
-        assert!(said["error"].as_str().unwrap().contains(error), "{body}: {said}");
+        let failure: Value = serde_json::from_str(&answer.body).unwrap();
+        assert!(failure["error"].as_str().unwrap().contains(error), "{body}: {failure}");
     };
     let json = "application/json";
     let good = r#"{"enabled": false}"#;
-    // What a page of another site can send without being asked for leave.
+    // Types that a page of another site can send without a preflight request.
     let error = "content-type: application/json";
     for kind in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"] {
         check("", kind, good, 415, error).await;
@@ -282,5 +283,5 @@ async fn wrong_settings_and_questions_are_refused() {
     let got = get(running.address, "/api/v1/thread-dump?task=laod").await;
     assert_eq!((got.status, got.body.contains("the nearest are")), (404, true), "{}", got.body);
     let epoch = &running.json("/api/v1/workers").await["workers"][0]["epochs"][0];
-    assert_eq!(epoch["settings_pending"], false, "nothing of it was taken up");
+    assert_eq!(epoch["settings_pending"], false, "nothing was changed");
 }

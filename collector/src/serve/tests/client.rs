@@ -20,12 +20,12 @@ use tonic_prost::ProstCodec;
 pub(super) struct Client {
     pub(super) welcome: v1::Welcome,
     messages: mpsc::Sender<AgentMessage>,
-    said: FlushDeltaCodec,
+    deltas: FlushDeltaCodec,
     answers: Streaming<CollectorMessage>,
 }
 
 impl Client {
-    /// Says Hello and hears Welcome.
+    /// Sends Hello and receives Welcome.
     pub(super) async fn attach(address: SocketAddr, hello: v1::Hello) -> Client {
         let (messages, receiver) = mpsc::channel(16);
         let hello = AgentMessage { kind: Some(agent_message::Kind::Hello(hello)) };
@@ -33,7 +33,7 @@ impl Client {
         let mut answers = open(address, ReceiverStream::new(receiver)).await.unwrap();
         let first = answers.message().await.unwrap().unwrap().kind;
         let Some(Kind::Welcome(welcome)) = first else { panic!("{first:?}") };
-        Client { welcome, messages, said: FlushDeltaCodec::default(), answers }
+        Client { welcome, messages, deltas: FlushDeltaCodec::default(), answers }
     }
 
     /// How a stream of these messages ends.
@@ -41,48 +41,48 @@ impl Client {
         attach(address, messages).await.unwrap_err()
     }
 
-    pub(super) async fn tell(&mut self, mut kind: agent_message::Kind) {
+    pub(super) async fn send(&mut self, mut kind: agent_message::Kind) {
         if let agent_message::Kind::Flush(flush) = &mut kind {
-            self.said.encode(flush);
+            self.deltas.encode(flush);
         }
         self.messages.send(AgentMessage { kind: Some(kind) }).await.unwrap();
     }
 
     /// The next answer; `None` at the end of the stream.
-    pub(super) async fn hear(&mut self) -> Option<Kind> {
+    pub(super) async fn receive(&mut self) -> Option<Kind> {
         self.answers.message().await.unwrap().map(|message| message.kind.unwrap())
     }
 
-    /// Sends a message, and gives the answer in words.
+    /// Sends a message, and returns the answer in words.
     pub(super) async fn ask(&mut self, kind: agent_message::Kind) -> String {
-        self.tell(kind).await;
-        match self.hear().await {
+        self.send(kind).await;
+        match self.receive().await {
             Some(Kind::Ack(ack)) => format!("ack {}", ack.seq),
             Some(Kind::Refusal(refusal)) => format!("refused {}: {}", refusal.seq, refusal.reason),
             other => format!("{other:?}"),
         }
     }
 
-    /// How the stream ends, when it ends badly.
+    /// The status of a stream that ends with an error.
     pub(super) async fn status(&mut self) -> Status {
         loop {
             match self.answers.message().await {
                 Ok(Some(_)) => {}
-                Ok(None) => panic!("the stream ended in good order"),
+                Ok(None) => panic!("the stream ended without an error"),
                 Err(status) => return status,
             }
         }
     }
 }
 
-/// Another message on the wire: its first field is a number, where an agent's is a Hello.
+/// A message whose first field is a number, where an agent sends a Hello.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Malformed {
     #[prost(uint64, tag = "1")]
     pub(super) hello: u64,
 }
 
-/// Sends messages of any form and leaves the stream open; ends when the collector ends it.
+/// Sends messages of any type, and returns when the collector ends the stream.
 pub(super) async fn attach<M: prost::Message + Default + 'static>(
     address: SocketAddr,
     messages: Vec<M>,
@@ -105,7 +105,7 @@ async fn open<M: prost::Message + Default + 'static>(
     Ok(grpc.streaming(Request::new(messages), path, codec).await?.into_inner())
 }
 
-/// An HTTP answer as it came.
+/// A raw HTTP response.
 pub(super) struct Answer {
     pub(super) status: u16,
     head: String,
@@ -123,17 +123,22 @@ pub(super) async fn get(address: SocketAddr, path: &str) -> Answer {
     request(address, "GET", path).await
 }
 
-/// Asks on a connection of its own.
+/// Sends a request on a new connection.
 pub(super) async fn request(address: SocketAddr, method: &str, path: &str) -> Answer {
     send(address, &format!("{method} {path}"), "text/plain", "").await
 }
 
 /// The same, with a body.
-pub(super) async fn send(address: SocketAddr, what: &str, kind: &str, body: &str) -> Answer {
+pub(super) async fn send(
+    address: SocketAddr,
+    line: &str,
+    content_type: &str,
+    body: &str,
+) -> Answer {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let length = body.len();
     let text = format!(
-        "{what} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-type: {kind}\r\n\
+        "{line} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-type: {content_type}\r\n\
          content-length: {length}\r\n\r\n{body}"
     );
     stream.write_all(text.as_bytes()).await.unwrap();

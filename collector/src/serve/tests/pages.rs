@@ -1,4 +1,4 @@
-//! Open pages: they are told when there is something new, and never keep agents waiting.
+//! Open pages: they are notified of new data, and never delay agents.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::collector::{Collector, Settings};
 use crate::limits::{PAGES_MAX, QUERIES_MAX, QUERIES_WAITING_MAX};
 use crate::testing::{TestWorker, at};
 
-/// A page that listens.
+/// A page that listens for updates.
 struct Page(BufReader<TcpStream>);
 
 impl Page {
@@ -34,7 +34,7 @@ impl Page {
         Page(BufReader::new(stream))
     }
 
-    /// The rest of the next line that begins so; `None` if the stream ends before.
+    /// The rest of the next line with this start; `None` if the stream ends before.
     async fn line(&mut self, start: &str) -> Option<String> {
         loop {
             let mut line = String::new();
@@ -49,45 +49,44 @@ impl Page {
 }
 
 #[tokio::test]
-async fn a_page_hears_of_what_is_new_and_of_the_end() {
+async fn a_page_is_notified_of_new_data_and_of_the_end() {
     let running = serve().await;
     let (mut worker, mut client) = attached(&running, "w").await;
     let mut page = Page::open(running.address).await;
     assert_eq!(page.line("HTTP/1.1 ").await.unwrap(), "200 OK");
     assert_eq!(page.line("content-type: ").await.unwrap(), "text/event-stream");
-    // Where it is may be told before and after the first flush was noted.
+    // The page may connect before or after the first flush is counted.
     let now_ns = at(60).unix_ns();
-    let news = |to: i64, flushes: u64| {
+    let update = |to: i64, flushes: u64| {
         let data_to_ns = at(to).unix_ns();
         format!(
             "{{\"now_ns\":{now_ns},\"data_to_ns\":{data_to_ns},\"flushes\":{flushes},\"ingest_stopped\":null}}"
         )
     };
-    while page.line("data: ").await.unwrap() != news(31, 1) {}
+    while page.line("data: ").await.unwrap() != update(31, 1) {}
     for second in 31..40 {
         worker.count("load;main", State::Cpu, 1);
         let flush = worker.flush(second, vec![]);
         client.ask(Kind::Flush(flush)).await;
     }
-    // However many there are, a page hears of them once a beat: of the newest at the latest then.
-    let mut heard = 1;
-    while page.line("data: ").await.unwrap() != news(40, 10) {
-        heard += 1;
+    // However many flushes there are, a page gets at most one update per interval.
+    let mut updates = 1;
+    while page.line("data: ").await.unwrap() != update(40, 10) {
+        updates += 1;
     }
-    assert!(heard < 9, "{heard}");
+    assert!(updates < 9, "{updates}");
     running.stop.send(()).unwrap();
     assert_eq!(page.line("data: ").await, None);
     running.served.await.unwrap().unwrap();
 }
 
-/// Neither samples nor their absence say it.
 #[tokio::test]
-async fn a_page_hears_why_nothing_is_taken_in() {
+async fn a_page_is_notified_why_ingestion_stopped() {
     let (running, _folder) = serve_full().await;
     let mut page = Page::open(running.address).await;
     let reason = loop {
-        let news: Value = serde_json::from_str(&page.line("data: ").await.unwrap()).unwrap();
-        if let Some(reason) = news["ingest_stopped"].as_str() {
+        let update: Value = serde_json::from_str(&page.line("data: ").await.unwrap()).unwrap();
+        if let Some(reason) = update["ingest_stopped"].as_str() {
             break reason.to_owned();
         }
     };
@@ -95,7 +94,7 @@ async fn a_page_hears_why_nothing_is_taken_in() {
 }
 
 #[tokio::test]
-async fn only_so_many_pages_are_told() {
+async fn pages_beyond_the_limit_are_rejected() {
     let running = serve().await;
     let mut pages = Vec::new();
     for _ in 0..PAGES_MAX {
@@ -107,49 +106,49 @@ async fn only_so_many_pages_are_told() {
     assert_eq!(more.line("HTTP/1.1 ").await.unwrap(), "503 Service Unavailable");
 }
 
-/// Questions that are being answered, and the most there ever were.
-static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
+/// Running queries, and the most at any time.
+static RUNNING: AtomicUsize = AtomicUsize::new(0);
 static MOST: AtomicUsize = AtomicUsize::new(0);
 
 #[tokio::test]
-async fn of_a_hundred_questions_of_fifty_pages_few_are_answered_at_once() {
+async fn few_of_a_hundred_queries_run_at_once() {
     let collector = Arc::new(Collector::new(Settings::default()));
     let reader = Reader::new(collector);
-    // Nobody gets a turn before all have asked.
+    // No query runs before all are queued.
     let permits =
         reader.query_permits.clone().acquire_many_owned(QUERIES_MAX as u32).await.unwrap();
-    let questions = (0..100).map(|_| {
+    let queries = (0..100).map(|_| {
         let reader = reader.clone();
         tokio::spawn(async move {
             let answer = reader.answer(Ok(Query(Vec::new())), |_| {
-                MOST.fetch_max(UNDER_WAY.fetch_add(1, SeqCst) + 1, SeqCst);
-                // Lets others begin, if they may.
+                MOST.fetch_max(RUNNING.fetch_add(1, SeqCst) + 1, SeqCst);
+                // Lets others start, if they may.
                 std::thread::yield_now();
-                UNDER_WAY.fetch_sub(1, SeqCst);
+                RUNNING.fetch_sub(1, SeqCst);
                 answer::json(&())
             });
             answer.await.is_ok()
         })
     });
-    let questions: Vec<_> = questions.collect();
-    // Those that find no place are turned away at once, all others wait.
-    let places = QUERIES_MAX + QUERIES_WAITING_MAX;
-    while questions.iter().filter(|question| question.is_finished()).count() < 100 - places {
+    let queries: Vec<_> = queries.collect();
+    // Those that find no slot are rejected at once; all others wait.
+    let slots = QUERIES_MAX + QUERIES_WAITING_MAX;
+    while queries.iter().filter(|query| query.is_finished()).count() < 100 - slots {
         tokio::task::yield_now().await;
     }
     drop(permits);
     let mut answered = 0;
-    for question in questions {
-        answered += usize::from(question.await.unwrap());
+    for query in queries {
+        answered += usize::from(query.await.unwrap());
     }
-    assert_eq!(answered, places);
+    assert_eq!(answered, slots);
     assert!((1..=QUERIES_MAX).contains(&MOST.load(SeqCst)), "{MOST:?}");
 }
 
-/// Fifty pages ask for profiles, none gets a turn, and an agent's flushes are acknowledged all the same:
-/// what is counted is who waits, not how long.
+/// Fifty pages wait for profiles, and an agent's flushes are acknowledged nevertheless. The test counts
+/// who waits, not how long.
 #[tokio::test]
-async fn fifty_pages_that_wait_for_their_turns_keep_no_agent_waiting() {
+async fn fifty_waiting_pages_delay_no_agent() {
     let clock = Clock::from_fn(|| at(60));
     let reader = Reader::new(Arc::new(Collector::new(Settings { clock, ..Settings::default() })));
     let (_stop, stopping) = watch::channel(false);
@@ -171,7 +170,7 @@ async fn fifty_pages_that_wait_for_their_turns_keep_no_agent_waiting() {
         worker.count("load;main", State::Cpu, 1);
         let flush = worker.flush(29 + seq, vec![]);
         if let Some(dictionary) = worker.dictionary() {
-            client.tell(Kind::Dictionary(dictionary)).await;
+            client.send(Kind::Dictionary(dictionary)).await;
         }
         assert_eq!(client.ask(Kind::Flush(flush)).await, format!("ack {seq}"));
     }

@@ -1,4 +1,4 @@
-//! Questions that cannot be answered, and what is said instead.
+//! Invalid queries and their errors.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::client::{get, request};
 use super::{Running, attached, serve};
 
 impl Running {
-    /// Asks, and expects this error with this list of what is allowed or nearest.
+    /// Checks the error, and its list of allowed or nearest words.
     async fn check(&self, path: &str, status: u16, error: &str, list: Value) {
         let answer = get(self.address, path).await;
         let body: Value = serde_json::from_str(&answer.body).unwrap();
@@ -19,7 +19,7 @@ impl Running {
 }
 
 #[tokio::test]
-async fn an_unknown_choice_is_answered_with_all_choices() {
+async fn an_unknown_choice_lists_all_choices() {
     let running = serve().await;
     let (_, _client) = attached(&running, "worker-1").await;
     let states = json!(["cpu", "runnable", "wait", "lock", "sleep", "network", "disk", "other"]);
@@ -51,7 +51,7 @@ async fn an_unknown_choice_is_answered_with_all_choices() {
 }
 
 #[tokio::test]
-async fn an_unknown_name_is_answered_with_the_nearest() {
+async fn an_unknown_name_lists_the_nearest() {
     let running = serve().await;
     let (_, _client) = attached(&running, "worker-1").await;
     let error = "no task is called \"LAOD\"; the nearest are: \"load\"";
@@ -65,7 +65,7 @@ async fn an_unknown_name_is_answered_with_the_nearest() {
 }
 
 #[tokio::test]
-async fn an_unknown_label_phase_or_group_is_answered_with_what_there_is() {
+async fn an_unknown_label_phase_or_group_lists_the_known_ones() {
     let running = serve().await;
     let (_, _client) = attached(&running, "worker-1").await;
     for path in ["profile", "timeline", "tasks", "thread-time"] {
@@ -86,7 +86,7 @@ async fn an_unknown_label_phase_or_group_is_answered_with_what_there_is() {
 }
 
 #[tokio::test]
-async fn a_wrong_time_span_or_number_is_answered_with_what_is_allowed() {
+async fn an_invalid_time_range_or_number_lists_what_is_allowed() {
     let running = serve().await;
     let (_, _client) = attached(&running, "worker-1").await;
     let times = json!([
@@ -102,7 +102,7 @@ async fn a_wrong_time_span_or_number_is_answered_with_what_is_allowed() {
     let error = "to=\"9999-12-31T23:59:59Z\" is out of range: times are from \
                  1677-09-21T00:12:43.145224192Z to 2262-04-11T23:47:16.854775807Z";
     running.check("/api/v1/profile?to=9999-12-31T23:59:59Z", 400, error, Value::Null).await;
-    // As it is printed, which begins amid what is asked for.
+    // The format that the command line prints.
     let printed = "1970-01-12%2013:46:40.000";
     let range = &running.json(&format!("/api/v1/profile?from={printed}")).await["range"];
     assert_eq!(range["from"], "1970-01-12T13:46:40.000000000Z");
@@ -127,7 +127,7 @@ async fn a_wrong_time_span_or_number_is_answered_with_what_is_allowed() {
 }
 
 #[tokio::test]
-async fn an_unknown_or_repeated_parameter_path_or_method_is_refused() {
+async fn an_unknown_or_repeated_parameter_path_or_method_is_rejected() {
     let running = serve().await;
     let (_, _client) = attached(&running, "worker-1").await;
     let error = "unknown parameter \"tsak\"; allowed: from, to, run, task, worker, label, \

@@ -1,4 +1,4 @@
-//! What readers get.
+//! Answers to valid queries.
 
 use std::sync::atomic::Ordering;
 
@@ -11,7 +11,7 @@ use super::{ALL, Running, attached, serve};
 use crate::testing::{SECOND_NS, TestWorker, at};
 
 #[tokio::test]
-async fn a_profile_says_where_the_time_went_and_how_well_it_was_sampled() {
+async fn a_profile_has_times_and_sampling_quality() {
     let running = serve().await;
     let (_, _client) = attached(&running, "w").await;
     let profile =
@@ -41,7 +41,7 @@ async fn a_profile_says_where_the_time_went_and_how_well_it_was_sampled() {
 }
 
 #[tokio::test]
-async fn a_profile_is_written_in_each_form_with_its_headers() {
+async fn a_profile_has_the_same_headers_in_each_format() {
     let running = serve().await;
     let (_, _client) = attached(&running, "w").await;
     let collapsed = get(running.address, &format!("/api/v1/profile?{ALL}&format=collapsed")).await;
@@ -62,7 +62,7 @@ async fn a_profile_is_written_in_each_form_with_its_headers() {
 }
 
 #[tokio::test]
-async fn waiting_is_asked_for_whole_or_by_kind() {
+async fn waiting_can_be_selected_as_a_whole_or_by_kind() {
     let running = serve().await;
     let (_, _client) = attached(&running, "w").await;
     for (states, total_ns, named) in [
@@ -146,12 +146,12 @@ async fn transferring(running: &Running) -> Client {
     };
     let tasks = vec![worker.task_with(1, "load", (40, Some(41)), Some(detail))];
     let flush = worker.flush(30, tasks);
-    client.tell(agent_message::Kind::Dictionary(worker.dictionary().unwrap())).await;
+    client.send(agent_message::Kind::Dictionary(worker.dictionary().unwrap())).await;
     assert_eq!(client.ask(agent_message::Kind::Flush(flush)).await, "ack 1");
     client
 }
 
-/// What rows and columns both tell of a task.
+/// The facts about a task that both rows and columns have.
 const OUTLINE: [&str; 9] = [
     "worker",
     "epoch",
@@ -190,9 +190,9 @@ fn outlines_of_columns(told: &Value) -> Vec<Value> {
     tasks.collect()
 }
 
-/// The same question in both forms, cut by limits of which some cut and some do not.
+/// The same query in both formats, with limits that truncate and limits that do not.
 #[tokio::test]
-async fn columns_of_tasks_say_what_their_rows_say() {
+async fn task_columns_equal_task_rows() {
     let running = serve().await;
     let (mut worker, mut client) = attached(&running, "w").await;
     let (mut other, mut others) = attached(&running, "other").await;
@@ -205,7 +205,7 @@ async fn columns_of_tasks_say_what_their_rows_say() {
         let tasks = tasks.collect();
         let flush = worker.flush(40, tasks);
         let dictionary = worker.dictionary().unwrap();
-        client.tell(agent_message::Kind::Dictionary(dictionary)).await;
+        client.send(agent_message::Kind::Dictionary(dictionary)).await;
         assert_eq!(client.ask(agent_message::Kind::Flush(flush)).await, "ack 2");
     }
     for limit in [1, 3, 8, 1_000] {
@@ -214,7 +214,7 @@ async fn columns_of_tasks_say_what_their_rows_say() {
         let columns = running.json(&format!("{path}&format=columns")).await;
         assert_eq!((&columns["total"], &columns["truncated"]), (&json!(14), &rows["truncated"]));
         let mut both = [outlines_of_rows(&rows), outlines_of_columns(&columns)];
-        // Of those that start together it is not said which are cut off, and how they stand.
+        // Among tasks with the same start, order and truncation are not defined.
         let start = |task: &Value| task["start_ns"].as_i64().unwrap();
         let [expected, found] =
             both.each_ref().map(|all| all.iter().map(start).collect::<Vec<_>>());
@@ -231,7 +231,7 @@ async fn columns_of_tasks_say_what_their_rows_say() {
 }
 
 #[tokio::test]
-async fn a_task_has_its_phases_and_what_was_said_of_it() {
+async fn a_task_has_phases_and_details() {
     let running = serve().await;
     let _client = transferring(&running).await;
     let tasks = running.json(&format!("/api/v1/tasks?{ALL}&type=Vec%3Cu8%3E")).await;
@@ -254,11 +254,11 @@ async fn a_task_has_its_phases_and_what_was_said_of_it() {
 }
 
 #[tokio::test]
-async fn a_budget_says_where_the_time_of_each_thread_went() {
+async fn thread_time_is_split_by_task_phase_and_state() {
     let running = serve().await;
     let _client = transferring(&running).await;
-    let budget = running.json(&format!("/api/v1/thread-time?{ALL}&worker=v")).await;
-    assert_eq!((&budget["elapsed_ns"], &budget["corrupt_files"]), (&json!(SECOND_NS), &json!([])));
+    let times = running.json(&format!("/api/v1/thread-time?{ALL}&worker=v")).await;
+    assert_eq!((&times["elapsed_ns"], &times["corrupt_files"]), (&json!(SECOND_NS), &json!([])));
     let expected = json!([
         {"worker": "v", "thread": "pool", "thread_id": 12, "total_ns": 10, "parts": [
             {"task": null, "phase": null, "state": "lock", "time_ns": 6},
@@ -266,16 +266,16 @@ async fn a_budget_says_where_the_time_of_each_thread_went() {
         {"worker": "v", "thread": "short", "thread_id": null, "total_ns": 1, "parts": [
             {"task": "load", "phase": "execute", "state": "cpu", "time_ns": 1}]},
     ]);
-    assert_eq!(budget["threads"], expected);
-    let budget = running.json(&format!("/api/v1/thread-time?{ALL}&by=worker")).await;
-    let of_worker = &budget["threads"][0];
+    assert_eq!(times["threads"], expected);
+    let times = running.json(&format!("/api/v1/thread-time?{ALL}&by=worker")).await;
+    let of_worker = &times["threads"][0];
     assert_eq!((&of_worker["thread"], &of_worker["total_ns"]), (&Value::Null, &json!(11)));
     let agent = running.json(&format!("/api/v1/thread-time?{ALL}&threads=agent")).await;
     assert_eq!(agent["threads"], json!([]));
 }
 
 #[tokio::test]
-async fn profiles_are_kept_by_label_and_phase_and_grouped() {
+async fn profiles_can_be_filtered_by_label_and_phase_and_grouped() {
     let running = serve().await;
     let (_, _first) = attached(&running, "w").await;
     let _second = transferring(&running).await;
@@ -311,7 +311,7 @@ async fn profiles_are_kept_by_label_and_phase_and_grouped() {
 }
 
 #[tokio::test]
-async fn workers_are_listed_and_the_collector_lives() {
+async fn workers_are_listed_and_livez_is_ok() {
     let running = serve().await;
     let (_, _client) = attached(&running, "w").await;
     assert_eq!(get(running.address, "/livez").await.body, "ok");
@@ -324,7 +324,7 @@ async fn workers_are_listed_and_the_collector_lives() {
 }
 
 #[tokio::test]
-async fn a_known_task_without_samples_is_an_empty_profile_that_says_where_data_is() {
+async fn a_known_task_without_samples_is_an_empty_profile_with_the_span_of_data() {
     let running = serve().await;
     let (_, _client) = attached(&running, "w").await;
     let path = "/api/v1/profile?from=1000040&task=load";
@@ -338,7 +338,7 @@ async fn a_known_task_without_samples_is_an_empty_profile_that_says_where_data_i
         let data = "1970-01-12T13:47:10.000000000Z/1970-01-12T13:47:11.000000000Z";
         assert_eq!(answer.header("x-emberline-data"), Some(data));
     }
-    // `now` is the collector's.
+    // `now` is by the collector's clock.
     running.now_ns.store(at(31).unix_ns(), Ordering::SeqCst);
     assert_eq!(running.json("/api/v1/profile?from=-1s").await["empty"], false);
 }

@@ -1,4 +1,4 @@
-//! Transfers, resources, progress, runs and events, as a reader gets them.
+//! Transfers, resources, progress, runs and events over HTTP.
 
 use std::time::Duration;
 
@@ -53,21 +53,21 @@ fn records() -> Telemetry {
     }
 }
 
-/// A worker that told of each kind.
-async fn told(running: &Running) -> (TestWorker, Client) {
+/// A worker that reported telemetry of each kind.
+async fn reporting(running: &Running) -> (TestWorker, Client) {
     let (mut worker, mut client) = attached(running, "w").await;
     worker.count("load;main;parse:3", State::Cpu, 5);
     let mut flush = worker.flush(31, vec![]);
     worker.tell(&mut flush, records());
-    client.tell(agent_message::Kind::Dictionary(worker.dictionary().unwrap())).await;
+    client.send(agent_message::Kind::Dictionary(worker.dictionary().unwrap())).await;
     assert_eq!(client.ask(agent_message::Kind::Flush(flush)).await, "ack 2");
     (worker, client)
 }
 
 #[tokio::test]
-async fn transfers_are_told_as_rows_and_as_sums() {
+async fn transfers_are_answered_as_rows_and_as_sums() {
     let running = serve().await;
-    let _told = told(&running).await;
+    let _told = reporting(&running).await;
     let answer = running.json(&format!("/api/v1/transfers?{ALL}&task=load&type=Matrix")).await;
     let row = json!({
         "worker": "w", "epoch": "0000000000000001", "id": 4, "direction": "incoming", "peer": "w-2",
@@ -106,9 +106,9 @@ async fn transfers_are_told_as_rows_and_as_sums() {
 }
 
 #[tokio::test]
-async fn resources_are_told_as_means_and_rates_by_step_and_laid_over_each_other() {
+async fn resources_are_means_and_rates_by_step_and_can_be_aligned() {
     let running = serve().await;
-    let _told = told(&running).await;
+    let _told = reporting(&running).await;
     let path = "/api/v1/resources?from=1000020&to=1000022&step=1s";
     let answer = running.json(path).await;
     let series = |measure: &str, unit: &str, counted, points: Value, peak: f64| {
@@ -127,7 +127,7 @@ async fn resources_are_told_as_means_and_rates_by_step_and_laid_over_each_other(
         "/api/v1/resources?from=1000019&to=1000023&step=4s&align=true&measure=process_memory";
     assert_eq!(running.json(path).await["series"][0]["points"], json!([[0, 20.0, 30.0, 10.0]]));
 
-    // Two runs lie over each other, each from its own start.
+    // Two aligned runs, each from its own start.
     let body = r#"{"name": "late"}"#;
     send(running.address, "POST /api/v1/runs", "application/json", body).await;
     let path = "/api/v1/resources?run=nightly&run=late&align=true";
@@ -139,11 +139,11 @@ async fn resources_are_told_as_means_and_rates_by_step_and_laid_over_each_other(
 }
 
 #[tokio::test]
-async fn progress_says_how_much_is_left() {
+async fn progress_has_rate_and_remaining_time() {
     let running = serve().await;
-    let _told = told(&running).await;
+    let _told = reporting(&running).await;
     let names = &running.json("/api/v1/progress?task=load").await["names"];
-    // One of four ended in the 55 seconds since.
+    // One of four ended in 55 seconds.
     let expected = json!([{
         "name": "load", "expected": 4, "done": 1, "running": 1, "failed": 0, "lost": 0,
         "cancelled": 0, "since": "1970-01-12T13:46:45.000000000Z", "since_ns": at(5).unix_ns(),
@@ -153,9 +153,9 @@ async fn progress_says_how_much_is_left() {
 }
 
 #[tokio::test]
-async fn runs_are_marked_listed_and_stand_for_their_range() {
+async fn runs_are_started_stopped_listed_and_used_as_ranges() {
     let running = serve().await;
-    let _told = told(&running).await;
+    let _told = reporting(&running).await;
     let post = async |path: &str, kind: &str, body: &str| {
         let answer = send(running.address, &format!("POST {path}"), kind, body).await;
         (answer.status, serde_json::from_str::<Value>(&answer.body).unwrap())
@@ -195,7 +195,7 @@ async fn runs_are_marked_listed_and_stand_for_their_range() {
         assert_eq!(status, expected, "{body}: {error}");
     }
 
-    // In place of a range, in every question about one.
+    // As a range, in every query that has one.
     for (path, pointer) in [
         ("tasks?", "/tasks/0/id"),
         ("profile?", "/profile/unit"),
@@ -216,12 +216,12 @@ async fn runs_are_marked_listed_and_stand_for_their_range() {
     assert_eq!(tasks["range"]["from_ns"], at(9).unix_ns());
 }
 
-/// A run goes on while its worker may still end it, and no longer; one that was marked by hand knows
-/// no worker.
+/// A run of a worker is open only as long as the worker may stop it; a run started through the API has no
+/// worker.
 #[tokio::test]
-async fn a_run_ends_with_its_worker_at_the_latest() {
+async fn a_run_ends_at_the_latest_with_its_worker() {
     let running = serve().await;
-    let (mut worker, mut client) = told(&running).await;
+    let (mut worker, mut client) = reporting(&running).await;
     let open =
         |id, start| RunMarker { id: RunId(id), name: "open".into(), start: at(start), stop: None };
     let mut flush = worker.flush(32, vec![]);
@@ -241,7 +241,7 @@ async fn a_run_ends_with_its_worker_at_the_latest() {
     let before = [going_on.clone(), by_hand.clone(), going_on.clone(), ended.clone()];
     assert_eq!(told_of().await, before);
 
-    // Nothing is heard of it from the last flush on; who began later by its clock ended there.
+    // The worker was last heard of at its last flush, so a run that started later ends at its start.
     running.now_ns.store(at(70).unix_ns(), std::sync::atomic::Ordering::SeqCst);
     drop(client);
     running.until("/api/v1/runs?name=open", "/runs/1/open", json!(false)).await;
@@ -249,15 +249,15 @@ async fn a_run_ends_with_its_worker_at_the_latest() {
     let after = [lost_later, by_hand.clone(), lost, ended.clone()];
     assert_eq!(told_of().await, after);
 
-    // It comes back and goes on; then it says the end of one, and goodbye before that of the other.
+    // It reconnects, stops one run, and disconnects before it stops the other.
     let mut client = Client::attach(running.address, worker.hello()).await;
     assert_eq!(told_of().await, before);
     let mut flush = worker.flush(33, vec![]);
     let stopped = RunMarker { stop: Some(at(65)), ..open(2, 40) };
     worker.tell(&mut flush, Telemetry { runs: vec![stopped], ..Default::default() });
     assert_eq!(client.ask(agent_message::Kind::Flush(flush)).await, "ack 4");
-    client.tell(agent_message::Kind::Goodbye(Default::default())).await;
-    assert!(client.hear().await.is_none());
+    client.send(agent_message::Kind::Goodbye(Default::default())).await;
+    assert!(client.receive().await.is_none());
     running.until("/api/v1/runs?name=open", "/runs/0/open", json!(false)).await;
     let last = json!(["open", at(99).unix_ns(), false, true]);
     let stopped = json!(["open", at(65).unix_ns(), false, false]);
@@ -282,7 +282,7 @@ impl Listener {
         listener
     }
 
-    /// Listens until that was heard.
+    /// Reads until this text has arrived.
     async fn until(&mut self, text: &str) {
         let mut bytes = [0; 4_096];
         while !self.heard.contains(text) {
@@ -299,16 +299,16 @@ impl Listener {
 }
 
 #[tokio::test]
-async fn what_happens_is_told_as_it_happens_to_who_asked_for_it() {
+async fn events_are_sent_as_they_happen_by_kind() {
     let running = serve().await;
     let mut all = Listener::new(&running, "").await;
     let mut ends = Listener::new(&running, "?kind=task_ended&task=load&outcome=lost").await;
-    let (mut worker, mut client) = told(&running).await;
+    let (mut worker, mut client) = reporting(&running).await;
     let tasks = vec![worker.task(2, "load", (20, None)), worker.task(3, "load", (21, Some(22)))];
     let flush = worker.flush(32, tasks);
     client.ask(agent_message::Kind::Flush(flush)).await;
-    client.tell(agent_message::Kind::Goodbye(Default::default())).await;
-    assert!(client.hear().await.is_none());
+    client.send(agent_message::Kind::Goodbye(Default::default())).await;
+    assert!(client.receive().await.is_none());
     all.until("\"outcome\":\"lost\"").await;
     assert!(all.heard.contains("text/event-stream"), "{}", all.heard);
     let expected = [
@@ -326,7 +326,7 @@ async fn what_happens_is_told_as_it_happens_to_who_asked_for_it() {
     ends.until("\"outcome\":\"lost\"").await;
     assert_eq!(ends.kinds(), ["task_ended"]);
 
-    // What is rare is remembered; tasks have their own table.
+    // Rare events are kept; events of tasks are not, because tasks have a table.
     let recent = running.json("/api/v1/events/recent?limit=3").await;
     let events = recent["events"].as_array().unwrap();
     let kinds: Vec<&Value> = events.iter().map(|event| &event["kind"]).collect();
@@ -346,10 +346,10 @@ async fn what_happens_is_told_as_it_happens_to_who_asked_for_it() {
     assert_eq!(get(running.address, "/api/v1/events").await.status, 503);
 }
 
-/// Of two workers that do the same, events of the one with the label are told, of what kind they are;
-/// what is of no worker is not.
+/// With a label, events of workers with the label are sent, of every kind, and events of no worker are
+/// not.
 #[tokio::test]
-async fn events_are_told_by_label() {
+async fn events_are_filtered_by_label() {
     let running = serve().await;
     let mut of_zone = Listener::new(&running, "?label=zone=b&label=zone=*").await;
     let mut of_both = Listener::new(&running, "?label=zone=a&label=zone=b").await;
@@ -363,10 +363,10 @@ async fn events_are_told_by_label() {
         let run =
             RunMarker { id: RunId(1), name: "nightly".into(), start: at(9), stop: Some(at(13)) };
         worker.tell(&mut flush, Telemetry { runs: vec![run], ..Default::default() });
-        client.tell(agent_message::Kind::Dictionary(worker.dictionary().unwrap())).await;
+        client.send(agent_message::Kind::Dictionary(worker.dictionary().unwrap())).await;
         assert_eq!(client.ask(agent_message::Kind::Flush(flush)).await, "ack 1");
-        client.tell(agent_message::Kind::Goodbye(Default::default())).await;
-        assert!(client.hear().await.is_none());
+        client.send(agent_message::Kind::Goodbye(Default::default())).await;
+        assert!(client.receive().await.is_none());
         all.until(&format!("event: worker_gone\ndata: {{\"worker\":\"{id}\"")).await;
     }
     let body = r#"{"name": "by hand"}"#;
@@ -393,7 +393,7 @@ async fn events_are_told_by_label() {
 }
 
 #[tokio::test]
-async fn a_stop_ends_the_streams_of_events() {
+async fn stopping_ends_event_streams() {
     let running = serve().await;
     let mut listener = Listener::new(&running, "").await;
     running.stop.send(()).unwrap();
