@@ -1,5 +1,5 @@
-//! The resource profiler counts the program and its children and not itself. It counts the whole
-//! process, so this test stands alone in its own.
+//! The resource profiler counts the program and its children, but not itself. It counts the whole
+//! process, so this test is alone in its file.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
 
@@ -10,14 +10,14 @@ use emberline_agent::diagnostics::{self, ResourceData, ResourceProfiler};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::time::{ClockId, clock_gettime};
 
-/// Looks in each part: enough for the looking itself to cost tens of milliseconds.
-const LOOKS: usize = 300;
+/// Samples in each part: enough for the sampling itself to cost tens of milliseconds.
+const SAMPLES: usize = 300;
 
 fn processor_time(clock: ClockId) -> Duration {
     clock_gettime(clock).unwrap().into()
 }
 
-/// The processor time that rows tell of, in seconds.
+/// The CPU time in rows, in seconds.
 fn told(rows: &[ResourceData]) -> f64 {
     let used = |pair: &[ResourceData]| {
         let length = pair[1].at.since_ns(pair[0].at) as f64 / 1e9;
@@ -33,9 +33,8 @@ fn children_time() -> f64 {
     seconds(usage.user_time()) + seconds(usage.system_time())
 }
 
-/// The origin's tracker counted itself, and its times were those of a clock with any zero. Here the
-/// program is idle but for waiting, and what is told is its own part of the process's time; then it
-/// has a child that works, and all of the child's time is told.
+/// First the program only waits, and the rows have its own part of the process's CPU time, without the
+/// profiler's. Then a child works, and the rows have all of the child's time.
 #[test]
 fn defect_6_the_tracker_is_not_counted_and_times_are_epoch_times() {
     let resources = ResourceProfiler::new().interval(Duration::from_millis(1));
@@ -45,14 +44,14 @@ fn defect_6_the_tracker_is_not_counted_and_times_are_epoch_times() {
         (process, processor_time(ClockId::CLOCK_THREAD_CPUTIME_ID))
     };
     let (process, thread) = clocks();
-    while resources.results().len() < LOOKS {
+    while resources.results().len() < SAMPLES {
         std::thread::park_timeout(Duration::from_millis(5));
     }
     let (process_after, thread_after) = clocks();
     let rows = resources.results();
     let program = (thread_after - thread).as_secs_f64();
     let tracker = (process_after - process).as_secs_f64() - program;
-    assert!(tracker > 1e-3, "{LOOKS} looks cost something: {tracker}");
+    assert!(tracker > 1e-3, "{SAMPLES} samples cost something: {tracker}");
     assert!(told(&rows) < program + tracker / 4.0, "{} {program} {tracker}", told(&rows));
 
     let epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
@@ -66,6 +65,6 @@ fn defect_6_the_tracker_is_not_counted_and_times_are_epoch_times() {
     let before = children_time();
     assert!(Command::new("sh").args(["-c", work]).status().unwrap().success());
     drop(scope);
-    let (children, told) = (children_time() - before, told(&resources.results()[LOOKS..]));
+    let (children, told) = (children_time() - before, told(&resources.results()[SAMPLES..]));
     assert!(told > 0.9 * children && told < 1.5 * children + 0.1, "{told} of {children}");
 }

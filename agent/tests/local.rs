@@ -1,5 +1,5 @@
-//! The agent in this process, from outside: who gets which samples, and how tasks end. One process
-//! has one agent, so these tests take turns.
+//! An agent in this process, tested through its API: the attribution of samples, and the ends of tasks.
+//! A process has one agent, so these tests take turns.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
 
@@ -42,7 +42,7 @@ fn samples_go_to_the_innermost_running_task() {
     assert!(outer.start <= inner.start && inner.stop <= outer.stop);
 }
 
-/// Guards may be dropped in any order: what still runs keeps its samples.
+/// Guards may be dropped in any order: tasks that still run keep their samples.
 #[test]
 fn the_outer_task_may_end_first() {
     let (agent, _turn) = start();
@@ -57,7 +57,7 @@ fn the_outer_task_may_end_first() {
     assert_eq!(only_top(&recording, "work_outside"), "[no task]");
 }
 
-/// A blocked thread is seen where it waits, all of its time, without a signal.
+/// A blocked thread is sampled where it waits, for all of its time, without a signal.
 #[test]
 fn a_blocked_thread_counts_as_waiting() {
     let (agent, _turn) = start();
@@ -79,9 +79,9 @@ fn a_blocked_thread_counts_as_waiting() {
     assert_eq!(tops_of(&profile, "recv").iter().filter(|(top, _)| top == "blocked").count(), 1);
 }
 
-/// The agent's own threads stand apart, and the sampler's cost is among them.
+/// The agent's own threads are separate in the profile, with the cost of the sampler.
 #[test]
-fn the_agents_threads_are_told_apart() {
+fn the_agents_threads_are_separate() {
     let (agent, _turn) = start();
     work_outside(SLICE);
     let recording = agent.finish();
@@ -92,7 +92,7 @@ fn the_agents_threads_are_told_apart() {
 }
 
 #[test]
-fn tasks_end_as_they_ended() {
+fn tasks_have_the_outcome_of_their_end() {
     let (agent, _turn) = start();
     drop(task("a").start());
     task("b").start().fail("no such file");
@@ -119,9 +119,9 @@ fn tasks_end_as_they_ended() {
     assert_eq!(recording.lost_tasks, 0);
 }
 
-/// A thousand threads that run one task each and end at once leave every row.
+/// A thousand threads that run one task each and end immediately lose no row.
 #[test]
-fn rows_of_threads_that_are_gone_are_kept() {
+fn rows_of_ended_threads_are_kept() {
     let (agent, _turn) = start();
     for batch in 0..10 {
         let threads: Vec<_> = (0..100)
@@ -137,8 +137,8 @@ fn rows_of_threads_that_are_gone_are_kept() {
     assert!(recording.tasks.iter().all(|task| task.outcome == Outcome::Ok));
 }
 
-/// A burst that is faster than the agent reads: ends are kept before starts, and what has no room is
-/// summed. No task is left running.
+/// A burst that is faster than the agent reads: ends have priority over starts, and tasks without room
+/// are summed. No task stays running.
 #[test]
 fn a_burst_of_tasks_is_kept_or_summed() {
     const TASKS: usize = 50_000;
@@ -153,10 +153,10 @@ fn a_burst_of_tasks_is_kept_or_summed() {
     assert!(recording.tasks.len() >= 2_000, "one ring at the least: {}", recording.tasks.len());
 }
 
-/// Each thread waits in one kind of call until the program has worked for a while; all but its start
-/// counts as waiting of that kind.
+/// Each thread waits in one kind of call until the program has worked for a while; all its time except
+/// its start counts as waiting of that kind.
 #[test]
-fn waits_are_counted_by_what_for() {
+fn waits_are_counted_by_kind() {
     let (agent, _turn) = start();
     let (sender, receiver) = mpsc::channel::<()>();
     let (pipe_out, pipe_in) = std::io::pipe().unwrap();
@@ -211,7 +211,7 @@ fn descend(top: usize) -> u8 {
     descend(top) | kept[0]
 }
 
-/// A running thread's stack that does not fit a common buffer is asked for again, with a larger one.
+/// A running thread's stack that does not fit a normal buffer is copied again into a larger one.
 #[test]
 fn a_stack_of_four_hundred_kilobytes_is_whole() {
     let (agent, _turn) = start();
@@ -233,8 +233,8 @@ fn a_stack_of_four_hundred_kilobytes_is_whole() {
             *(if truncated { &mut cut } else { &mut whole }) += node.own.get(State::Cpu);
         }
     }
-    // The first few are cut off, until the larger buffer is there: on a busy machine that takes a
-    // while. Without it all of them are.
+    // The first few are truncated until the larger buffer is available, which takes a while on a busy
+    // machine. Without it all of them would be.
     assert!(whole > 200_000_000 && cut < whole, "{whole} ns whole, {cut} ns cut off");
 }
 
@@ -248,7 +248,7 @@ fn recurse(calls: u32) -> u32 {
     std::hint::black_box(recurse(calls - 1)) + 1
 }
 
-/// The innermost 512 frames of a stack of 100,000 are kept, below `[truncated]`; all of its time is.
+/// The innermost 512 frames of a stack of 100,000 are kept below `[truncated]`, with all of its time.
 #[test]
 fn a_recursion_of_a_hundred_thousand_calls_keeps_its_time() {
     let (agent, _turn) = start();
@@ -262,7 +262,7 @@ fn a_recursion_of_a_hundred_thousand_calls_keeps_its_time() {
     let recording = agent.finish();
     let top = recording.profile.top_level().find(|(frame, _)| frame.function == "recursive");
     let (_, weight) = top.expect("the task was sampled");
-    // What lies between the task's ends and the nearest samples may be another's.
+    // The time between the task's ends and the nearest samples may count elsewhere.
     assert!(
         (elapsed_ns / 2..elapsed_ns * 3 / 2).contains(&weight.total_ns()),
         "{weight:?} of {elapsed_ns}"
@@ -275,10 +275,10 @@ fn a_recursion_of_a_hundred_thousand_calls_keeps_its_time() {
     assert!((512..1_000).contains(&deepest), "{deepest} levels");
 }
 
-/// An agent that may cost a thousandth of a processor leaves out most of its ticks, and says so; what
-/// it counts is elapsed time all the same.
+/// An agent that may use a thousandth of a processor skips most of its ticks and reports it; weights are
+/// still elapsed time.
 #[test]
-fn a_limit_leaves_out_ticks_and_no_time() {
+fn the_cpu_limit_skips_ticks_and_loses_no_time() {
     let _turn = lock(&TURN);
     let builder = AgentBuilder::default().interval(Duration::from_millis(1)).cpu_limit(0.001);
     let agent = builder.start_local().unwrap();
@@ -294,7 +294,7 @@ fn a_limit_leaves_out_ticks_and_no_time() {
     assert!(recording.ticks.throttled > recording.ticks.made, "{:?}", recording.ticks);
     let mut tops = recording.profile.top_level();
     let (_, weight) = tops.find(|(frame, _)| frame.function == "limited").unwrap();
-    // What lies between the task's ends and the nearest ticks may be another's.
+    // The time between the task's ends and the nearest ticks may count elsewhere.
     assert!(weight.total_ns() > elapsed_ns / 2, "{weight:?} of {elapsed_ns} ns");
 }
 
@@ -319,7 +319,7 @@ fn one_agent_at_a_time_and_settings_within_bounds() {
         refused(AgentBuilder::default().worker("")),
         "invalid worker id of 0 bytes; expected 1 to 4096 bytes"
     );
-    // What was refused left nothing behind.
+    // The rejected starts have left nothing behind.
     let agent = AgentBuilder::default().start_local().unwrap();
     drop(task("after").start());
     assert_eq!(agent.finish().tasks.len(), 1);

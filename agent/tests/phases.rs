@@ -1,6 +1,5 @@
-//! What tasks say of themselves beside their start and stop, from outside: phases by guards and
-//! futures, attempt, result and labels, in the ledger and in samples. One process has one agent, so
-//! these tests take turns.
+//! Phases by guards and futures, attempt, result and labels, in records of tasks and in samples. A process
+//! has one agent, so these tests take turns.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
 
@@ -32,7 +31,7 @@ fn names(task: &TaskRecord) -> Vec<&str> {
     phases.map(|phase| &*phase.name).collect()
 }
 
-/// Phases lie in the task's time, one after the other, and last longer than nothing.
+/// Phases are within the task's time, do not overlap, and are longer than zero.
 fn check_order(task: &TaskRecord) {
     let mut end = i64::MIN;
     let length = task.stop.unwrap().since_ns(task.start);
@@ -44,9 +43,9 @@ fn check_order(task: &TaskRecord) {
     }
 }
 
-/// What a long task has done so far is known before it ends.
+/// Details of a long task are sent before it ends.
 #[test]
-fn a_running_task_is_told_again_when_more_is_known() {
+fn a_running_task_is_sent_again_with_new_details() {
     let (agent, _turn) = start();
     let load = task("load").start();
     let known = || agent.recording().tasks.first().map(|task| (task.stop, names(task).join(" ")));
@@ -65,7 +64,7 @@ fn a_running_task_is_told_again_when_more_is_known() {
     drop(agent.finish());
 }
 
-/// What a task did, and the names of the phases that it has for it.
+/// The body of a task, and the names of its phases.
 fn check(what: impl FnOnce(), expected: &[&str]) {
     let (agent, _turn) = start();
     let load = task("load").start();
@@ -94,7 +93,7 @@ fn guards_put_their_task_into_phases() {
 }
 
 #[test]
-fn an_inner_phase_interrupts_the_outer() {
+fn an_inner_phase_interrupts_the_outer_one() {
     let nested = || {
         let _outer = phase(Phase::Transfer);
         drop(phase(Phase::Deserialize));
@@ -121,7 +120,7 @@ fn an_inner_phase_interrupts_the_outer() {
     check(panics, &["transfer", "disk-read", "transfer"]);
 }
 
-/// A task of its own does not end the phase of the one around it; its phases are its own.
+/// An inner task does not end the phase of the outer one, and has its own phases.
 #[test]
 fn each_task_has_its_own_phases() {
     let (agent, _turn) = start();
@@ -164,7 +163,7 @@ fn a_phase_ends_with_its_task_and_waiting_comes_before_it() {
 }
 
 #[test]
-fn past_the_limit_phases_are_summed() {
+fn phases_past_the_limit_are_summed() {
     let (agent, _turn) = start();
     let load = task("load").start();
     let sending = phase(Phase::Transfer);
@@ -182,9 +181,9 @@ fn past_the_limit_phases_are_summed() {
     assert!(sum <= load.stop.unwrap().since_ns(load.start), "no time is counted twice");
 }
 
-/// Threads that work for a task say its phases too, and also when they end before it.
+/// Threads that entered a task record its phases too, also if they end before it.
 #[test]
-fn other_threads_say_phases_of_the_task_that_they_work_for() {
+fn other_threads_record_phases_of_the_task_that_they_entered() {
     let here = || {
         let here = current_task();
         std::thread::scope(|threads| {
@@ -277,10 +276,10 @@ fn samples_carry_the_phase() {
     assert!(outside.contains(&pair("[no task]", "cleaning")), "{outside:?}");
 }
 
-/// What a task called in several phases is one, unless they were asked for; its time by thread knows
-/// them all the same.
+/// Functions called in several phases are merged unless phases were requested; the time by thread has
+/// phases in both cases.
 #[test]
-fn a_local_profile_has_phases_only_if_asked_for() {
+fn a_local_profile_has_phases_only_on_request() {
     let (agent, _turn) = start();
     let load = task("load").start();
     for reading in [Phase::DiskRead, Phase::Transfer] {
@@ -333,7 +332,7 @@ fn details_are_in_the_record() {
     assert_eq!(silent.detail, None);
 }
 
-/// Callbacks hang on the same guards and see the same record.
+/// Callbacks use the same guards and see the same record.
 #[test]
 fn callbacks_see_details_and_phases() {
     let _turn = lock(&common::TURN);
@@ -367,7 +366,7 @@ fn tasks_and_phases_allocate_nothing() {
         let _phase = phase("mine");
     };
     once();
-    // Ten drains' worth of rows at most, so that none is waited for.
+    // At most the rows of ten drains, so that no row has to wait.
     let measured = measure(|| (0..100).for_each(|_| once()));
     assert_eq!(measured.count_total, 0);
     drop(agent.finish());

@@ -1,5 +1,5 @@
-//! What a poll of a task's future and a handle's scope cost a thread that has done both before: no
-//! allocation. One process has one agent, and this one counts: it stands alone.
+//! Polling a task's future and entering a handle do not allocate on a thread that has done both before.
+//! This test counts the allocations of the process, so it is alone in its file.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
 

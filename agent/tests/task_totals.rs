@@ -1,5 +1,5 @@
-//! More tasks than rows: what has no row is summed, to the last one. One process has one agent, so
-//! these tests take turns.
+//! More tasks than rows: every task without a row is summed. A process has one agent, so these tests take
+//! turns.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
 
@@ -17,7 +17,7 @@ use profiler_core::{NodeId, Outcome, Profile, Weight};
 
 use common::{lock, start, work};
 
-/// Tasks of that name and outcome: with rows, and in sums; and the nanoseconds of all.
+/// Tasks of a name and outcome, with rows and in sums, and the nanoseconds of all.
 fn counts(recording: &Recording, name: &str, outcome: Outcome) -> (u64, u64, u64) {
     let rows = recording.tasks.iter().filter(|it| &*it.name == name && it.outcome == outcome);
     let sums = recording.totals.iter().filter(|it| &*it.name == name && it.outcome == outcome);
@@ -27,10 +27,10 @@ fn counts(recording: &Recording, name: &str, outcome: Outcome) -> (u64, u64, u64
 }
 
 #[test]
-fn tasks_beyond_the_rows_of_a_second_are_summed() {
+fn tasks_beyond_the_row_limit_are_summed() {
     const TASKS: u64 = 2_000;
     let _turn = lock(&common::TURN);
-    // A second witness of every duration.
+    // An independent count of every duration.
     let seen: Arc<AtomicU64> = Arc::default();
     let add = seen.clone();
     let callbacks = Callbacks::new().posttask(move |task, _| {
@@ -45,7 +45,7 @@ fn tasks_beyond_the_rows_of_a_second_are_summed() {
         drop(phase(Phase::DiskRead));
         if number % 100 == 0 { short.fail("no") } else { drop(short) }
     }
-    // Who was told that it runs is told that it ended.
+    // Every start with a row has an end with a row.
     while !agent.recording().tasks.iter().any(|told| *told.name == *"long") {
         std::thread::park_timeout(Duration::from_millis(20));
     }
@@ -73,13 +73,13 @@ fn tasks_beyond_the_rows_of_a_second_are_summed() {
     }
 }
 
-/// What an agent that ships says of them, whether or not a collector is there.
+/// The report of a shipping agent counts them, with or without a collector.
 #[cfg(feature = "ship")]
 #[test]
-fn a_report_counts_what_is_summed() {
+fn a_report_counts_aggregated_tasks() {
     const TASKS: u64 = 500;
     let _turn = lock(&common::TURN);
-    // Nobody listens on this port: it is taken, and then let go.
+    // Nobody listens on this port: it was bound and released.
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", taken.local_addr().unwrap());
     drop(taken);
@@ -88,12 +88,12 @@ fn a_report_counts_what_is_summed() {
     (0..TASKS).for_each(|_| drop(task("short").start()));
     let report = agent.finish();
     assert_eq!((report.lost_tasks, report.connects), (0, 0));
-    // They may have ended in two seconds; a tenth of the rows is kept for what goes wrong.
+    // They may have ended in two different seconds; a tenth of the rows is reserved for failed tasks.
     let expected = TASKS - 200..=TASKS - 80;
     assert!(expected.contains(&report.aggregated_tasks), "{report:?}");
 }
 
-/// A thread that writes faster than anybody reads: its ring is full most of the time.
+/// A thread that writes faster than the agent reads: its ring is full most of the time.
 #[test]
 fn a_full_ring_loses_no_task_and_no_phase() {
     const TASKS: u64 = 200_000;
@@ -115,9 +115,9 @@ fn a_full_ring_loses_no_task_and_no_phase() {
     assert_eq!(all.map(|it| u64::from(it.count)).sum::<u64>(), TASKS);
 }
 
-/// Each second's time once by stack and once by thread.
+/// The time of each second, by stack and by thread.
 #[test]
-fn the_time_of_threads_is_the_time_of_stacks() {
+fn time_by_thread_equals_time_by_stack() {
     let (agent, _turn) = start();
     std::thread::scope(|threads| {
         for number in 0..2 {

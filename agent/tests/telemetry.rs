@@ -1,4 +1,4 @@
-//! What a program tells beside its tasks, and what is measured, as a local agent records it.
+//! Transfers, expected tasks, runs and resource samples in the recording of a local agent.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
 
@@ -23,7 +23,7 @@ fn transfers(recording: &Recording) -> Vec<&TransferEvent> {
     transfers
 }
 
-/// How each ended, how many bytes it had, and why it failed.
+/// The outcome, the bytes and the cause of each transfer.
 fn ends(recording: &Recording) -> Vec<(Outcome, u64, Option<u64>, &str)> {
     let end = |it: &&TransferEvent| (it.outcome, it.bytes, it.compressed_bytes);
     let transfers = transfers(recording).into_iter();
@@ -34,10 +34,9 @@ fn incoming() -> TransferGuard {
     transfer(Direction::Incoming, "worker-2").start()
 }
 
-/// The one who told it says who, what, for which task and on which thread. Start, stop and the task's
-/// own times are of one clock.
+/// A transfer has its peer, keys, task and thread. Its times and the task's are of one clock.
 #[test]
-fn a_transfer_is_told_whole() {
+fn a_transfer_is_recorded_with_all_fields() {
     let (agent, _turn) = start();
     let of_task = task("load").key("load-1").start();
     let names = transfer(Direction::Outgoing, "worker-2").key("x-1").key("x-2").type_name("Matrix");
@@ -46,7 +45,7 @@ fn a_transfer_is_told_whole() {
     guard.add_bytes(20);
     guard.set_compressed_bytes(7);
     guard.add_compressed_bytes(1);
-    // It ends elsewhere; the thread that it began on is told.
+    // It ends on another thread; the thread on which it started is recorded.
     thread::spawn(move || drop(guard)).join().unwrap();
     drop(of_task);
     drop(transfer(Direction::Incoming, "worker-3").start());
@@ -69,7 +68,7 @@ fn a_transfer_is_told_whole() {
 }
 
 #[test]
-fn a_transfer_ends_as_it_is_said_and_once() {
+fn a_transfer_ends_once_with_its_outcome() {
     let (agent, _turn) = start();
     drop(incoming());
     incoming().fail("no route");
@@ -93,12 +92,12 @@ fn a_transfer_ends_as_it_is_said_and_once() {
 }
 
 #[test]
-fn nothing_is_told_without_an_agent() {
+fn nothing_is_recorded_without_an_agent() {
     let turn = lock(&common::TURN);
     let (guard, nightly) = (incoming(), mark_run("nightly"));
     expect_tasks("load", 5);
     let agent = AgentBuilder::default().resource_interval(None).start_local().unwrap();
-    // What began before nobody knows.
+    // A transfer that started before the agent is not recorded.
     drop((guard, nightly));
     let later = (incoming(), mark_run("later"));
     let recording = agent.finish();
@@ -128,10 +127,10 @@ fn keys_are_bounded_and_counted() {
     assert_eq!(counts, [(64, 6), (4, 1), (0, 2)]);
 }
 
-/// More than a ring holds, faster than it is emptied: each is either there or counted, and what must
-/// not be lost is not.
+/// More transfers than a ring has slots, faster than it is drained: each is either recorded or counted,
+/// and runs and expected tasks are not lost.
 #[test]
-fn what_has_no_room_is_counted() {
+fn transfers_past_a_full_ring_are_counted() {
     const MANY: u64 = 30_000;
     let (agent, _turn) = start();
     (0..MANY).for_each(|_| drop(incoming()));
@@ -175,20 +174,20 @@ fn steps() -> Steps {
 }
 
 #[test]
-fn readers_and_writers_count_by_themselves() {
+fn readers_and_writers_count_their_bytes() {
     let (agent, _turn) = start();
     let named = || transfer(Direction::Incoming, "worker-2");
-    // To the end, after which it has ended though the reader lives.
+    // To the end of the stream, which ends the transfer although the reader lives.
     let mut reader = named().reader(&b"0123456789"[..]);
     assert_eq!(reader.read(&mut []).unwrap(), 0, "no room is no end");
     reader.transfer().unwrap().add_compressed_bytes(6);
     io::copy(&mut reader, &mut io::sink()).unwrap();
     assert!(reader.transfer().is_none());
-    // Not to the end.
+    // Not to the end of the stream.
     let mut reader = named().reader(&b"0123456789"[..]);
     reader.read_exact(&mut [0; 4]).unwrap();
     assert_eq!(reader.finish(), b"456789");
-    // An error ends it, but not one that says "again".
+    // An error ends it, unless the call is only to be repeated.
     let mut reader = named().reader(steps());
     while reader.transfer().is_some() {
         let _ = reader.read(&mut [0; 9]);
@@ -214,10 +213,10 @@ fn readers_and_writers_count_by_themselves() {
     assert_eq!(ends(&recording), expected);
 }
 
-/// Both ends of a link in memory, as both of them count it.
+/// Both ends of a link in memory count the same bytes.
 #[cfg(feature = "tokio-io")]
 #[test]
-fn async_readers_and_writers_count_by_themselves() {
+fn async_readers_and_writers_count_their_bytes() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     let (agent, _turn) = start();
@@ -235,7 +234,7 @@ fn async_readers_and_writers_count_by_themselves() {
         let (_, read) = tokio::join!(send, reader.read_to_end(&mut received));
         assert_eq!(read.unwrap(), 1_000);
         assert!(reader.transfer().is_none());
-        // The other end is gone.
+        // The other end is closed.
         drop(reader.finish());
         let mut writer = transfer(Direction::Outgoing, "worker-3").writer(writer.finish());
         writer.write_all(&[7; 10]).await.unwrap_err();
@@ -247,9 +246,9 @@ fn async_readers_and_writers_count_by_themselves() {
     assert!(!ends[2].3.is_empty());
 }
 
-/// A thread that works for a task of another tells so with the task's handle.
+/// A thread that works for a task of another thread sets it with the task's handle.
 #[test]
-fn a_transfer_is_of_the_task_that_it_is_given() {
+fn a_transfer_belongs_to_its_explicit_task() {
     let (agent, _turn) = start();
     let of_task = task("load").start();
     let handle = current_task();
@@ -262,7 +261,7 @@ fn a_transfer_is_of_the_task_that_it_is_given() {
 }
 
 #[test]
-fn what_is_expected_adds_up_since_it_was_first_said() {
+fn expected_tasks_add_up_since_the_first_call() {
     let (agent, _turn) = start();
     drop(task("before").start());
     expect_tasks("load", 5);
@@ -279,9 +278,9 @@ fn what_is_expected_adds_up_since_it_was_first_said() {
     assert!(expected[0].since <= between.start);
 }
 
-/// Also one that ends on another thread than it began on, whose end may be read before its start.
+/// Includes a run that ends on another thread, whose end may be drained before its start.
 #[test]
-fn runs_have_names_and_may_overlap_and_move() {
+fn runs_may_overlap_and_end_on_other_threads() {
     let (agent, _turn) = start();
     let open = mark_run("open");
     let runs: Vec<_> = (0..200).map(|_| mark_run("nightly")).collect();
@@ -297,7 +296,7 @@ fn runs_have_names_and_may_overlap_and_move() {
 }
 
 #[test]
-fn resources_are_measured_by_themselves() {
+fn resources_are_sampled_without_code_in_the_program() {
     let _turn = lock(&common::TURN);
     let agent =
         AgentBuilder::default().resource_interval(Duration::from_millis(10)).start_local().unwrap();
@@ -307,7 +306,7 @@ fn resources_are_measured_by_themselves() {
     let samples = &recording.telemetry.resources;
     assert!(samples.len() >= 5, "{} samples", samples.len());
     assert!(samples.is_sorted_by_key(|sample| sample.at));
-    // Each begins where the one before ended, so counts add up to the process's own.
+    // Each sample starts at the end of the previous one, so counters add up to the process's own.
     for pair in samples.windows(2) {
         assert_eq!(pair[1].at.since_ns(pair[0].at), pair[1].period_ns);
     }
@@ -320,7 +319,7 @@ fn resources_are_measured_by_themselves() {
 }
 
 #[test]
-fn an_interval_of_resources_that_cannot_be_is_refused() {
+fn invalid_resource_intervals_are_rejected() {
     let _turn = lock(&common::TURN);
     for interval in [Duration::ZERO, Duration::from_millis(9), Duration::from_secs(3_601)] {
         let refused = AgentBuilder::default().resource_interval(interval).start_local();

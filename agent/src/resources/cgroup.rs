@@ -1,10 +1,10 @@
-//! What the process's control group uses and may use, in both versions of control groups.
+//! Usage and limits of the process's control group, in both versions of control groups.
 
 use std::path::Path;
 
 use profiler_core::Resource;
 
-use super::Look;
+use super::Reading;
 use super::file::SystemFile;
 use super::process::line_number;
 
@@ -13,18 +13,18 @@ const MOUNT: &str = "/sys/fs/cgroup";
 /// Groups above the process's own whose limits are read too.
 const LEVELS_MAX: usize = 16;
 
-/// Looks after which it is asked again in which group the process is: ten seconds of half seconds.
-const PLACE_LOOKS: u32 = 20;
+/// Readings between two checks of the process's group: ten seconds at two per second.
+const MEMBERSHIP_READS: u32 = 20;
 
-/// The first version writes a number near this where there is no limit.
+/// The first version has a number above this where there is no limit.
 const UNLIMITED_FROM: u64 = 1 << 62;
 
 #[derive(Debug)]
 pub(super) struct Cgroup {
-    place: SystemFile,
-    /// What `place` said when the files were chosen.
+    membership: SystemFile,
+    /// The text of `membership` for which the files were chosen.
     chosen_for: String,
-    looks: u32,
+    readings: u32,
     files: Files,
 }
 
@@ -36,50 +36,51 @@ struct Files {
     cpu_stat: Option<SystemFile>,
 }
 
-/// Time in a period of time.
+/// A limit as CPU time per period.
 #[derive(Debug)]
 enum CpuLimit {
-    /// Both in one file.
+    /// Version 2: both in one file.
     Two(SystemFile),
-    /// A file each.
+    /// Version 1: one file each.
     One { quota: SystemFile, period: SystemFile },
 }
 
 impl Default for Cgroup {
     fn default() -> Cgroup {
         Cgroup {
-            place: SystemFile::new("/proc/self/cgroup"),
+            membership: SystemFile::new("/proc/self/cgroup"),
             chosen_for: String::new(),
-            looks: 0,
+            readings: 0,
             files: Files::default(),
         }
     }
 }
 
 impl Cgroup {
-    pub(super) fn look(&mut self, look: &mut Look) {
-        if self.looks.is_multiple_of(PLACE_LOOKS)
-            && let Some(place) = self.place.read()
-            && place != self.chosen_for
+    pub(super) fn read(&mut self, reading: &mut Reading) {
+        if self.readings.is_multiple_of(MEMBERSHIP_READS)
+            && let Some(membership) = self.membership.read()
+            && membership != self.chosen_for
         {
-            self.files = Files::choose(place, MOUNT);
-            self.chosen_for = place.to_owned();
+            self.files = Files::choose(membership, MOUNT);
+            self.chosen_for = membership.to_owned();
         }
-        self.looks = self.looks.wrapping_add(1);
-        self.files.look(look);
+        self.readings = self.readings.wrapping_add(1);
+        self.files.read(reading);
     }
 }
 
 impl Files {
-    /// The files of the groups that `place`, the text of `/proc/self/cgroup`, tells of.
-    fn choose(place: &str, mount: &str) -> Files {
-        let memory = Controller::find(place, mount, "memory");
-        let cpu = Controller::find(place, mount, "cpu");
+    /// Chooses the files of the groups in `membership`, the text of `/proc/self/cgroup`.
+    fn choose(membership: &str, mount: &str) -> Files {
+        let memory = Controller::find(membership, mount, "memory");
+        let cpu = Controller::find(membership, mount, "cpu");
         let mut files = Files::default();
         if let Some(memory) = memory {
-            let (usage, limit) = match memory.first_version {
-                true => ("memory.usage_in_bytes", "memory.limit_in_bytes"),
-                false => ("memory.current", "memory.max"),
+            let (usage, limit) = if memory.first_version {
+                ("memory.usage_in_bytes", "memory.limit_in_bytes")
+            } else {
+                ("memory.current", "memory.max")
             };
             files.memory = memory.folders.first().and_then(|own| existing(own, usage));
             files.memory_limits =
@@ -87,31 +88,35 @@ impl Files {
         }
         if let Some(cpu) = cpu {
             files.cpu_stat = cpu.folders.first().and_then(|own| existing(own, "cpu.stat"));
-            let limit = |folder: &String| match cpu.first_version {
-                true => Some(CpuLimit::One {
-                    quota: existing(folder, "cpu.cfs_quota_us")?,
-                    period: existing(folder, "cpu.cfs_period_us")?,
-                }),
-                false => Some(CpuLimit::Two(existing(folder, "cpu.max")?)),
+            let limit = |folder: &String| {
+                if cpu.first_version {
+                    Some(CpuLimit::One {
+                        quota: existing(folder, "cpu.cfs_quota_us")?,
+                        period: existing(folder, "cpu.cfs_period_us")?,
+                    })
+                } else {
+                    Some(CpuLimit::Two(existing(folder, "cpu.max")?))
+                }
             };
             files.cpu_limits = cpu.folders.iter().filter_map(limit).collect();
         }
         files
     }
 
-    fn look(&mut self, look: &mut Look) {
-        look.set(Resource::CgroupMemory, self.memory.as_mut().and_then(SystemFile::read_number));
-        // `max` is no number, and no limit.
+    fn read(&mut self, reading: &mut Reading) {
+        reading.set(Resource::CgroupMemory, self.memory.as_mut().and_then(SystemFile::read_number));
+        // `max`, which is not a number, is no limit.
         let limits = self.memory_limits.iter_mut().filter_map(SystemFile::read_number);
-        look.set(Resource::CgroupMemoryMax, limits.filter(|limit| *limit < UNLIMITED_FROM).min());
+        reading
+            .set(Resource::CgroupMemoryMax, limits.filter(|limit| *limit < UNLIMITED_FROM).min());
         let limits = self.cpu_limits.iter_mut().filter_map(CpuLimit::thousandths);
-        look.set(Resource::CgroupCpuMax, limits.min());
+        reading.set(Resource::CgroupCpuMax, limits.min());
         let throttled = self.cpu_stat.as_mut().and_then(SystemFile::read).and_then(throttled_ns);
-        look.set(Resource::CgroupThrottled, throttled);
+        reading.set(Resource::CgroupThrottled, throttled);
     }
 }
 
-/// The folders of a controller's groups: the process's own, and those above it.
+/// The folders of a controller's groups: the process's own, and its parents.
 #[derive(Debug, PartialEq, Eq)]
 struct Controller {
     first_version: bool,
@@ -119,16 +124,16 @@ struct Controller {
 }
 
 impl Controller {
-    fn find(place: &str, mount: &str, name: &str) -> Option<Controller> {
+    fn find(membership: &str, mount: &str, name: &str) -> Option<Controller> {
         // Lines are `number:controllers:path`; the second version has 0 and no controllers.
-        let lines = place.lines().filter_map(|line| {
+        let lines = membership.lines().filter_map(|line| {
             let mut parts = line.splitn(3, ':');
             Some((parts.next()?, parts.next()?, parts.next()?))
         });
-        let of_first = lines.clone().find(|(_, controllers, _)| {
+        let first_version_line = lines.clone().find(|(_, controllers, _)| {
             controllers.split(',').any(|controller| controller == name)
         });
-        let (roots, path) = match of_first {
+        let (roots, path) = match first_version_line {
             Some((_, controllers, path)) => {
                 (vec![format!("{mount}/{name}"), format!("{mount}/{controllers}")], path)
             }
@@ -139,19 +144,19 @@ impl Controller {
                 (vec![mount.to_owned(), format!("{mount}/unified")], path)
             }
         };
-        let first_version = of_first.is_some();
+        let first_version = first_version_line.is_some();
         let probe = if first_version { "tasks" } else { "cgroup.procs" };
         let root = roots.into_iter().find(|root| Path::new(root).join(probe).exists())?;
         Some(Controller { first_version, folders: folders(&root, path) })
     }
 }
 
-/// The folder of `path` below `root` and all above it, the root last. In a container the path may be
-/// that of the machine, which is not there; then the root is the container's own group.
+/// Returns the folder of `path` below `root` and its parents, the root last. In a container the path may
+/// be the one on the host, which does not exist; then the root is the container's own group.
 fn folders(root: &str, path: &str) -> Vec<String> {
     let mut path = path.trim_matches('/');
-    let is_there = |path: &str| Path::new(root).join(path).is_dir();
-    if path.split('/').any(|part| part == "..") || !is_there(path) {
+    let exists = |path: &str| Path::new(root).join(path).is_dir();
+    if path.split('/').any(|part| part == "..") || !exists(path) {
         path = "";
     }
     let mut folders = Vec::new();
@@ -169,14 +174,14 @@ fn existing(folder: &str, name: &str) -> Option<SystemFile> {
 }
 
 impl CpuLimit {
-    /// In thousandths of a processor; `None` if there is no limit.
+    /// Returns thousandths of a processor; `None` without a limit.
     fn thousandths(&mut self) -> Option<u64> {
         let (quota, period): (u64, u64) = match self {
             CpuLimit::Two(file) => {
                 let (quota, period) = file.read()?.trim_end().split_once(' ')?;
                 (quota.parse().ok()?, period.parse().ok()?)
             }
-            // Without a limit the quota is -1, which is no number here.
+            // Without a limit the quota is -1, which does not parse.
             CpuLimit::One { quota, period } => (quota.read_number()?, period.read_number()?),
         };
         quota.saturating_mul(1_000).checked_div(period)
@@ -195,19 +200,19 @@ mod tests {
 
     use super::*;
 
-    /// A tree of files as the kernel shows it, and what a look at it sees.
-    fn check(place: &str, files: &[(&str, &str)], expected: &[(Resource, u64)]) {
+    /// A tree of files as the kernel shows it, and the reading of it.
+    fn check(membership: &str, files: &[(&str, &str)], expected: &[(Resource, u64)]) {
         let mount = tempfile::tempdir().unwrap();
         for (path, text) in files {
             let path = mount.path().join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
-        let mut look = Look::default();
-        Files::choose(place, mount.path().to_str().unwrap()).look(&mut look);
-        let seen = Resource::ALL.into_iter().zip(look.0);
+        let mut reading = Reading::default();
+        Files::choose(membership, mount.path().to_str().unwrap()).read(&mut reading);
+        let seen = Resource::ALL.into_iter().zip(reading.0);
         let seen: Vec<_> = seen.filter_map(|(of, value)| Some((of, value?))).collect();
-        assert_eq!(seen, expected, "{place}");
+        assert_eq!(seen, expected, "{membership}");
     }
 
     #[test]
@@ -255,8 +260,8 @@ mod tests {
     fn a_path_that_is_not_there_is_the_root() {
         let files = [("cgroup.procs", ""), ("memory.current", "1\n"), ("memory.max", "2\n")];
         let expected = [(Resource::CgroupMemory, 1), (Resource::CgroupMemoryMax, 2)];
-        for place in ["0::/", "0::/docker/0123", "0::/../other", "0::/../../etc"] {
-            check(place, &files, &expected);
+        for membership in ["0::/", "0::/docker/0123", "0::/../other", "0::/../../etc"] {
+            check(membership, &files, &expected);
         }
     }
 
@@ -270,8 +275,8 @@ mod tests {
             ("cpu.stat", "throttled_usec 18446744073709551615\n"),
         ];
         check("0::/", &files, &[]);
-        for place in ["", "0", "0:", "::", "x:y:z", "4:memory:/"] {
-            check(place, &files, &[]);
+        for membership in ["", "0", "0:", "::", "x:y:z", "4:memory:/"] {
+            check(membership, &files, &[]);
         }
     }
 }

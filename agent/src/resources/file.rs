@@ -1,4 +1,4 @@
-//! A file of the system's that is read again and again.
+//! A system file that is read repeatedly.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -8,61 +8,61 @@ use nix::sys::resource::{Resource, getrlimit};
 
 use crate::sys::file::CheckedFile;
 
-/// Most that is read of one file; the lines of 500 processors take as much.
+/// Most bytes that are read of a file: enough for the lines of 500 processors.
 const TEXT_BYTES_MAX: usize = 64 << 10;
 
-/// A read that gives less than this is the whole of a small file: the kernel fills a page of lines
-/// before it asks for another read.
+/// A read that returns less than this has reached the end: the kernel fills a page with lines before it
+/// needs another read.
 const WHOLE_BELOW: usize = 2_048;
 
-/// Looks for which a file that could not be read is left alone: ten seconds of half seconds.
-const ABSENT_LOOKS: u32 = 20;
+/// Readings for which a file is skipped after it could not be read: ten seconds at two per second.
+const ABSENT_READS: u32 = 20;
 
-/// A process that may open fewer than so many files gets none of them taken for long.
+/// Limit on descriptors below which no file is kept open.
 const DESCRIPTORS_TO_KEEP_OPEN: u64 = 256;
 
 #[derive(Debug)]
 pub(super) struct SystemFile {
     path: String,
-    kept: Option<CheckedFile>,
-    /// Looks to come for which it counts as absent.
+    open_file: Option<CheckedFile>,
+    /// Readings for which it is still skipped.
     absent: u32,
     text: Vec<u8>,
 }
 
 impl SystemFile {
     pub(super) fn new(path: impl Into<String>) -> SystemFile {
-        SystemFile { path: path.into(), kept: None, absent: 0, text: Vec::new() }
+        SystemFile { path: path.into(), open_file: None, absent: 0, text: Vec::new() }
     }
 
-    /// What it says now; `None` if it cannot be read.
+    /// Returns its text; `None` if it cannot be read.
     pub(super) fn read(&mut self) -> Option<&str> {
         if self.absent > 0 {
             self.absent -= 1;
             return None;
         }
         if !self.read_text() {
-            self.kept = None;
-            self.absent = ABSENT_LOOKS;
+            self.open_file = None;
+            self.absent = ABSENT_READS;
             return None;
         }
         str::from_utf8(&self.text).ok()
     }
 
-    /// A whole number and nothing else.
+    /// Returns its number; `None` if it contains anything else.
     pub(super) fn read_number(&mut self) -> Option<u64> {
         self.read()?.trim_end().parse().ok()
     }
 
     fn read_text(&mut self) -> bool {
-        if let Some(file) = self.kept.as_ref().and_then(CheckedFile::if_same)
+        if let Some(file) = self.open_file.as_ref().and_then(CheckedFile::if_same)
             && read_whole(file, &mut self.text)
         {
             return true;
         }
         let Ok(file) = File::open(&self.path) else { return false };
         let is_read = read_whole(&file, &mut self.text);
-        self.kept = if is_read && may_keep_open() { CheckedFile::new(file) } else { None };
+        self.open_file = if is_read && may_keep_open() { CheckedFile::new(file) } else { None };
         is_read
     }
 }
@@ -75,11 +75,11 @@ fn may_keep_open() -> bool {
     })
 }
 
-/// Reads from the start, at offsets, up to the limit.
+/// Reads the whole file, up to the limit.
 fn read_whole(file: &File, text: &mut Vec<u8>) -> bool {
     let mut length = 0;
     loop {
-        // Doubling, and kept from look to look.
+        // The buffer doubles, and is kept between readings.
         if text.len() - length < WHOLE_BELOW {
             text.resize((text.len() * 2).clamp(2 * WHOLE_BELOW, TEXT_BYTES_MAX), 0);
         }
@@ -122,7 +122,7 @@ mod tests {
         let mut system = SystemFile::new(path.to_str().unwrap());
         assert_eq!(system.read(), None);
         std::fs::write(&path, "7\n").unwrap();
-        for _ in 0..ABSENT_LOOKS {
+        for _ in 0..ABSENT_READS {
             assert_eq!(system.read(), None);
         }
         assert_eq!(system.read_number(), Some(7));

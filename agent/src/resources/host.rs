@@ -1,12 +1,12 @@
-//! What the machine uses: its processors, memory, disks and links, and the pressure on them.
+//! Resources of the machine: processors, memory, disks and network links, and the pressure on them.
 
 use profiler_core::Resource;
 
 use super::file::SystemFile;
 use super::process::line_number;
-use super::{Look, TICK_NS};
+use super::{Reading, TICK_NS};
 
-/// The unit of `/proc/diskstats`, whatever the disk's own is.
+/// The unit of `/proc/diskstats`, independent of the disk's sectors.
 const SECTOR_BYTES: u64 = 512;
 
 #[derive(Debug)]
@@ -36,34 +36,35 @@ impl Default for Host {
 }
 
 impl Host {
-    pub(super) fn look(&mut self, look: &mut Look) {
+    pub(super) fn read(&mut self, reading: &mut Reading) {
         if let Some(text) = self.stat.read() {
-            look.set(Resource::HostCpu, worked_ns(text));
-            look.set(Resource::HostCpus, processors(text));
+            reading.set(Resource::HostCpu, worked_ns(text));
+            reading.set(Resource::HostCpus, processors(text));
         }
         if let Some(text) = self.meminfo.read() {
             let bytes = |start| line_number(text, start).map(|kibibytes| kibibytes << 10);
-            let (total, available) = (bytes("MemTotal:"), bytes("MemAvailable:"));
+            let total = bytes("MemTotal:");
+            let available = bytes("MemAvailable:");
             let used = total.zip(available).map(|(total, free)| total.saturating_sub(free));
-            look.set(Resource::HostMemory, used);
-            look.set(Resource::HostMemoryMax, total);
+            reading.set(Resource::HostMemory, used);
+            reading.set(Resource::HostMemoryMax, total);
         }
         if let Some((read, written)) = self.diskstats.read().and_then(disk_bytes) {
-            look.set(Resource::HostDiskRead, Some(read));
-            look.set(Resource::HostDiskWritten, Some(written));
+            reading.set(Resource::HostDiskRead, Some(read));
+            reading.set(Resource::HostDiskWritten, Some(written));
         }
         if let Some((received, sent)) = self.links.read().and_then(link_bytes) {
-            look.set(Resource::NetworkReceived, Some(received));
-            look.set(Resource::NetworkSent, Some(sent));
+            reading.set(Resource::NetworkReceived, Some(received));
+            reading.set(Resource::NetworkSent, Some(sent));
         }
         for (resource, file) in &mut self.pressures {
-            look.set(*resource, file.read().and_then(pressure_ns));
+            reading.set(*resource, file.read().and_then(pressure_ns));
         }
     }
 }
 
-/// The first line of `/proc/stat` tells in ticks: user, nice, system, idle, waiting for disks, hard
-/// and soft interrupts, and what other machines took, which is no work of this one.
+/// The first line of `/proc/stat` has ticks of: user, nice, system, idle, waiting for disks, hard and
+/// soft interrupts, and time of other virtual machines, which is no work of this one.
 fn worked_ns(stat: &str) -> Option<u64> {
     let numbers = stat.lines().next()?.strip_prefix("cpu ")?.split_ascii_whitespace();
     let numbers: Vec<u64> = numbers.map(str::parse).collect::<Result<_, _>>().ok()?;
@@ -77,12 +78,13 @@ fn processors(stat: &str) -> Option<u64> {
     Some(lines.count() as u64).filter(|count| *count > 0)
 }
 
-/// Bytes that the disks read and wrote. Partitions, and what is made of other disks, would count
-/// twice.
+/// Bytes that the disks read and wrote. Partitions, and devices made of other disks, are skipped because
+/// they would count twice.
 fn disk_bytes(diskstats: &str) -> Option<(u64, u64)> {
     const MADE_OF_OTHERS: [&str; 6] = ["loop", "ram", "zram", "dm-", "md", "nbd"];
     let mut disks: Vec<&str> = Vec::new();
-    let (mut read, mut written) = (0u64, 0u64);
+    let mut read = 0u64;
+    let mut written = 0u64;
     for line in diskstats.lines() {
         let fields: Vec<&str> = line.split_ascii_whitespace().collect();
         let [_, _, name, _, _, sectors_read, _, _, _, sectors_written, ..] = fields[..] else {
@@ -111,7 +113,7 @@ fn is_partition(name: &str, disk: &str) -> bool {
     !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Bytes that came and left over all links but the loopback.
+/// Bytes received and sent over all links except the loopback.
 fn link_bytes(links: &str) -> Option<(u64, u64)> {
     let mut sums = None;
     for line in links.lines() {
@@ -128,7 +130,7 @@ fn link_bytes(links: &str) -> Option<(u64, u64)> {
     sums
 }
 
-/// `some … total=MICROSECONDS`.
+/// Parses `some … total=MICROSECONDS`.
 fn pressure_ns(pressure: &str) -> Option<u64> {
     let line = pressure.lines().find(|line| line.starts_with("some "))?;
     let (_, total) = line.rsplit_once("total=")?;

@@ -1,5 +1,5 @@
-//! What this process, its control group and its machine use, looked at every half second. What the
-//! system does not tell is left out, and nothing here can fail.
+//! Samples the resources that this process, its control group and its machine use. Values that the
+//! system does not provide are omitted, and nothing here can fail.
 
 mod cgroup;
 mod file;
@@ -19,26 +19,27 @@ use crate::{clock, memory_report};
 /// The unit of times in `/proc`: a hundredth of a second for every program on Linux.
 pub(crate) const TICK_NS: u64 = 10_000_000;
 
-/// The least time that is worth a sample of its own when an agent ends.
+/// Shortest period that gets a sample of its own when an agent ends.
 const LAST_PERIOD_NS_MIN: u64 = 1_000_000;
 
-/// What one look saw, by [`Resource`]; of what is counted, the sum so far.
+/// One reading by [`Resource`]; of counters, the sum so far.
 #[derive(Clone, Debug, Default)]
-struct Look([Option<u64>; Resource::ALL.len()]);
+struct Reading([Option<u64>; Resource::ALL.len()]);
 
-impl Look {
+impl Reading {
     fn set(&mut self, resource: Resource, value: Option<u64>) {
         self.0[resource as usize] = value;
     }
 
-    /// What came up since `before`, and what there is now. A sum that shrank, such as of a link that
-    /// is gone, tells nothing of its period and is left out.
-    fn since(&self, before: &Look) -> Vec<(Resource, u64)> {
+    /// Returns the increase of counters since `before`, and the present value of others. A counter that
+    /// shrank, for example because a network link is gone, is omitted.
+    fn since(&self, before: &Reading) -> Vec<(Resource, u64)> {
         let value = |resource: Resource| {
             let now = self.0[resource as usize]?;
-            match resource.is_counted() {
-                true => now.checked_sub(before.0[resource as usize]?),
-                false => Some(now),
+            if resource.is_counted() {
+                now.checked_sub(before.0[resource as usize]?)
+            } else {
+                Some(now)
             }
         };
         let all = Resource::ALL.into_iter();
@@ -46,21 +47,21 @@ impl Look {
     }
 }
 
-/// Looks again and again, keeping its files open.
+/// Takes samples at an interval. Keeps its files open.
 #[derive(Debug)]
 pub(crate) struct ResourceSampler {
     interval_ns: u64,
     /// By the monotonic clock.
     due_ns: u64,
-    before: Option<(u64, Look)>,
+    before: Option<(u64, Reading)>,
     process: Process,
     host: Host,
     cgroup: Cgroup,
 }
 
 impl ResourceSampler {
-    /// Looks at once, and then at every `interval`. A look takes some 80 µs, two thirds of them for the
-    /// machine's own files.
+    /// Samples immediately, and then at every `interval`. A reading takes about 80 µs, two thirds of it for
+    /// the machine's files.
     pub(crate) fn start(interval: Duration) -> ResourceSampler {
         ResourceSampler {
             interval_ns: u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX),
@@ -72,20 +73,20 @@ impl ResourceSampler {
         }
     }
 
-    /// A sample, if it is time for one. The first look only says what the next one compares with.
+    /// Returns a sample if one is due. The first reading is only the base of the next one.
     pub(crate) fn sample_if_due(&mut self) -> Option<ResourceSample> {
         let now_ns = clock::monotonic_ns();
         if now_ns < self.due_ns {
             return None;
         }
-        // On a grid, so that lateness does not add up; what was missed altogether is not made up for.
+        // On a grid, so that delays do not add up; missed samples are skipped.
         let next_ns = self.due_ns.saturating_add(self.interval_ns);
         let on_grid = next_ns > now_ns;
         self.due_ns = if on_grid { next_ns } else { now_ns.saturating_add(self.interval_ns) };
         self.sample(now_ns)
     }
 
-    /// What there was since the last sample.
+    /// Returns a sample of the time since the last one.
     pub(crate) fn sample_last(&mut self) -> Option<ResourceSample> {
         let now_ns = clock::monotonic_ns();
         let begun_ns = self.before.as_ref().map(|(at_ns, _)| *at_ns)?;
@@ -93,24 +94,24 @@ impl ResourceSampler {
     }
 
     fn sample(&mut self, now_ns: u64) -> Option<ResourceSample> {
-        let mut look = Look::default();
-        self.process.look(&mut look);
-        self.host.look(&mut look);
-        self.cgroup.look(&mut look);
+        let mut reading = Reading::default();
+        self.process.read(&mut reading);
+        self.host.read(&mut reading);
+        self.cgroup.read(&mut reading);
         if let Some(reported) = memory_report::latest() {
-            look.set(Resource::ManagedMemory, Some(reported.managed_bytes));
-            look.set(Resource::SpilledMemory, Some(reported.spilled_bytes));
+            reading.set(Resource::ManagedMemory, Some(reported.managed_bytes));
+            reading.set(Resource::SpilledMemory, Some(reported.spilled_bytes));
         }
-        let (before_ns, before) = self.before.replace((now_ns, look.clone()))?;
+        let (before_ns, before) = self.before.replace((now_ns, reading.clone()))?;
         Some(ResourceSample {
             at: clock::at(now_ns),
             period_ns: now_ns.saturating_sub(before_ns),
-            values: look.since(&before),
+            values: reading.since(&before),
         })
     }
 }
 
-/// Nanoseconds of a clock of processor time; `None` for a process that is gone.
+/// Reads a CPU-time clock, in nanoseconds; `None` for a process that has ended.
 pub(crate) fn cpu_clock_ns(clock: ClockId) -> Option<u64> {
     let time = clock_gettime(clock).ok()?;
     let (seconds, rest) = (u64::try_from(time.tv_sec()).ok()?, u64::try_from(time.tv_nsec()).ok()?);
@@ -121,17 +122,17 @@ pub(crate) fn cpu_clock_ns(clock: ClockId) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn look(values: &[(Resource, u64)]) -> Look {
-        let mut look = Look::default();
-        values.iter().for_each(|(resource, value)| look.set(*resource, Some(*value)));
-        look
+    fn reading(values: &[(Resource, u64)]) -> Reading {
+        let mut reading = Reading::default();
+        values.iter().for_each(|(resource, value)| reading.set(*resource, Some(*value)));
+        reading
     }
 
     #[test]
-    fn what_is_counted_is_of_the_period_and_what_is_not_of_its_end() {
+    fn counters_are_of_the_period_and_other_values_of_its_end() {
         use Resource::{HostCpu, NetworkSent, ProcessCpu, ProcessMemory, Threads};
-        let before = look(&[(ProcessCpu, 50), (ProcessMemory, 900), (NetworkSent, 70)]);
-        let now = look(&[
+        let before = reading(&[(ProcessCpu, 50), (ProcessMemory, 900), (NetworkSent, 70)]);
+        let now = reading(&[
             (ProcessCpu, 80),
             (ProcessMemory, 400),
             (HostCpu, 5),
@@ -141,11 +142,11 @@ mod tests {
         assert_eq!(now.since(&before), [(ProcessCpu, 30), (ProcessMemory, 400), (Threads, 3)]);
     }
 
-    /// The values of this very process and machine, as far as another way of asking tells them.
+    /// Compares values of this process and machine with independently known ones.
     #[test]
-    fn samples_hold_what_the_system_tells() {
+    fn samples_match_the_process_and_machine() {
         let mut sampler = ResourceSampler::start(Duration::ZERO);
-        assert_eq!(sampler.sample_if_due(), None, "the first look has nothing to compare with");
+        assert_eq!(sampler.sample_if_due(), None, "the first reading has no base");
         let files: Vec<_> = (0..32).map(|_| std::fs::File::open("/dev/null").unwrap()).collect();
         let memory = std::hint::black_box(vec![1u8; 64 << 20]);
         crate::report_memory(5, 7);
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn lateness_does_not_add_up_and_what_was_missed_is_not_made_up_for() {
+    fn delays_do_not_add_up_and_missed_samples_are_skipped() {
         let mut sampler = ResourceSampler::start(Duration::from_secs(3_600));
         assert_eq!(sampler.sample_if_due(), None);
         let due_ns = sampler.due_ns;

@@ -1,4 +1,4 @@
-//! What the process uses.
+//! Resources of the process.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -8,21 +8,21 @@ use nix::unistd::{SysconfVar, sysconf};
 use profiler_core::Resource;
 
 use super::file::SystemFile;
-use super::{Look, cpu_clock_ns};
+use super::{Reading, cpu_clock_ns};
 
-/// Entries of the list of descriptors that may be read in one look on average: reading takes a third
-/// of a microsecond each. A longer list is read that much less often.
-const LISTED_A_LOOK: u64 = 1_024;
+/// Average number of descriptors to list per reading, because each takes a third of a microsecond. A
+/// longer list is read less often.
+const LISTED_PER_READING: u64 = 1_024;
 
 #[derive(Debug)]
 pub(super) struct Process {
     statm: SystemFile,
     io: SystemFile,
-    /// A file, for a filter of system calls may not know the call that asks for one limit.
+    /// Read from a file, because a filter of system calls may reject `prlimit`.
     limits: SystemFile,
     page_bytes: u64,
     descriptors: Option<u64>,
-    /// Looks until descriptors are counted again.
+    /// Readings until descriptors are listed again.
     count_again_in: u64,
 }
 
@@ -41,43 +41,43 @@ impl Default for Process {
 }
 
 impl Process {
-    pub(super) fn look(&mut self, look: &mut Look) {
-        look.set(Resource::ProcessCpu, cpu_clock_ns(ClockId::CLOCK_PROCESS_CPUTIME_ID));
+    pub(super) fn read(&mut self, reading: &mut Reading) {
+        reading.set(Resource::ProcessCpu, cpu_clock_ns(ClockId::CLOCK_PROCESS_CPUTIME_ID));
         let pages = self.statm.read().and_then(resident_pages);
         let memory = pages.map(|pages| pages.saturating_mul(self.page_bytes));
-        look.set(Resource::ProcessMemory, memory);
+        reading.set(Resource::ProcessMemory, memory);
         if let Some(text) = self.io.read() {
-            look.set(Resource::ProcessDiskRead, line_number(text, "read_bytes:"));
-            look.set(Resource::ProcessDiskWritten, line_number(text, "write_bytes:"));
+            reading.set(Resource::ProcessDiskRead, line_number(text, "read_bytes:"));
+            reading.set(Resource::ProcessDiskWritten, line_number(text, "write_bytes:"));
         }
-        look.set(Resource::Threads, threads());
-        look.set(Resource::Descriptors, self.descriptors());
+        reading.set(Resource::Threads, threads());
+        reading.set(Resource::Descriptors, self.descriptors());
         let limits = self.limits.read();
-        // Without a limit it says so in words, which is no number.
+        // `unlimited` does not parse.
         let limit = limits.and_then(|text| line_number(text, "Max open files"));
-        look.set(Resource::DescriptorsMax, limit);
+        reading.set(Resource::DescriptorsMax, limit);
     }
 
     fn descriptors(&mut self) -> Option<u64> {
         const FOLDER: &str = "/proc/self/fd";
-        // Since 6.2 the kernel tells the number as the folder's size.
-        let told = fs::metadata(FOLDER).ok()?.size();
-        if told > 0 {
-            return Some(told);
+        // Since Linux 6.2 the size of the folder is the number of descriptors.
+        let size = fs::metadata(FOLDER).ok()?.size();
+        if size > 0 {
+            return Some(size);
         }
         self.count_again_in = self.count_again_in.saturating_sub(1);
         if self.count_again_in == 0 {
-            // Without the one that the list is read by.
+            // Without the descriptor that reads the list.
             let listed = fs::read_dir(FOLDER).ok()?.count() as u64;
             self.descriptors = Some(listed.saturating_sub(1));
-            self.count_again_in = listed / LISTED_A_LOOK;
+            self.count_again_in = listed / LISTED_PER_READING;
         }
         self.descriptors
     }
 }
 
-/// A folder of threads has a link for each, beside its own two. The line of `stat` that tells their
-/// number too adds up the times of all of them first.
+/// The folder of threads has a link for each, in addition to its own two. `stat` has their number too,
+/// but first sums the times of all of them.
 fn threads() -> Option<u64> {
     fs::metadata("/proc/self/task").ok()?.nlink().checked_sub(2).filter(|threads| *threads > 0)
 }
@@ -86,7 +86,7 @@ fn resident_pages(statm: &str) -> Option<u64> {
     statm.split(' ').nth(1)?.parse().ok()
 }
 
-/// The first number of the line that begins so.
+/// Returns the first number of the line that starts with `start`.
 pub(super) fn line_number(text: &str, start: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(start))?;
     line.split_ascii_whitespace().next()?.parse().ok()

@@ -19,11 +19,11 @@ use crate::{
 work_function!(work_blocking, 7);
 work_function!(work_in_drop, 8);
 
-/// One future is polled by three threads in turn; each of them does other work around it. Every
-/// sample of the future's function is its task's, no sample of the other work is, and the ledger has
-/// one row, of the thread where it started.
+/// Three threads poll one future in turn and do other work around it. Every sample of the future's
+/// function belongs to its task and no sample of the other work does. There is one row, with the thread
+/// on which the task started.
 #[test]
-fn a_future_that_moves_is_right_on_each_thread() {
+fn a_future_is_attributed_on_every_thread_that_polls_it() {
     let (agent, _turn) = start();
     let mut future = Box::pin(task("red").key("red-1").future(async {
         for _ in 0..2 {
@@ -53,8 +53,8 @@ fn a_future_that_moves_is_right_on_each_thread() {
     assert!(red.stop > Some(red.start));
 }
 
-/// A runtime that moves its tasks: a call that blocks gives the thread's other duties away, so the
-/// task goes on elsewhere.
+/// A runtime that moves its tasks: a blocking call hands the thread's other work to another thread, so the
+/// task continues there.
 #[test]
 fn tasks_of_a_runtime_keep_their_samples() {
     async fn on_two_threads(work: fn(Duration)) {
@@ -88,9 +88,9 @@ fn tasks_of_a_runtime_keep_their_samples() {
     assert_eq!(ends, [("red".into(), Outcome::Ok), ("blue".into(), Outcome::Ok)].into());
 }
 
-/// An inner task takes over while it is polled, and the outer one has the thread again after it.
+/// Samples belong to an inner task while it is polled, and to the outer one again afterwards.
 #[test]
-fn nested_futures_give_the_thread_back() {
+fn nested_futures_restore_the_outer_task() {
     let (agent, _turn) = start();
     let outer = task("outer").future(async {
         let inner = async {
@@ -116,7 +116,7 @@ fn nested_futures_give_the_thread_back() {
 }
 
 #[test]
-fn futures_end_as_they_ended() {
+fn futures_have_the_outcome_of_their_end() {
     let (agent, _turn) = start();
     let failing = |cause: Option<&'static str>| async move { cause.map_or(Ok(()), Err) };
     assert!(poll(pin!(async {}.in_task(task("ready")))).is_ready());
@@ -151,7 +151,7 @@ fn futures_end_as_they_ended() {
     );
 }
 
-/// Destructors of what a future held run inside its task, whether it ended or was dropped.
+/// Destructors of a future's values run inside its task, whether it ended or was dropped.
 #[test]
 fn a_future_is_dropped_inside_its_task() {
     struct WorksInDrop;
@@ -181,10 +181,9 @@ fn a_future_is_dropped_inside_its_task() {
     assert_eq!(only_top(&recording, "work_in_drop"), "dropped");
 }
 
-/// A runtime of one thread that a call blocks is sampled like any other thread: the sampler has a
-/// thread of its own.
+/// A single-threaded runtime that is blocked in a call is sampled like any other thread.
 #[test]
-fn a_blocked_runtime_is_sampled_all_the_same() {
+fn a_blocked_runtime_is_still_sampled() {
     let (agent, _turn) = start();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(task("blocking").future(async {
@@ -198,10 +197,10 @@ fn a_blocked_runtime_is_sampled_all_the_same() {
     assert!(tops[0].1 >= 750_000_000, "{tops:?}");
 }
 
-/// The ledger is right for tasks that start on one thread and end on another, however the agent's
-/// reading of the threads' rows falls between the two.
+/// Records are right for tasks that start on one thread and end on another, whenever the agent drains the
+/// rings of the two.
 #[test]
-fn no_task_that_moved_stays_running() {
+fn tasks_that_end_on_another_thread_do_not_stay_running() {
     const TASKS: usize = 3_000;
     let (agent, _turn) = start();
     // The thread that ends tasks has its ring before the thread that starts them, so it is emptied

@@ -9,10 +9,10 @@ use emberline_agent::{AgentBuilder, current_task, task};
 use crate::common::{TURN, lock, only_top, start};
 use crate::{SLICE, pause, poll, work_after, work_between, work_of_blue, work_of_red};
 
-/// Closures on a pool of rayon's belong to whoever gave them the handle; the pool's threads go back
-/// to no task.
+/// Closures on a rayon pool belong to the task of their handle; afterwards the pool's threads have no
+/// task.
 #[test]
-fn a_pool_works_for_whose_handle_it_enters() {
+fn a_pool_works_for_the_task_of_the_entered_handle() {
     let (agent, _turn) = start();
     let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
     let run = |name: &str, work: fn(Duration)| {
@@ -65,9 +65,9 @@ fn scopes_may_end_in_any_order() {
     assert_eq!(only_top(&recording, "work_after"), "[no task]");
 }
 
-/// What a runtime polls outside any task can still name its parent, and so can a guard.
+/// A future that a runtime polls outside any task can have an explicit parent, and so can a guard.
 #[test]
-fn a_parent_can_be_named() {
+fn a_parent_can_be_set() {
     let (agent, _turn) = start();
     let parent = task("parent").start();
     let handle = parent.handle();

@@ -20,5 +20,5 @@ work_function!(work_outer, 4);
 work_function!(work_inner, 5);
 work_function!(work_after, 6);
 
-/// One piece of work: long enough for the sampler to see it.
+/// The length of one piece of work: long enough to be sampled.
 const SLICE: Duration = Duration::from_millis(200);

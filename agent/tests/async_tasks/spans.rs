@@ -36,8 +36,8 @@ async fn blue() {
     work_of_blue(SLICE);
 }
 
-/// Two instrumented functions are polled in turn on two threads; each has its samples on both, and
-/// what the threads do between polls is nobody's.
+/// Two instrumented functions are polled in turn on two threads; each has its samples on both, and the
+/// time between polls belongs to neither.
 #[test]
 fn instrumented_functions_are_tasks() {
     let (agent, _turn) = start();
@@ -67,8 +67,8 @@ fn instrumented_functions_are_tasks() {
     assert_eq!(rows, [("red", "7", Outcome::Ok), ("azure", "", Outcome::Ok)]);
 }
 
-/// Spans nest, are entered twice, and end in any order; what still runs keeps the thread. A span that
-/// is not wanted changes nothing.
+/// Spans nest, are entered twice, and end in any order; tasks that still run keep their samples. A
+/// filtered span changes nothing.
 #[test]
 fn spans_may_overlap() {
     let (agent, _turn) = start();
@@ -91,8 +91,8 @@ fn spans_may_overlap() {
     assert_eq!(recording.tasks.len(), 2, "{:?}", recording.tasks);
 }
 
-/// A task's parent is the named span, through spans that are no tasks; else what is current, be it a
-/// guard or a span. Handles carry spans too.
+/// A task's parent is the span's explicit parent, through spans that are no tasks, or else the current
+/// task, of a guard or a span. Handles carry spans too.
 #[test]
 fn spans_have_parents() {
     let (agent, _turn) = start();
@@ -127,7 +127,7 @@ fn spans_have_parents() {
 }
 
 #[test]
-fn spans_end_as_they_ended() {
+fn spans_have_the_outcome_of_their_end() {
     #[instrument(err)]
     fn returns(result: Result<(), &'static str>) -> Result<(), &'static str> {
         result
@@ -168,9 +168,9 @@ fn spans_end_as_they_ended() {
     assert_eq!(&*recording.tasks[4].key, "k-1");
 }
 
-/// What is a task is chosen by level, by target and by any rule of the program's own.
+/// Spans become tasks by level, by target and by a rule of the program.
 #[test]
-fn spans_are_chosen() {
+fn spans_are_filtered_by_level_target_and_rule() {
     let (agent, _turn) = start();
     let spans = || {
         drop(info_span!("here"));

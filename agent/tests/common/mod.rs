@@ -1,4 +1,4 @@
-//! What tests of the agent share: an agent at a time, functions that work, and who got their samples.
+//! Shared by tests of the agent: turns, functions that use CPU time, and the attribution of samples.
 
 use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -22,12 +22,12 @@ pub(crate) fn start() -> (LocalAgent, MutexGuard<'static, ()>) {
     (AgentBuilder::default().start_local().unwrap(), turn)
 }
 
-/// Polls once; a hand-made executor, so that the test says on which thread.
+/// Polls once, so that the test determines the thread.
 pub(crate) fn poll<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Gives control back once.
+/// Yields once.
 pub(crate) async fn pause() {
     let mut paused = false;
     std::future::poll_fn(|_| {
@@ -36,7 +36,7 @@ pub(crate) async fn pause() {
     .await;
 }
 
-/// Works for so long on a processor: on a busy machine it takes longer, as the sampler does.
+/// Uses `length` of CPU time, which takes longer on a busy machine.
 #[inline(never)]
 pub(crate) fn work(length: Duration) {
     let begin = processor_time();
@@ -48,12 +48,12 @@ pub(crate) fn work(length: Duration) {
     }
 }
 
-/// How long this thread has run.
+/// CPU time of this thread.
 fn processor_time() -> Duration {
     nix::time::clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap().into()
 }
 
-/// A function that works under a name of its own. Each has a number, or the linker would make one of
+/// Defines a function that uses CPU time under its own name. Each has a number, or the linker would merge
 /// them.
 macro_rules! work_function {
     ($name:ident, $number:literal) => {
@@ -86,7 +86,7 @@ pub(crate) fn tops_of(profile: &Profile, function: &str) -> Vec<(String, u64)> {
     sums
 }
 
-/// The one task or kind that all weight of `function` lies under.
+/// The only first level above all weight of `function`.
 pub(crate) fn only_top(recording: &Recording, function: &str) -> String {
     let tops = tops_of(&recording.profile, function);
     let [(top, nanoseconds)] = &tops[..] else { panic!("{function}: {tops:?}") };
@@ -94,7 +94,7 @@ pub(crate) fn only_top(recording: &Recording, function: &str) -> String {
     top.clone()
 }
 
-/// How each task ended, in the order in which they started.
+/// The outcome of each task, in the order of their starts.
 pub(crate) fn ends(recording: &Recording) -> Vec<(String, Outcome, String)> {
     let end = |task: &profiler_core::TaskRecord| {
         assert_eq!(task.stop.is_some(), task.outcome != Outcome::Running);

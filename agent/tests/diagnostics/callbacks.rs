@@ -1,4 +1,4 @@
-//! Who hears of what, and in which order.
+//! Which callbacks are called for which events, and in which order.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
@@ -14,9 +14,9 @@ use emberline_agent::{AgentBuilder, current_task, task};
 use crate::{Heard, turn};
 
 /// The trait, method by method.
-struct Told(Heard);
+struct RecordingCallback(Heard);
 
-impl Callback for Told {
+impl Callback for RecordingCallback {
     fn start(&self, run: &RunInfo) {
         self.0.push(format!("start {}", run.name()));
     }
@@ -41,7 +41,7 @@ impl Callback for Told {
 
 /// The same with closures.
 fn told_by_closures(heard: &Heard) -> Callbacks {
-    let told = || Told(heard.clone());
+    let told = || RecordingCallback(heard.clone());
     let (start, start_state, pretask, posttask, finish) = (told(), told(), told(), told(), told());
     Callbacks::new()
         .start(move |run| start.start(run))
@@ -74,24 +74,24 @@ fn check_order(callback: impl Callback + 'static, heard: &Heard) {
 }
 
 #[test]
-fn the_five_callbacks_come_in_the_origins_order() {
+fn the_five_callbacks_are_called_in_dasks_order() {
     let _turn = turn();
     let heard = Heard::default();
-    check_order(Told(heard.clone()), &heard);
+    check_order(RecordingCallback(heard.clone()), &heard);
     check_order(told_by_closures(&heard), &heard);
-    check_order(Arc::new(Told(heard.clone())), &heard);
-    let shared: Arc<dyn Callback> = Arc::new(Told(heard.clone()));
+    check_order(Arc::new(RecordingCallback(heard.clone())), &heard);
+    let shared: Arc<dyn Callback> = Arc::new(RecordingCallback(heard.clone()));
     check_order(shared, &heard);
 }
 
-/// A callback that says which one it is.
+/// A callback that records its own name.
 fn numbered(number: u32, heard: &Heard) -> Callbacks {
     let heard = heard.clone();
     Callbacks::new().pretask(move |_, _| heard.push(number.to_string()))
 }
 
 #[test]
-fn several_are_called_in_order_until_they_go() {
+fn callbacks_are_called_in_order_until_unregistered() {
     let _turn = turn();
     let heard = Heard::default();
     let one_task = || {
@@ -113,10 +113,10 @@ fn several_are_called_in_order_until_they_go() {
 }
 
 #[test]
-fn only_who_heard_of_a_start_hears_of_the_end() {
+fn only_callbacks_that_saw_a_start_see_the_end() {
     let _turn = turn();
     let heard = Heard::default();
-    let (early, late) = (Told(heard.clone()), Told(heard.clone()));
+    let (early, late) = (RecordingCallback(heard.clone()), RecordingCallback(heard.clone()));
     let before = task("load").key("before").start();
     let early = diagnostics::scope(early);
     drop(before);
@@ -135,10 +135,10 @@ fn only_who_heard_of_a_start_hears_of_the_end() {
     drop(late);
 }
 
-/// It stops being called, is heard of nowhere else, and the others go on; also when the task ends by
-/// a panic itself, and when what it throws panics once more when it is dropped.
+/// It is not called again, and the others still are; also if the task itself ends by a panic, and if the
+/// payload panics when it is dropped.
 #[test]
-fn a_callback_that_panics_harms_nobody() {
+fn a_panicking_callback_harms_nothing_else() {
     struct Bomb;
     impl Drop for Bomb {
         fn drop(&mut self) {
@@ -159,7 +159,7 @@ fn a_callback_that_panics_harms_nobody() {
             count(&calls_of_bomb);
             std::panic::panic_any(Bomb);
         })),
-        diagnostics::scope(Told(heard.clone())),
+        diagnostics::scope(RecordingCallback(heard.clone())),
     );
     for _ in 0..3 {
         let panicked = catch_unwind(|| {
@@ -175,7 +175,7 @@ fn a_callback_that_panics_harms_nobody() {
 
 /// A callback that starts tasks is not called for them, and one may unregister itself.
 #[test]
-fn a_callback_may_do_what_the_program_may() {
+fn a_callback_may_start_tasks_and_unregister_itself() {
     let _turn = turn();
     let registration: Arc<OnceLock<Registration>> = Arc::default();
     let (own, heard) = (registration.clone(), Heard::default());
@@ -192,9 +192,9 @@ fn a_callback_may_do_what_the_program_may() {
     assert_eq!(heard.take(), ["of the program"]);
 }
 
-/// Futures end as they end, on whatever thread, and the parent is told.
+/// Callbacks see the outcome of futures on any thread, and their parent.
 #[test]
-fn tasks_of_all_kinds_are_heard_of() {
+fn callbacks_see_tasks_of_all_kinds() {
     let _turn = turn();
     let heard = Heard::default();
     let inside = heard.clone();
@@ -230,8 +230,8 @@ fn tasks_of_all_kinds_are_heard_of() {
     assert_eq!(heard.take(), expected);
 }
 
-/// The agent's ledger and the profiler have the same tasks, to the nanosecond; and each works when
-/// the other comes or goes first.
+/// The agent and the profiler record the same tasks, to the nanosecond, in whichever order the two start
+/// and stop.
 #[test]
 fn one_set_of_guards_serves_the_agent_and_callbacks() {
     let _turn = turn();
@@ -263,10 +263,10 @@ fn one_set_of_guards_serves_the_agent_and_callbacks() {
     }
 }
 
-/// Without a callback a task costs no allocation and no call; the counter proves itself on one that
-/// is registered.
+/// Without a callback a task costs no allocation and no call; with a registered one the counter shows
+/// that it counts.
 #[test]
-fn without_callbacks_nothing_is_paid() {
+fn without_callbacks_tasks_do_not_allocate() {
     let _turn = turn();
     let one_task = || drop(task("load").key(String::new()).start());
     let profiler = Profiler::new();

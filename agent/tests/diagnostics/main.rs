@@ -1,5 +1,5 @@
 //! Local diagnostics from outside: callbacks, runs, profilers and pictures, with real tasks and no
-//! agent. Callbacks hear of all tasks of their process, so these tests take turns.
+//! agent. Callbacks see all tasks of their process, so these tests take turns.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
 
@@ -20,7 +20,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What callbacks heard, in order.
+/// The calls of callbacks, in order.
 #[derive(Clone, Default)]
 struct Heard(Arc<Mutex<Vec<String>>>);
 
@@ -29,7 +29,7 @@ impl Heard {
         lock(&self.0).push(line.into());
     }
 
-    /// What was heard since it was last taken.
+    /// Takes the calls since the last time.
     fn take(&self) -> Vec<String> {
         std::mem::take(&mut lock(&self.0))
     }

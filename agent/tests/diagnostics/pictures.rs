@@ -1,4 +1,4 @@
-//! Pages and pictures: colours, hostile names, and size.
+//! Pages and pictures: colors, hostile names, and size.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ fn file(profilers: &[&dyn Plot], name: &str) -> String {
     std::fs::read_to_string(path).unwrap()
 }
 
-/// What lies between `before` and the next `after`, each time.
+/// Every text between `before` and the next `after`.
 fn between<'a>(text: &'a str, before: &str, after: &str) -> Vec<&'a str> {
     text.split(before).skip(1).map(|rest| rest.split(after).next().unwrap()).collect()
 }
@@ -39,8 +39,8 @@ fn svg_of(page: &str) -> &str {
     &page[start..page.rfind("</svg>").unwrap() + 6]
 }
 
-/// The origin gave every task its own colour, for it compared whole tasks: here tasks of one name
-/// have one, in the tasks' plot, in the caches' and in the legend, and different names differ.
+/// Tasks of one name have one color, in the plot of tasks, the plot of caches and the legend, and
+/// different names have different colors.
 #[test]
 fn defect_5_local_plots_have_one_colour_for_each_name() {
     let _turn = turn();
@@ -88,10 +88,10 @@ const ATTACKS: [&str; 8] = [
     "größe 🦀 ١٢٣",
 ];
 
-/// Names are text: what they hold opens no element and no attribute, turns no text around, and can
-/// be read all the same.
+/// Names are escaped: they open no element or attribute, do not change the direction of text, and stay
+/// readable.
 #[test]
-fn hostile_names_stay_text() {
+fn hostile_names_are_escaped() {
     let _turn = turn();
     let (profiler, caches) = (Profiler::new(), CacheProfiler::by(ATTACKS[0], |_| f64::NAN));
     let scopes = (diagnostics::scope(profiler.clone()), diagnostics::scope(caches.clone()));
@@ -124,7 +124,7 @@ fn hostile_names_stay_text() {
     }
 }
 
-/// A hundred thousand real tasks: a small file that says what it joined, with exact sums.
+/// A hundred thousand real tasks make a small file with exact sums, which notes the grouped tasks.
 #[test]
 fn a_hundred_thousand_tasks_fit_a_small_page() {
     let _turn = turn();
@@ -153,7 +153,7 @@ fn a_hundred_thousand_tasks_fit_a_small_page() {
 }
 
 #[test]
-fn nothing_makes_a_picture_too() {
+fn empty_results_make_a_picture() {
     let _turn = turn();
     let (profiler, resources) = (Profiler::new(), ResourceProfiler::new());
     let nothing: [&[&dyn Plot]; 2] = [&[], &[&profiler, &resources, &CacheProfiler::new()]];
@@ -164,7 +164,7 @@ fn nothing_makes_a_picture_too() {
 }
 
 #[test]
-fn errors_say_what_to_do() {
+fn errors_name_the_allowed_extensions() {
     let message = |path: &str| visualize(&[], path).unwrap_err();
     let error = message("picture.png");
     assert!(matches!(error, VisualizeError::Extension { .. }));

@@ -1,4 +1,4 @@
-//! What the profilers keep, and what the bar draws.
+//! The results of the profilers, and the output of the progress bar.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ fn epoch_now() -> f64 {
 const CLOCK_TOLERANCE_SECONDS: f64 = 60.0;
 
 #[test]
-fn a_profiler_keeps_key_name_times_and_thread() {
+fn a_profiler_records_key_name_times_and_thread() {
     let _turn = turn();
     let profiler = Profiler::new().tasks_max(2);
     let scope = diagnostics::scope(profiler.clone());
@@ -46,7 +46,7 @@ fn a_profiler_keeps_key_name_times_and_thread() {
 }
 
 #[test]
-fn a_registered_profiler_keeps_all_until_it_is_cleared() {
+fn a_registered_profiler_keeps_results_until_cleared() {
     let _turn = turn();
     let profiler = Profiler::new();
     let registration = diagnostics::register(profiler.clone());
@@ -60,10 +60,10 @@ fn a_registered_profiler_keeps_all_until_it_is_cleared() {
     assert!(diagnostics::unregister(registration));
 }
 
-/// In a scope it looks from beginning to end; registered, only during runs; and its thread is gone
+/// A scope is sampled from start to end; a registered profiler samples only during runs. Its thread ends
 /// afterwards, also if it is unregistered in the middle of a run.
 #[test]
-fn resources_are_looked_at_when_they_are_wanted() {
+fn resources_are_sampled_in_scopes_and_runs() {
     let _turn = turn();
     let resources = ResourceProfiler::new().interval(Duration::from_secs(3_600));
     let registration = diagnostics::register(resources.clone());
@@ -85,7 +85,7 @@ fn resources_are_looked_at_when_they_are_wanted() {
 }
 
 #[test]
-fn a_cache_profiler_keeps_entry_exit_and_metric() {
+fn a_cache_profiler_records_entry_exit_and_metric() {
     let _turn = turn();
     let profilers = [
         CacheProfiler::new(),
@@ -100,7 +100,7 @@ fn a_cache_profiler_keeps_entry_exit_and_metric() {
     drop(in_task);
     cache.hit("one");
     cache.miss("two");
-    // The newer one under the same key is not the one that leaves.
+    // The newer value of the same key is not the removed one.
     let newer = cache.hold("one", vec![1, 2]);
     assert_eq!(held.into_value(), [1, 2, 3]);
     cache.hit("one");
@@ -129,7 +129,7 @@ fn a_cache_profiler_keeps_entry_exit_and_metric() {
     drop((newer, scopes));
 }
 
-/// What was written, for the test to read.
+/// A writer whose text the test reads.
 #[derive(Clone, Default)]
 struct Paper(Arc<Mutex<Vec<u8>>>);
 
@@ -164,7 +164,7 @@ fn last_line(bar: ProgressBar, tasks: usize, fail: bool) -> String {
 }
 
 #[test]
-fn a_bar_ends_full_unless_the_run_errored() {
+fn a_bar_ends_full_unless_the_run_failed() {
     let _turn = turn();
     assert_eq!(last_line(ProgressBar::new(), 2, false), "[########] | 100% Completed");
     assert_eq!(last_line(ProgressBar::new(), 1, false), "[########] | 100% Completed");
@@ -174,9 +174,9 @@ fn a_bar_ends_full_unless_the_run_errored() {
     assert_eq!(last_line(patient, 2, false), "", "a run shorter than the minimum leaves no trace");
 }
 
-/// The bar moves while the run goes on: the run ends only when it has been seen at the half.
+/// The bar moves during the run, which ends only after the bar was at the half.
 #[test]
-fn a_bar_moves_while_the_run_goes_on() {
+fn a_bar_moves_during_the_run() {
     let _turn = turn();
     let paper = Paper::default();
     let bar = ProgressBar::new().width(8).interval(Duration::from_millis(1)).writer(paper.clone());

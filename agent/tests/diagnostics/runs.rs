@@ -1,4 +1,4 @@
-//! Runs: what belongs to them, and how they end.
+//! Runs: their tasks, and their ends.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use crate::{Heard, lock, turn};
 
-/// Tells of runs only.
+/// A callback for runs only.
 fn told(heard: &Heard) -> Callbacks {
     let (start, finish) = (heard.clone(), heard.clone());
     Callbacks::new()
@@ -18,7 +18,7 @@ fn told(heard: &Heard) -> Callbacks {
 }
 
 #[test]
-fn a_run_has_errored_if_its_body_did() {
+fn a_run_has_failed_if_its_body_failed() {
     let _turn = turn();
     let heard = Heard::default();
     let _scope = diagnostics::scope(told(&heard));
@@ -36,7 +36,7 @@ fn a_run_has_errored_if_its_body_did() {
 }
 
 #[test]
-fn a_run_inside_a_run_is_a_part_of_it() {
+fn an_inner_run_is_part_of_the_outer_one() {
     let _turn = turn();
     let heard = Heard::default();
     let _scope = diagnostics::scope(told(&heard));
@@ -51,7 +51,7 @@ fn a_run_inside_a_run_is_a_part_of_it() {
     assert_eq!(heard.take(), expected);
 }
 
-/// The state that a callback is given, to look at while the run goes on.
+/// The state that callbacks receive, to read during the run.
 fn watched_run(expected: &[(&str, u64)], body: impl FnOnce(&State)) -> State {
     let state: Arc<Mutex<Option<State>>> = Arc::default();
     let given = state.clone();
@@ -78,7 +78,7 @@ fn seen(counts: Counts) -> [u64; 4] {
 }
 
 #[test]
-fn expected_tasks_are_counted_and_others_are_not() {
+fn only_expected_tasks_are_counted() {
     let _turn = turn();
     let state = watched_run(&[("load", 3)], |state| {
         assert_eq!(seen(state.counts()), counts(3, 0, 0, 0));
@@ -100,8 +100,8 @@ fn expected_tasks_are_counted_and_others_are_not() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever starts and ends in whatever order: running, finished and known tasks are those that
-    /// were started and ended, and what was expected is never less than what started.
+    /// For tasks that start and end in any order: the counts match the started and ended tasks, and at
+    /// least as many are expected as have started.
     #[test]
     fn counts_are_those_of_the_tasks(
         steps in proptest::collection::vec((0..3_usize, any::<bool>(), any::<bool>()), 0..60),
@@ -126,7 +126,7 @@ proptest! {
                 assert_eq!(seen(state.counts()), counts(known, now, all - now, failed));
             }
         });
-        // Without callbacks nobody counts.
+        // Without callbacks nothing is counted.
         let before = state.counts();
         running.clear();
         prop_assert_eq!(state.counts(), before);
