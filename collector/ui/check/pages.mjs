@@ -212,6 +212,8 @@ export function pageChecks({ browser, checks, open, at, parameter, graph, target
     const page = await open(browser, checks);
     await page.goto(at('profile'));
     await page.waitForSelector('.timeline canvas');
+    // Menus move the timeline when they arrive.
+    await page.waitForSelector('.filters >> text=labels:');
     const box = await page.locator('.timeline .plot').boundingBox();
     await page.mouse.move(box.x + box.width - 200, box.y + 20);
     await page.mouse.down();
