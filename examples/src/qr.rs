@@ -25,7 +25,8 @@ use crate::wire::{Message, Part, WireError};
 const BLOCKS: u32 = 10;
 /// Rows and columns of a block.
 const SIDE: usize = 1_000;
-/// Q2 is formed in so many panels of columns: each takes 0.1 s, all at once would outlast a stop.
+/// Panels of columns in which Q2 is formed. Each takes at most 0.3 s of CPU time; forming all at once
+/// would outlast a stop.
 const PANELS: usize = 8;
 const COMPUTE_THREADS: usize = 2;
 /// Ten thousand times what rounding leaves: 1e-15 was measured for blocks of this size.

@@ -124,11 +124,15 @@ impl Factored {
 #[inline(never)]
 pub(crate) fn form_q(factored: &Factored, columns: Range<usize>) -> Array2<f64> {
     let mut q = Array2::zeros((factored.rows, columns.len()));
-    for (index, column) in columns.enumerate() {
+    for (index, column) in columns.clone().enumerate() {
         q[(column, index)] = 1.0;
     }
     for panel in factored.panels.iter().rev() {
-        panel.apply(q.slice_mut(s![panel.top.., ..]), Order::Straight);
+        // Columns left of the panel's are still zero in the rows that it changes.
+        let first = panel.top.saturating_sub(columns.start);
+        if first < columns.len() {
+            panel.apply(q.slice_mut(s![panel.top.., first..]), Order::Straight);
+        }
     }
     q
 }
