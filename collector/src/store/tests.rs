@@ -5,6 +5,7 @@ mod faults;
 mod fleet;
 mod lookup;
 pub(crate) mod recorder;
+mod tree;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,8 +16,9 @@ use profiler_core::{
 };
 use proptest::prelude::*;
 
-use self::fleet::{Batch, Fleet, START_S, TestTree};
+use self::fleet::{Batch, Fleet, START_S};
 use self::recorder::{Change, Recorder, replay};
+use self::tree::TestTree;
 use super::error::StoreError;
 use super::maintain::MaintenanceReport;
 use super::manifest::Manifest;

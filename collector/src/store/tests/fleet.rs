@@ -5,21 +5,21 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use profiler_core::{
-    CallTrie, Direction, Epoch, ExpectedTasks, Frame, FrameId, NodeId, Outcome, PhaseInterval,
-    Resource, ResourceSample, RunId, RunMarker, State, SymbolTable, TaskDetail, TaskId, TaskRecord,
-    TaskTotals, Ticks, TimeRange, Timestamp, TransferEvent, TransferId, WorkerId,
+    Direction, Epoch, ExpectedTasks, Frame, NodeId, Outcome, PhaseInterval, Resource,
+    ResourceSample, RunId, RunMarker, State, TaskDetail, TaskId, TaskRecord, TaskTotals, Ticks,
+    TimeRange, Timestamp, TransferEvent, TransferId, WorkerId,
 };
 use proptest::prelude::*;
 
 use super::super::list_scan::RowScan;
-use super::super::lists::{FrameRow, NodeRow};
 use super::super::load::StoredState;
-use super::super::seal::{SealBatch, TreeSize, UnsealedTree};
+use super::super::seal::SealBatch;
 use super::super::segment::{self, ListRow, Scan};
 use super::super::table::{Column, Measure, SumTable, TableName};
 use super::super::tables::{Tables, TaskScan};
-use super::super::task_sums::{TaskTree, task_nodes};
+use super::super::task_sums::task_nodes;
 use super::super::tier::{Period, Tier};
+use super::tree::TestTree;
 use crate::packed::PackedWeights;
 use crate::rows::{
     AgentInfo, ExpectedRow, LostTask, ResourceRow, RunRow, SessionRecord, StoredWindow, TaskRow,
@@ -55,55 +55,8 @@ type SealedParts<'a> = (&'a [Arc<StoredWindow>], &'a [Arc<TaskRow>], &'a [Arc<Ta
 /// Key of a row: table, tier, period, task, worker, kind, node.
 type Numbers = (SumTable, Tier, u32, u32, u32, u8, u32);
 
-/// A tree as the collector has one.
-pub(crate) struct TestTree {
-    symbols: SymbolTable,
-    trie: CallTrie,
-}
-
-impl TestTree {
-    pub(crate) fn new() -> TestTree {
-        let mut symbols = SymbolTable::new();
-        symbols.intern(&Frame::overflow());
-        TestTree { symbols, trie: CallTrie::new(10_000) }
-    }
-
-    fn task_of(&self, mut node: NodeId) -> NodeId {
-        while let Some((above, _)) = self.trie.node(node).filter(|(up, _)| *up != NodeId::ROOT) {
-            node = above;
-        }
-        node
-    }
-
-    pub(crate) fn unsealed(&self, sealed: TreeSize) -> UnsealedTree {
-        let frame = |id| {
-            let frame = self.symbols.frame(id).map(Arc::<str>::from);
-            FrameRow { id, frame }
-        };
-        let node = |id| {
-            let (parent, frame) = self.trie.node(id).unwrap();
-            NodeRow { id, parent, frame }
-        };
-        let frames = (sealed.frames..self.symbols.frame_count()).map(FrameId);
-        let nodes = (sealed.nodes..self.trie.node_count()).map(NodeId);
-        UnsealedTree { frames: frames.map(frame).collect(), nodes: nodes.map(node).collect() }
-    }
-}
-
-impl TaskTree for TestTree {
-    fn task_node(&mut self, name: &str) -> NodeId {
-        let frame = self.symbols.intern(&Frame::task(name));
-        self.trie.insert_past_limit(NodeId::ROOT, frame)
-    }
-
-    fn phase_node(&mut self, task: NodeId, name: &str) -> NodeId {
-        let frame = self.symbols.intern(&Frame::phase(name));
-        self.trie.insert_past_limit(task, frame)
-    }
-}
-
 pub(crate) struct Fleet {
-    pub(crate) tree: TestTree,
+    pub(super) tree: TestTree,
     nodes: Vec<NodeId>,
     /// A thread of each node's task.
     threads: Vec<NodeId>,
