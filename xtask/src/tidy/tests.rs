@@ -237,13 +237,13 @@ fn a_tree_is_read_whole() {
 
 #[test]
 fn banned_names_are_found_in_code_only() {
-    let code = "// Told, Left: a comment.\nstruct Told { left: u8, x: &'static str }\nconst A: &str = \"Left\";\nfn thinned() {}";
+    let code = "// Told, Kept: a comment.\nstruct Told { kept: u8, x: &'static str }\nconst A: &str = \"Kept\";\nfn thinned() {}";
     expect![[r#"
         a.rs:2: `Told` is not a standard term; use Telemetry [names]
         a.rs:4: `thinned` is not a standard term; use aggregated [names]
     "#]]
     .assert_eq(&printed(&names::check_tokens("a.rs", &tokens::read(code).unwrap())));
-    let code = "// Told\nmessage Said {\n  uint64 ticks_saved = 1; // Left as it is\n}";
+    let code = "// Told\nmessage Said {\n  uint64 ticks_saved = 1; // Kept as it is\n}";
     expect![[r#"
         a.proto:2: `Said` is not a standard term; use FlushDeltaCodec [names]
         a.proto:3: `ticks_saved` is not a standard term; use ticks_throttled [names]

@@ -23,7 +23,7 @@ const RULE: &str = "circle";
 const FILES_MAX: usize = 6;
 
 /// Crates with a larger circle, until it is cut.
-const LARGER: &[(&str, usize)] = &[("agent", 9), ("collector", 9)];
+const LARGER: &[(&str, usize)] = &[("collector", 9)];
 
 /// The kinds of cargo's targets that are the product's, not a test's or an example's.
 const PRODUCT_KINDS: [&str; 2] = ["lib", "bin"];
