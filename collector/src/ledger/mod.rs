@@ -227,13 +227,12 @@ impl Ledger {
             let stop = last_seen.max(row.record.start);
             row.record.stop = Some(stop);
             row.record.outcome = Outcome::Lost;
-            match self.lost.len() < LOST_MAX {
-                true => drop(self.lost.insert(key.clone(), Arc::new(row))),
-                false => {
-                    self.forget_open(&row.record.name);
-                    self.open_bytes -= row.text_bytes();
-                    self.insert_ended(key.clone(), row, stop);
-                }
+            if self.lost.len() < LOST_MAX {
+                self.lost.insert(key.clone(), Arc::new(row));
+            } else {
+                self.forget_open(&row.record.name);
+                self.open_bytes -= row.text_bytes();
+                self.insert_ended(key.clone(), row, stop);
             }
         }
         keys.len()

@@ -140,7 +140,7 @@ impl CollectorState {
         cancel: &Cancel,
     ) -> Result<Profile, QueryError> {
         let states = query.filter.states;
-        let facts = self.worker_facts();
+        let facts = self.worker_attributes();
         let mut sums = GroupedSums::default();
         for window in &view.windows {
             cancel.check()?;
@@ -155,8 +155,7 @@ impl CollectorState {
         let groups: Vec<u32> =
             stored.all_workers().iter().map(|worker| sums.group(by.of(worker, &facts))).collect();
         let (tasks, columns) = sample_columns(&query.filter, tops, true);
-        let (tasks, workers) = (tasks.as_deref(), numbers.as_deref());
-        let asked = ScanFilter { tasks, workers, columns };
+        let asked = ScanFilter { tasks: tasks.as_deref(), workers: numbers.as_deref(), columns };
         if tops.is_empty() {
             return Ok(Profile::default());
         }

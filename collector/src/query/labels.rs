@@ -27,16 +27,18 @@ pub(crate) struct WorkerAttributes {
 
 impl CollectorState {
     /// The attributes of all workers with a session.
-    pub(crate) fn worker_facts(&self) -> BTreeMap<WorkerId, WorkerAttributes> {
+    pub(crate) fn worker_attributes(&self) -> BTreeMap<WorkerId, WorkerAttributes> {
         let mut facts: BTreeMap<WorkerId, (Timestamp, WorkerAttributes)> = BTreeMap::new();
         let sessions = lock(&self.registry).all();
         for cell in sessions {
             let session = lock(&cell.state);
             let known = facts.get(&cell.worker).is_some_and(|(seen, _)| *seen > session.last_seen);
             if !known {
-                let (host, labels) = (session.agent.host.clone(), session.agent.labels.clone());
-                let said = (session.last_seen, WorkerAttributes { host, labels });
-                facts.insert(cell.worker.clone(), said);
+                let attributes = WorkerAttributes {
+                    host: session.agent.host.clone(),
+                    labels: session.agent.labels.clone(),
+                };
+                facts.insert(cell.worker.clone(), (session.last_seen, attributes));
             }
         }
         facts.into_iter().map(|(worker, (_, facts))| (worker, facts)).collect()
@@ -44,7 +46,7 @@ impl CollectorState {
 
     /// The keys of all labels.
     pub(crate) fn label_keys(&self) -> BTreeSet<String> {
-        let facts = self.worker_facts();
+        let facts = self.worker_attributes();
         facts.into_values().flat_map(|facts| facts.labels.into_keys()).collect()
     }
 }
@@ -63,8 +65,8 @@ impl LabelFilter {
         let asked = asked.map(|text| match text.split_once('=') {
             Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
             _ => {
-                let (value, allowed) = (echo(text), LABEL_ALLOWED.to_vec());
-                Err(QueryError::Form { name: "label", value, allowed })
+                let allowed = LABEL_ALLOWED.to_vec();
+                Err(QueryError::Form { name: "label", value: echo(text), allowed })
             }
         });
         Ok(LabelFilter { labels: asked.collect::<Result<_, _>>()? })
@@ -84,7 +86,7 @@ impl LabelFilter {
 }
 
 /// Of `workers` (of all if empty), those with every requested label.
-pub(crate) fn labelled(
+pub(crate) fn labeled(
     params: &Params<'_>,
     state: &CollectorState,
     workers: Vec<String>,
@@ -96,7 +98,7 @@ pub(crate) fn labelled(
     for (key, _) in &filter.labels {
         known_key(state, key)?;
     }
-    let facts = state.worker_facts();
+    let facts = state.worker_attributes();
     let found = facts.iter().filter(|(worker, facts)| {
         (workers.is_empty() || workers.iter().any(|id| **id == *worker.0))
             && filter.keeps(&facts.labels)

@@ -4,7 +4,7 @@ use profiler_core::{Filter, StateSet, ThreadKind, TimeRange, Timestamp};
 
 use super::QueryError;
 use super::error::echo;
-use super::labels::labelled;
+use super::labels::labeled;
 use super::suggest::nearest;
 use super::time::{TIME_ALLOWED, TimeError, parse_time};
 use crate::limits::FILTER_VALUES_MAX;
@@ -168,7 +168,7 @@ pub(crate) fn known_workers(
 ) -> Result<Vec<String>, QueryError> {
     let asked = params.many("worker")?;
     if asked.is_empty() {
-        return labelled(params, state, Vec::new());
+        return labeled(params, state, Vec::new());
     }
     let known = state.workers();
     let known_name = |name: &str| known.iter().any(|known| *known.0 == *name);
@@ -176,7 +176,7 @@ pub(crate) fn known_workers(
     if let Some(name) = asked.iter().find(is_unknown) {
         return Err(unknown("worker", name, known.iter().map(|known| &*known.0)));
     }
-    labelled(params, state, asked.into_iter().map(str::to_owned).collect())
+    labeled(params, state, asked.into_iter().map(str::to_owned).collect())
 }
 
 /// The error for an unknown name.

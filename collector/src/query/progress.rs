@@ -45,9 +45,10 @@ impl ProgressQuery {
         let asked = params.many("task")?;
         // Expected tasks need not have started.
         let is_expected = |name: &&str| expected.iter().any(|row| *row.expected.name == **name);
-        let tasks = match asked.iter().all(is_expected) {
-            true => asked.into_iter().map(str::to_owned).collect(),
-            false => known_tasks(&params, state)?,
+        let tasks = if asked.iter().all(is_expected) {
+            asked.into_iter().map(str::to_owned).collect()
+        } else {
+            known_tasks(&params, state)?
         };
         let workers = known_workers(&params, state)?;
         Ok(ProgressQuery { now, given: given.then_some(range), range, tasks, workers })
@@ -220,8 +221,7 @@ impl CollectorState {
             starts.entry(second).or_default().push(name.clone());
         }
         if starts.len() > PROGRESS_STARTS_MAX {
-            let (count, limit) = (starts.len(), PROGRESS_STARTS_MAX);
-            return Err(QueryError::Starts { count, limit });
+            return Err(QueryError::Starts { count: starts.len(), limit: PROGRESS_STARTS_MAX });
         }
         // Ends may come from a clock that is slightly ahead.
         let end = query.now.shifted(nanoseconds(AHEAD_MAX));

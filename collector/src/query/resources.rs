@@ -45,12 +45,10 @@ impl ResourceQuery {
         let names = [&RANGE_NAMES[..], &["worker", "label", "measure", "step", "align"]].concat();
         let params = Params::new(pairs, &names)?;
         let runs = asked_runs(&params, state)?;
-        let spans: Vec<(Option<String>, TimeRange)> = match runs.is_empty() {
-            true => vec![(None, asked_range(&params, state, now)?.0)],
-            false => {
-                let span = |run: &Arc<_>| span_of_run(run, now);
-                runs.iter().map(span).collect()
-            }
+        let spans: Vec<(Option<String>, TimeRange)> = if runs.is_empty() {
+            vec![(None, asked_range(&params, state, now)?.0)]
+        } else {
+            runs.iter().map(|run| span_of_run(run, now)).collect()
         };
         let measures = Resource::ALL.map(|resource| (resource.name(), resource));
         let chosen = params.many("measure")?.into_iter();
@@ -196,10 +194,10 @@ impl CollectorState {
         let span_ns = range.start().unix_ns()..range.stop().unix_ns();
         let scan = RowScan { columns: ["sampled_at", "sampled_at"], span_ns, worker };
         stored.scan_rows(TableName::Resources, &touched, &scan, add)?;
-        match steps.len() > RESOURCE_POINTS_MAX {
-            true => Err(QueryError::Points { limit: RESOURCE_POINTS_MAX }),
-            false => Ok(stored.damaged()),
+        if steps.len() > RESOURCE_POINTS_MAX {
+            return Err(QueryError::Points { limit: RESOURCE_POINTS_MAX });
         }
+        Ok(stored.damaged())
     }
 
     /// The host on which a worker was last seen.
@@ -247,18 +245,12 @@ fn step_of(query: &ResourceQuery, range: TimeRange, at: Timestamp) -> u64 {
 }
 
 fn origin(query: &ResourceQuery, range: TimeRange) -> Timestamp {
-    match query.align {
-        true => range.start(),
-        false => Timestamp::from_unix_ns(0).min(range.start()),
-    }
+    if query.align { range.start() } else { Timestamp::from_unix_ns(0).min(range.start()) }
 }
 
 fn point_time(query: &ResourceQuery, range: TimeRange, step: u64) -> i64 {
     let since = i64::try_from(step.saturating_mul(query.step_ns)).unwrap_or(i64::MAX);
-    match query.align {
-        true => since,
-        false => origin(query, range).shifted(since).unix_ns(),
-    }
+    if query.align { since } else { origin(query, range).shifted(since).unix_ns() }
 }
 
 /// The unit in which a measure is displayed.

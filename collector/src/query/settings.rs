@@ -29,10 +29,10 @@ pub(crate) fn parse_change(body: &[u8]) -> Result<SettingsChange, QueryError> {
         enabled: body.enabled,
         states: body.states.as_deref().map(state_set).transpose()?,
     };
-    match change.is_empty() {
-        true => Err(QueryError::NothingToSet { allowed: ALLOWED.to_vec() }),
-        false => Ok(change),
+    if change.is_empty() {
+        return Err(QueryError::NothingToSet { allowed: ALLOWED.to_vec() });
     }
+    Ok(change)
 }
 
 fn interval_ns(value: f64) -> Result<u64, QueryError> {
@@ -49,10 +49,10 @@ fn state_set(names: &[String]) -> Result<StateSet, QueryError> {
     let states = State::ALL.map(|state| (state.name(), state));
     let chosen = names.iter().map(|name| choose("states", name, &states));
     let chosen: Vec<State> = chosen.collect::<Result<_, _>>()?;
-    match chosen.is_empty() {
-        true => Err(QueryError::NoStates { allowed: State::ALL.map(State::name).to_vec() }),
-        false => Ok(chosen.into_iter().collect()),
+    if chosen.is_empty() {
+        return Err(QueryError::NoStates { allowed: State::ALL.map(State::name).to_vec() });
     }
+    Ok(chosen.into_iter().collect())
 }
 
 #[cfg(test)]

@@ -32,10 +32,10 @@ impl Cancel {
     }
 
     pub(crate) fn check(&self) -> Result<(), QueryError> {
-        match self.0.load(Ordering::Relaxed) {
-            true => Err(QueryError::Cancelled),
-            false => Ok(()),
+        if self.0.load(Ordering::Relaxed) {
+            return Err(QueryError::Cancelled);
         }
+        Ok(())
     }
 }
 
@@ -179,9 +179,9 @@ impl<'a> TableReader<'a> {
             let [text] = texts else { return None };
             Some(text)
         }
-        let (name, key) = (only(&filter.names), only(&filter.keys));
         let span_ns = seconds.start.start().unix_ns()..seconds.end.start().unix_ns();
-        let scan = TaskScan { span_ns: Some(span_ns), name, key };
+        let scan =
+            TaskScan { span_ns: Some(span_ns), name: only(&filter.names), key: only(&filter.keys) };
         let overlaps = |file: &&FileEntry| file.from < periods.end && periods.start < file.to;
         for file in manifest.files_of(TableName::Tasks).filter(overlaps) {
             self.cancel.check()?;
@@ -285,10 +285,10 @@ impl<'a> TableReader<'a> {
         if workers.is_empty() {
             return None;
         }
-        let numbers = workers.iter();
-        let numbers =
-            numbers.filter_map(|id| self.tables.worker_number(&WorkerId(id.as_str().into())));
-        let mut numbers: Vec<WorkerNumber> = numbers.collect();
+        let mut numbers: Vec<WorkerNumber> = workers
+            .iter()
+            .filter_map(|id| self.tables.worker_number(&WorkerId(id.as_str().into())))
+            .collect();
         numbers.sort_unstable();
         Some(numbers)
     }
@@ -308,10 +308,10 @@ impl<'a> TableReader<'a> {
     /// The answered range: the requested one, unless the tables no longer have its resolution.
     pub(crate) fn range(&self, asked: TimeRange) -> TimeRange {
         let seconds = &self.plan.seconds;
-        match *seconds == Second::starting_in(asked) {
-            true => asked,
-            false => time_range(seconds).unwrap_or(asked),
+        if *seconds == Second::starting_in(asked) {
+            return asked;
         }
+        time_range(seconds).unwrap_or(asked)
     }
 
     /// The span of all data, in tables or not.
@@ -364,7 +364,8 @@ impl Rows<'_> {
         if self.are_all() {
             return (0..values.len()).for_each(visit);
         }
-        let (start, end) = (self.periods.start.0, self.periods.end.0);
+        let start = self.periods.start.0;
+        let end = self.periods.end.0;
         let is_asked = |index: usize| {
             start <= ts[index]
                 && ts[index] < end

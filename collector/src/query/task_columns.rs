@@ -142,7 +142,13 @@ impl CollectorState {
             }
         })?;
         let rows = newest.into_sorted_vec();
-        let (names, threads) = (names.values, threads.values);
-        Ok(TaskColumns { names, threads, rows, total, aggregated, damaged })
+        Ok(TaskColumns {
+            names: names.values,
+            threads: threads.values,
+            rows,
+            total,
+            aggregated,
+            damaged,
+        })
     }
 }

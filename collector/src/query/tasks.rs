@@ -240,9 +240,8 @@ impl CollectorState {
             let range = TimeRange::new(seconds.start.start(), seconds.end.start());
             read(&state.ledger).snapshot(range.unwrap_or(asked))
         };
-        let plan = |held: &Coverage, seconds| match by_row {
-            true => Plan { pieces: Vec::new(), seconds },
-            false => held.plan(seconds),
+        let plan = |coverage: &Coverage, seconds| {
+            if by_row { Plan { pieces: Vec::new(), seconds } } else { coverage.plan(seconds) }
         };
         let (mut stored, snapshot) = TableReader::of((self, cancel), asked, take, plan);
         let seconds = stored.plan.seconds.clone();
@@ -284,7 +283,8 @@ pub(super) fn seconds_touched(range: TimeRange) -> Range<Second> {
 }
 
 fn summary_row(name: Arc<str>, total: &NameTotal) -> SummaryRow {
-    let (outcomes, spread) = (total.outcomes, total.durations.percentiles());
+    let outcomes = total.outcomes;
+    let spread = total.durations.percentiles();
     let mut phases: Vec<(Arc<str>, PhaseTotal)> =
         total.phases.by_name.iter().map(|(name, total)| (name.clone(), *total)).collect();
     if let Some(spread) = spread {

@@ -129,7 +129,7 @@ impl Sums {
 
 impl CollectorState {
     /// Sums the time by thread of the windows that start in the range.
-    pub(crate) fn budget(
+    pub(crate) fn thread_time(
         &self,
         query: &ThreadTimeQuery,
         cancel: &Cancel,
@@ -176,20 +176,19 @@ impl CollectorState {
             return Err(QueryError::UnknownNodes { rows: unknown as u64 });
         }
         let excerpt = Excerpt::of(&self.tree, nodes.clone());
-        let told: FxHashMap<u32, ThreadLabel> = nodes
+        let labels: FxHashMap<u32, ThreadLabel> = nodes
             .iter()
             .filter_map(|node| Some((node, ThreadLabel::of(&excerpt, NodeId(node), filter)?)))
             .collect();
         let mut threads: BTreeMap<ThreadKey, BTreeMap<ThreadTimePart, u64>> = BTreeMap::new();
         for ((worker, node, state), nanoseconds) in &sums.times {
             let state = State::ALL.get(usize::from(*state));
-            let (Some(told), Some(state)) = (told.get(node), state) else { continue };
+            let (Some(label), Some(state)) = (labels.get(node), state) else { continue };
             let worker = sums.workers[*worker as usize].clone();
-            let (name, id) = match by_worker {
-                true => (None, 0),
-                false => (Some(told.thread.clone()), told.id),
-            };
-            let (task, phase) = (told.task.clone(), told.phase.clone());
+            let (name, id) =
+                if by_worker { (None, 0) } else { (Some(label.thread.clone()), label.id) };
+            let task = label.task.clone();
+            let phase = label.phase.clone();
             let parts = threads.entry(ThreadKey { worker, name, id }).or_default();
             let part = parts.entry(ThreadTimePart { task, phase, state: *state }).or_default();
             *part = part.saturating_add(*nanoseconds);

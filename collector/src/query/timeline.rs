@@ -124,7 +124,7 @@ impl CollectorState {
         let tops = read(&self.tree).tops_kept(filter);
         let numbers = stored.worker_numbers(&filter.workers);
         let nodes = phases.nodes(&self.tree);
-        let kept = Kept { states: filter.states, nodes: nodes.as_deref() };
+        let kept = RowFilter { states: filter.states, nodes: nodes.as_deref() };
         let visit_all = |stored: &mut TableReader<'_>, visit: &mut Visit<'_>| {
             visit_windows(&view.windows, &tops, kept, visit);
             visit_stored(stored, (&tops, numbers.as_deref()), kept, visit)
@@ -165,13 +165,13 @@ fn coarsest_in(step_ns: u64) -> Tier {
 
 /// The rows to keep, in addition to task and worker.
 #[derive(Clone, Copy)]
-struct Kept<'a> {
+struct RowFilter<'a> {
     states: StateSet,
     /// By node of the tree, whether it is in a requested phase; `None`: all are.
     nodes: Option<&'a [bool]>,
 }
 
-impl Kept<'_> {
+impl RowFilter<'_> {
     fn has_node(&self, node: u32) -> bool {
         self.nodes.is_none_or(|nodes| nodes.get(node as usize).is_some_and(|kept| *kept))
     }
@@ -181,15 +181,15 @@ impl Kept<'_> {
 type Visit<'a> = dyn FnMut(Timestamp, usize, &Weight) + 'a;
 
 /// Sums neighboring rows of the same time and node, so that each is looked up once.
-struct Runs<'a, 'v> {
+struct NeighborSums<'a, 'v> {
     at: Option<(Timestamp, usize)>,
     weight: Weight,
     visit: &'a mut Visit<'v>,
 }
 
-impl<'a, 'v> Runs<'a, 'v> {
-    fn new(visit: &'a mut Visit<'v>) -> Runs<'a, 'v> {
-        Runs { at: None, weight: Weight::ZERO, visit }
+impl<'a, 'v> NeighborSums<'a, 'v> {
+    fn new(visit: &'a mut Visit<'v>) -> NeighborSums<'a, 'v> {
+        NeighborSums { at: None, weight: Weight::ZERO, visit }
     }
 
     #[inline]
@@ -212,7 +212,7 @@ impl<'a, 'v> Runs<'a, 'v> {
 fn visit_stored(
     stored: &mut TableReader<'_>,
     (tops, numbers): (&[TopNode], Option<&[WorkerNumber]>),
-    kept: Kept<'_>,
+    kept: RowFilter<'_>,
     visit: &mut Visit<'_>,
 ) -> Result<(), QueryError> {
     let tasks: Vec<NodeId> = tops.iter().map(|top| top.node).collect();
@@ -224,7 +224,7 @@ fn visit_stored(
         (false, None) => &[Column::Task, Column::Kind],
     };
     let asked = ScanFilter { tasks: Some(&tasks), workers: numbers, columns };
-    let mut runs = Runs::new(visit);
+    let mut runs = NeighborSums::new(visit);
     stored.scan(
         |_| if by_node { SumTable::Samples } else { SumTable::Totals },
         asked,
@@ -253,10 +253,10 @@ fn visit_stored(
 fn visit_windows(
     windows: &[Arc<StoredWindow>],
     tops: &[TopNode],
-    kept: Kept<'_>,
+    kept: RowFilter<'_>,
     visit: &mut Visit<'_>,
 ) {
-    let mut runs = Runs::new(visit);
+    let mut runs = NeighborSums::new(visit);
     for stored in windows {
         let start = stored.second().start();
         for part in stored.samples.parts().filter(|part| kept.states.contains(part.state)) {

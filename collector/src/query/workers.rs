@@ -81,7 +81,8 @@ impl CollectorState {
         for epoch in &mut epochs {
             epoch.running = ledger.running_count(&epoch.worker, epoch.epoch);
         }
-        let (task_rows, task_rows_aggregated) = (ledger.row_count(), ledger.aggregated());
+        let task_rows = ledger.row_count();
+        let task_rows_aggregated = ledger.aggregated();
         drop(ledger);
         let nodes = read(&self.tree).node_count();
         let windows = read(&self.windows);

@@ -280,7 +280,7 @@ async fn tasks(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, E
 async fn thread_time(State(reader): State<Reader>, pairs: Pairs) -> Result<Response, ErrorAnswer> {
     let answer = reader.answer(pairs, |&Asking { collector, pairs, now, cancel }| {
         let query = ThreadTimeQuery::parse(pairs, &collector.state, now)?;
-        answer::json(&answer::thread_time(collector.state.budget(&query, cancel)?))
+        answer::json(&answer::thread_time(collector.state.thread_time(&query, cancel)?))
     });
     answer.await
 }

@@ -27,7 +27,7 @@ fn budget(collector: &Collector, range: TimeRange, by_worker: bool) -> ThreadTim
     let filter = Filter { threads: ThreadKind::All, ..Filter::default() };
     collector
         .state
-        .budget(&ThreadTimeQuery { range, filter, by_worker }, &Cancel::default())
+        .thread_time(&ThreadTimeQuery { range, filter, by_worker }, &Cancel::default())
         .unwrap()
 }
 
