@@ -44,7 +44,7 @@ pub(crate) fn choose<F: Format>(requested: Option<F>, file: Option<&Path>) -> Re
             F::EXTENSIONS.iter().map(|(known, _)| format!(".{known}")).collect();
         let known = known.join(", ");
         BadInput(format!(
-            "the ending of {} says no format; known are {known}\nor give one with --format",
+            "unknown extension of {}; expected {known}, or set --format",
             file.display()
         ))
     })
@@ -56,8 +56,8 @@ mod tests {
     use ProfileFormat::{Collapsed, Json, Svg, Table};
 
     #[test]
-    fn the_flag_decides_then_the_ending_then_it_is_a_table() {
-        for (asked, file, expected) in [
+    fn the_flag_precedes_the_extension_and_the_default_is_a_table() {
+        for (requested, file, expected) in [
             (None, None, Table),
             (Some(Svg), None, Svg),
             (None, Some("a/b.svg"), Svg),
@@ -68,12 +68,12 @@ mod tests {
             (Some(Table), Some("b.svg"), Table),
             (Some(Json), Some("b"), Json),
         ] {
-            assert_eq!(choose(asked, file.map(Path::new)).unwrap(), expected, "{file:?}");
+            assert_eq!(choose(requested, file.map(Path::new)).unwrap(), expected, "{file:?}");
         }
     }
 
     #[test]
-    fn an_unknown_ending_is_refused_with_the_known_ones() {
+    fn an_unknown_extension_is_rejected_with_the_known_ones() {
         for file in ["a.png", "a", ".svg"] {
             let error = choose::<ProfileFormat>(None, Some(Path::new(file)));
             let error = error.unwrap_err().to_string();
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_have_endings_of_their_own() {
+    fn tasks_have_their_own_extensions() {
         for (file, expected) in [
             ("a.json", Some(TasksFormat::Json)),
             ("a.json.trace", Some(TasksFormat::Trace)),

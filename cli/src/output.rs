@@ -101,7 +101,8 @@ mod tests {
     #[test]
     fn links_are_followed_and_devices_are_written_to() {
         let folder = tempfile::tempdir().unwrap();
-        let (file, link) = (folder.path().join("file"), folder.path().join("link"));
+        let file = folder.path().join("file");
+        let link = folder.path().join("link");
         fs::write(&file, "old").unwrap();
         std::os::unix::fs::symlink(&file, &link).unwrap();
         write_file(&link, b"new").unwrap();

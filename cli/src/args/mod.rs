@@ -101,7 +101,7 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// Every command teaches by example, and every flag says what it takes.
+    /// Every command has examples, and every flag has a description.
     #[test]
     fn help_teaches() {
         let mut cli = Cli::command();

@@ -21,18 +21,18 @@ pub(super) enum Linking {
     Static,
 }
 
-/// A file of names and lines beside a stripped program.
+/// The separate file with names and lines of a stripped program.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum DebugFile {
     /// The program does not name one.
     None,
-    /// Looked for in vain, by this name.
+    /// Not found, by this name.
     Missing(String),
-    /// Found, and read in place of the program.
+    /// Found, and read instead of the program.
     Read(PathBuf),
 }
 
-/// What matters of it.
+/// Facts about a program's file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Facts {
     pub(super) machine: String,

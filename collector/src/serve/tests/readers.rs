@@ -164,26 +164,26 @@ const OUTLINE: [&str; 9] = [
     "duration_ns",
 ];
 
-fn outlines_of_rows(told: &Value) -> Vec<Value> {
+fn outlines_of_rows(answer: &Value) -> Vec<Value> {
     let outline = |row: &Value| OUTLINE.map(|name| (name.to_owned(), row[name].clone()));
-    let rows = told["tasks"].as_array().unwrap().iter();
+    let rows = answer["tasks"].as_array().unwrap().iter();
     rows.map(|row| Value::Object(outline(row).into_iter().collect())).collect()
 }
 
-fn outlines_of_columns(told: &Value) -> Vec<Value> {
-    let columns = &told["columns"];
+fn outlines_of_columns(answer: &Value) -> Vec<Value> {
+    let columns = &answer["columns"];
     let number = |name: &str, at: usize| columns[name][at].as_i64().unwrap();
     let place = |name: &str, at: usize| usize::try_from(number(name, at)).unwrap();
-    let mut start_ns = told["first_ns"].as_i64().unwrap();
+    let mut start_ns = answer["first_ns"].as_i64().unwrap();
     let tasks = 0..columns["id"].as_array().unwrap().len();
     let tasks = tasks.map(|at| {
-        let thread = &told["threads"][place("thread", at)];
+        let thread = &answer["threads"][place("thread", at)];
         start_ns -= number("earlier_us", at) * 1_000;
         json!({
             "worker": thread["worker"], "epoch": thread["epoch"], "thread_id": thread["id"],
             "thread_name": thread["name"], "id": columns["id"][at], "start_ns": start_ns,
-            "name": told["names"][place("name", at)],
-            "outcome": told["outcomes"][place("outcome", at)],
+            "name": answer["names"][place("name", at)],
+            "outcome": answer["outcomes"][place("outcome", at)],
             "duration_ns": number("duration_us", at) * 1_000,
         })
     });

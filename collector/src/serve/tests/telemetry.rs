@@ -233,8 +233,8 @@ async fn a_run_ends_at_the_latest_with_its_worker() {
     let told_of = async || {
         let answer = running.json("/api/v1/runs").await;
         let runs = answer["runs"].as_array().unwrap().iter();
-        let told = |run: &Value| json!([run["name"], run["stop_ns"], run["open"], run["lost"]]);
-        runs.map(told).collect::<Vec<_>>()
+        let facts = |run: &Value| json!([run["name"], run["stop_ns"], run["open"], run["lost"]]);
+        runs.map(facts).collect::<Vec<_>>()
     };
     let [by_hand, going_on] = ["by hand", "open"].map(|name| json!([name, null, true, false]));
     let ended = json!(["nightly", at(13).unix_ns(), false, false]);
@@ -378,9 +378,9 @@ async fn events_are_filtered_by_label() {
     assert!(!of_zone.heard.contains("w-1") && !of_zone.heard.contains("w-3"), "{}", of_zone.heard);
     let recent = running.json("/api/v1/events/recent?label=zone=b&limit=3").await;
     let events = recent["events"].as_array().unwrap().iter();
-    let told: Vec<Value> = events.map(|it| json!([it["kind"], it["data"]["worker"]])).collect();
+    let received: Vec<Value> = events.map(|it| json!([it["kind"], it["data"]["worker"]])).collect();
     let expected = ["worker_gone", "worker_away", "run_stopped"].map(|kind| json!([kind, "w-2"]));
-    assert_eq!(told, expected);
+    assert_eq!(received, expected);
     for path in ["events", "events/recent"] {
         let refused = get(running.address, &format!("/api/v1/{path}?label=zone")).await;
         assert!(refused.status == 400 && refused.body.contains("KEY=VALUE"), "{}", refused.body);
