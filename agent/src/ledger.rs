@@ -112,7 +112,7 @@ impl Ledger {
     /// Reads what the guards wrote. Ends are delayed until the next drain.
     pub(crate) fn drain(&mut self) {
         let due = std::mem::take(&mut self.delayed_ends);
-        let lost = registry::drain(|left| match left {
+        let lost = registry::drain(|drained| match drained {
             Drained::Row(cell, row) => self.add_row(cell, row),
             Drained::Sum(sum) => self.add_sum(sum),
         });
@@ -126,18 +126,18 @@ impl Ledger {
     }
 
     /// Whether a seal would return anything.
-    pub(crate) fn has_news(&self) -> bool {
+    pub(crate) fn has_changes(&self) -> bool {
         !self.ended.is_empty()
             || !self.totals.is_empty()
             || self.lost_tasks > 0
-            || self.open.values().any(OpenTask::is_news)
+            || self.open.values().any(OpenTask::needs_sending)
     }
 
     /// The tasks since the last seal.
     pub(crate) fn seal(&mut self) -> SealedTasks {
         let mut tasks = std::mem::take(&mut self.ended);
         let mut updates = 0;
-        for open in self.open.values_mut().filter(|open| open.is_news()) {
+        for open in self.open.values_mut().filter(|open| open.needs_sending()) {
             updates += usize::from(open.is_sent);
             if open.is_sent && updates > CYCLE_UPDATES_MAX {
                 continue;
@@ -283,7 +283,7 @@ impl Sums {
 
 impl OpenTask {
     /// Whether it runs and must be sent or re-sent.
-    fn is_news(&self) -> bool {
+    fn needs_sending(&self) -> bool {
         self.start.is_some() && (!self.is_sent || self.is_changed)
     }
 

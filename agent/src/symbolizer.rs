@@ -130,7 +130,7 @@ impl Symbolizer {
     /// Sends the tasks and telemetry since `start`, if any. Returns the end of the covered time.
     fn push_without_samples(&mut self, start: Timestamp, sink: &mut dyn Sink) -> Timestamp {
         let now = clock::now();
-        let anything = self.ledger.has_news() || !self.telemetry.is_empty();
+        let anything = self.ledger.has_changes() || !self.telemetry.is_empty();
         if anything && let Some(range) = TimeRange::new(start, now) {
             // Without samples no ticks are expected.
             let span = Span { range, quantum_ns: 1, ticks: Ticks::default() };

@@ -138,7 +138,7 @@ fn transfers_past_a_full_ring_are_counted() {
     drop(mark_run("nightly"));
     let recording = agent.finish();
     assert_eq!(recording.telemetry.transfers.len() as u64 + recording.lost_telemetry, MANY);
-    assert!(recording.lost_telemetry > 0, "the loop is no faster than the folder");
+    assert!(recording.lost_telemetry > 0, "the loop is no faster than the symbolizer");
     assert_eq!(recording.telemetry.expected[0].total, 5);
     assert!(recording.telemetry.runs[0].stop.is_some());
 }
