@@ -208,7 +208,7 @@ impl Threads {
             lower_priority();
             symbolizer.run(&receiver, &mut *sink);
         };
-        threads.symbolizer = Some(spawn("symbols", symbolize)?);
+        threads.symbolizer = Some(spawn("syms", symbolize)?);
         let (started, is_started) = sync_channel(1);
         let sample = move || {
             let sampler = Sampler::new(options, control, overhead);

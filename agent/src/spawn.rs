@@ -7,7 +7,8 @@ use crate::StartError;
 use crate::sys::signals::BlockedSignals;
 use crate::threads::AgentThread;
 
-/// Prefix of the names of all threads of the agent.
+/// Prefix of the names of all threads of the agent. Linux keeps 15 bytes of a thread's name, so
+/// five remain for the rest.
 const THREAD_PREFIX: &str = "emberline-";
 
 /// Starts a thread of the agent. It blocks the program's signals, and a panic in it is logged

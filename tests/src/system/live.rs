@@ -138,6 +138,6 @@ fn a_thread_dump_shows_every_thread() {
     let (said, _) = ask(&collector, &["thread-dump", "--thread", "locked"], 0);
     assert!(said.contains("waits_for_lock (") && said.contains("test_worker.rs:"), "{said}");
     let (said, _) = ask(&collector, &["thread-dump", "--threads", "agent"], 0);
-    assert!(said.contains("emberline-symbols"), "{said}");
+    assert!(said.contains("emberline-syms"), "{said}");
     worker.finish();
 }

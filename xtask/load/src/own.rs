@@ -13,7 +13,7 @@ use crate::profiler::Running;
 
 /// Names of the agent's threads, cut by the kernel to 15 bytes.
 const SAMPLER: &str = "emberline-tick";
-const SYMBOLIZER: &str = "emberline-symbo";
+const SYMBOLIZER: &str = "emberline-syms";
 
 /// A thread of this process.
 #[derive(Clone, Debug)]

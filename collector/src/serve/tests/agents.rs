@@ -157,7 +157,7 @@ const THREADS: [(&str, u32, Option<State>, u64); 5] = [
     ("pool-1", PARSE, Some(State::Cpu), 0),
     ("pool-2", PARSE, Some(State::ALL[2]), 50),
     ("pool-3", PARSE, Some(State::ALL[2]), 70),
-    ("emberline-symbols", AGENT, Some(State::Cpu), 0),
+    ("emberline-syms", AGENT, Some(State::Cpu), 0),
     ("young", 0, None, 0),
 ];
 
@@ -199,7 +199,7 @@ async fn threads_are_grouped_by_stack_and_running_ones_come_first() {
     assert_eq!(group["threads"][0], thread);
     check(&mut client, "?task=load", &[run, &blocked]).await;
     check(&mut client, "?thread=pool-1&worker=w", &[run]).await;
-    check(&mut client, "?threads=agent", &["agent null cpu sampler emberline-symbols"]).await;
+    check(&mut client, "?threads=agent", &["agent null cpu sampler emberline-syms"]).await;
 }
 
 #[tokio::test]
