@@ -15,7 +15,7 @@ use emberline_agent::{AgentBuilder, Phase, Recording, phase, task};
 use profiler_core::bucket::{bucket, bucket_middle_ns};
 use profiler_core::{NodeId, Outcome, Profile, Weight};
 
-use common::{lock, start, work};
+use common::{lock, start, wait_until, work};
 
 /// Tasks of a name and outcome, with rows and in sums, and the nanoseconds of all.
 fn counts(recording: &Recording, name: &str, outcome: Outcome) -> (u64, u64, u64) {
@@ -46,9 +46,9 @@ fn tasks_beyond_the_row_limit_are_summed() {
         if number % 100 == 0 { short.fail("no") } else { drop(short) }
     }
     // Every start with a row has an end with a row.
-    while !agent.recording().tasks.iter().any(|told| *told.name == *"long") {
-        std::thread::park_timeout(Duration::from_millis(20));
-    }
+    wait_until("the row of the long task", || {
+        agent.recording().tasks.iter().any(|row| *row.name == *"long")
+    });
     drop(long);
     drop(scope);
     let recording = agent.finish();

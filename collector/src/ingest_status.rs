@@ -75,7 +75,7 @@ impl IngestStatus {
         self.reported.as_ref()
     }
 
-    /// Determines the status anew and logs a change. Returns the change.
+    /// Determines the status and logs a change. Returns the change.
     pub(crate) fn update(
         &mut self,
         health: &LogHealth,

@@ -160,7 +160,7 @@ pub const QUERIES_MAX: usize = 2;
 /// Most open pages that receive updates; further pages poll instead.
 pub const PAGES_MAX: usize = 200;
 
-/// How often pages are told of what is new, at most.
+/// Shortest time between two updates of a page.
 pub const PULSE_EVERY: Duration = Duration::from_secs(1);
 
 /// How often an idle update stream is written to, so that both ends notice a broken connection.

@@ -95,7 +95,7 @@ impl Collector {
         let now = state.clock.now();
         let wal_from = state.tables.manifest().wal_from;
         let mut replay = Replay { state: &state, late: LateHours::default() };
-        // Events of the past are not reported again.
+        // Replayed events are not reported again.
         state.events.pause(true);
         let (wal, found) = Wal::open(disk, wal_from, &mut |record| replay.record(record))?;
         state.events.pause(false);

@@ -25,8 +25,8 @@ use crate::windows::UnsealedWindows;
 
 /// The collector's data: tables, what is in no table yet, and the sessions of the agents.
 ///
-/// Locks are taken in this order: the registry, one session, then one of the others at a time. None is
-/// held across an await.
+/// Lock order: the registry, one session, then one of the others at a time. None is held across an
+/// await.
 #[derive(Debug)]
 pub(crate) struct CollectorState {
     pub(crate) clock: Clock,

@@ -5,8 +5,8 @@
 //! the leader                   └─ R_i ─▶ Q2, R = qr(stack(R_i)) ─ Q2_i, R ─▶┘       └─ ‖x_i − A_i‖
 //! ```
 //!
-//! The leader (worker 0) deals the blocks out anew in each round, so a lost worker's share goes to
-//! those that are left; without its leader a worker idles.
+//! The leader (worker 0) assigns the blocks again in each round, so a lost worker's share goes to
+//! the others; without its leader a worker idles.
 
 mod factor;
 
@@ -146,7 +146,7 @@ impl<'a> Rounds<'a> {
         loop {
             match self.receive(leader)? {
                 Message::Round { round, blocks } => {
-                    // What is left of an earlier round is void: the leader lost a worker in it.
+                    // The rest of an earlier round is void: the leader lost a worker in it.
                     (current, final_r) = (round, None);
                     pairs.clear();
                     let (factored, rs) = self.factor_blocks(round, &blocks)?;
@@ -306,8 +306,8 @@ impl<'a> Rounds<'a> {
     }
 }
 
-/// Who computes which blocks in `round`. The dealing starts one turn later in each round, so that in a
-/// group with more members than blocks everyone has work at times.
+/// Assigns the blocks of `round`. The first member changes each round, so that in a group with more
+/// members than blocks everyone has work at times.
 fn deal(round: u64, members: usize) -> Vec<Vec<u32>> {
     let mut shares = vec![Vec::new(); members];
     let members = members as u64;

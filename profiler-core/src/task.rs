@@ -34,7 +34,7 @@ pub struct TaskId(pub u64);
 pub enum Outcome {
     /// It has not ended.
     Running,
-    /// It ended in good order.
+    /// It succeeded.
     Ok,
     /// It reported a failure.
     Failed,

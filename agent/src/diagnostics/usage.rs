@@ -199,8 +199,8 @@ mod tests {
         assert_eq!((resident_bytes(child.id()), processor_ns(child.id())), (0, None));
     }
 
-    /// Looks at children that end meanwhile, some of them with children of their own: each one's time
-    /// is told once. (Of the children of children that have ended the system tells 10 ms steps.)
+    /// Measures while children end, some of which have children of their own: each one's time
+    /// counts once. (For children of ended children the system reports steps of 10 ms.)
     #[test]
     fn a_child_that_ends_during_a_look_counts_once() {
         let busy = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done";

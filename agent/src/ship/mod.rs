@@ -177,13 +177,13 @@ impl Shipper {
         Ok(Shipper { shared, finish, epoch, thread_id, ended, thread })
     }
 
-    /// Takes in a cycle. Never waits for the network, only for the outbox's lock.
+    /// Queues a batch. Never waits for the network, only for the outbox's lock.
     pub(crate) fn push(&self, batch: Batch) {
         lock(&self.shared.outbox).push(batch);
         self.shared.wake.notify_one();
     }
 
-    /// Takes in an answer, whose nodes are in the tables by now.
+    /// Queues a thread dump; the tables already hold its nodes.
     pub(crate) fn thread_dump(&self, reply: ThreadDumpReply) {
         *lock(&self.shared.dump_reply) = Some(reply);
         self.shared.wake.notify_one();

@@ -33,7 +33,7 @@ pub(super) fn current() -> TaskRef {
     THREAD.try_with(Thread::current).unwrap_or(TaskRef::NONE)
 }
 
-/// Records what is known of a task's result.
+/// Records the size and type of a task's result.
 pub(super) fn record_result(task: LocalTaskId, bytes: Option<u64>, type_name: NameId) {
     let wanted = WantedBy::now();
     if wanted.agent() {

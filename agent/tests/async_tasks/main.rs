@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
 
+#[allow(unused, reason = "other tests use the rest")]
 #[path = "../common/mod.rs"]
 mod common;
 mod futures;

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use emberline_agent::{AgentBuilder, LocalAgent, Recording};
 use nix::time::ClockId;
@@ -15,6 +15,15 @@ pub(crate) static TURN: Mutex<()> = Mutex::new(());
 /// Locks, also after another test failed with the lock.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Polls until `is_so`; fails after a minute.
+pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "waited in vain for {what}");
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
 }
 
 pub(crate) fn start() -> (LocalAgent, MutexGuard<'static, ()>) {

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use emberline_agent::diagnostics::{
     self, CacheProfiler, Outcome, Profiler, ProgressBar, ResourceProfiler,
@@ -184,7 +184,9 @@ fn a_bar_moves_during_the_run() {
     diagnostics::run("run").expect("load", 2).during(|| {
         drop(task("load").start());
         let is_half = |bytes: &[u8]| bytes.windows(10).any(|line| line == b"[####    ]");
+        let begin = Instant::now();
         while !is_half(&lock(&paper.0)) {
+            assert!(begin.elapsed() < Duration::from_secs(60), "the bar does not move");
             std::thread::yield_now();
         }
     });

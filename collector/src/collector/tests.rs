@@ -100,7 +100,7 @@ fn rows(collector: &Collector) -> Vec<String> {
     rows
 }
 
-/// A collector with one attached worker that has told of two running tasks, at 50 s.
+/// A collector with one attached worker that has reported two running tasks, at 50 s.
 fn with_running_tasks() -> (Collector, TestWorker, Attachment) {
     let (collector, mut worker) = (collector(50), TestWorker::new("w", 1));
     let attachment = attach(&collector, &worker, 0).attachment;
@@ -201,7 +201,7 @@ fn queued_flushes_get_the_same_answers_as_single_ones() {
     assert_eq!(total_ns(&collector), 1 + 2 + 4);
 }
 
-/// Sends a flush that `change` made wrong: it is refused whole, and the next one is taken in.
+/// Sends a flush that `change` made invalid: it is rejected whole, and the next one is accepted.
 fn check_refused(change: impl FnOnce(&mut v1::Flush), expected: &str) {
     let (collector, mut worker) = (collector(50), TestWorker::new("w", 1));
     let attachment = attach(&collector, &worker, 0).attachment;

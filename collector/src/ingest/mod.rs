@@ -197,7 +197,7 @@ impl Ingest {
         }
     }
 
-    /// Gives a session to a new stream; `None` if the session was evicted meanwhile.
+    /// Assigns a session to a new stream; `None` if the session was evicted meanwhile.
     fn take_over(
         &self,
         cell: Arc<SessionCell>,

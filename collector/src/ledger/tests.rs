@@ -173,7 +173,7 @@ proptest! {
         let mut sealed = Sealed { ledger, taken: None, tables: Vec::new() };
         let mut model = Model::default();
         for step in &steps {
-            // A task ends once: no worker tells of it again after it told its end.
+            // A task ends once: no worker reports it again after its end.
             if matches!(step, Step::Upsert(row) if model.settled.iter().any(|s| TaskKey::of(s) == TaskKey::of(row))) {
                 continue;
             }
@@ -354,7 +354,8 @@ fn a_lost_task_is_corrected_by_its_true_end() {
         let row = snapshot.rows().next().unwrap();
         (row.record.outcome, row.record.stop)
     };
-    // Its worker was last seen before it started, by a clock that was estimated anew since.
+    // Its worker was last seen before it started, because its clock offset was estimated again
+    // since.
     assert_eq!(lost(&ledger), (Outcome::Lost, Some(time(5))));
     ledger.resume_lost(&worker(0), Epoch(7));
     assert_eq!(lost(&ledger), (Outcome::Running, None));
@@ -413,7 +414,7 @@ fn no_worker_uses_up_the_room_of_others() {
     assert_eq!(start(&mut ledger, (0, 7, 2)), (2, 0), "the same again");
     assert_eq!(start(&mut ledger, (0, 7, 3)), (2, 1));
     assert_eq!(start(&mut ledger, (1, 7, 3)), (1, 1));
-    // What had no room is told whole when it ends, and makes none.
+    // A task without room is reported in full when it ends, and makes no room.
     ledger.upsert(row((0, 7, 3), "load", (5, Some(6)), Outcome::Ok));
     assert_eq!(start(&mut ledger, (0, 7, 4)), (2, 2));
     ledger.upsert(row((0, 7, 1), "load", (5, Some(6)), Outcome::Ok));
@@ -435,7 +436,7 @@ fn a_task_sealed_as_lost_counts_once_whatever_is_reported_later() {
     assert_eq!(ledger.take_for_sealing(time(6 + day)).ended, Vec::new());
     let settled = ledger.take_for_sealing(time(7 + day)).ended;
     assert_eq!(settled.len(), 1);
-    // Its end may be told before the sealing is done, after it, and again.
+    // Its end may be reported before the sealing is done, after it, and again.
     let ended = row(who, "load", (5, Some(8)), Outcome::Ok);
     ledger.upsert(ended.clone());
     assert_eq!(ledger.take_for_sealing(time(8 + day)).ended, settled);
@@ -457,7 +458,7 @@ fn a_task_sealed_as_lost_counts_once_whatever_is_reported_later() {
 }
 
 proptest! {
-    /// Names are noted beside the rows: no row is without its name, and when nothing is held none is.
+    /// Names are counted next to the rows: every row's name is known, and no name without a row is.
     #[test]
     fn every_held_row_is_known_by_its_name(steps in steps(), running_max in 1..12usize) {
         let ledger = Ledger::new(Arc::new(Manifest::default()), running_max);

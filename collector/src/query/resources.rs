@@ -212,7 +212,7 @@ impl CollectorState {
 }
 
 impl Step {
-    #[expect(clippy::cast_precision_loss, reason = "a mean of 53 bits is told")]
+    #[expect(clippy::cast_precision_loss, reason = "a mean needs 53 bits")]
     fn add(&mut self, resource: Resource, value: u64, period_ns: u64) {
         let value = value as f64;
         let (value, weight, rate) = match resource.is_counted() {

@@ -102,15 +102,15 @@ impl<'a> TableReader<'a> {
         let asked = Second::starting_in(range);
         let mut seconds = asked.clone();
         loop {
-            let beside = take(state, seconds.clone());
-            let manifest = beside.manifest().clone();
+            let unsealed = take(state, seconds.clone());
+            let manifest = unsealed.manifest().clone();
             let coverage = Coverage::of(&manifest);
             let plan = plan(&coverage, asked.clone());
             // If the plan is wider than the request, the unsealed data must be as wide.
             if plan.seconds == seconds {
                 let (tables, damaged) = (&*state.tables, lost_to_all(&manifest, &plan.seconds));
                 let stored = TableReader { tables, cancel, manifest, plan, coverage, damaged };
-                return (stored, beside);
+                return (stored, unsealed);
             }
             seconds = plan.seconds;
         }
@@ -121,7 +121,7 @@ impl<'a> TableReader<'a> {
         self.plan = self.coverage.plan(seconds);
     }
 
-    /// Reads the same seconds with the fewest periods, for what has no steps.
+    /// Plans the same seconds with the fewest periods, for queries without steps.
     pub(crate) fn coarsen(&mut self) {
         let plan = self.coverage.plan(self.plan.seconds.clone());
         if plan.seconds == self.plan.seconds {

@@ -1,6 +1,6 @@
-//! What is acknowledged stays, whatever crashes or fails: a fleet ships to a collector on a disk that
-//! writes down every operation, and each prefix of these, with what was not synced torn, dropped or
-//! reordered, is opened and compared with what the fleet sent and was told.
+//! Acknowledged data stays, whatever crashes or fails. A fleet ships to a simulated disk that
+//! records every operation. Each prefix of these, with unsynced writes torn, dropped or reordered,
+//! is opened and compared with the fleet's record of sent and acknowledged data.
 
 mod images;
 mod ingest_status;
@@ -62,7 +62,7 @@ fn held(collector: &Collector) -> Contents {
     contents
 }
 
-/// An agent: what it sent, and what it was told.
+/// An agent: what it sent, and the answers that it received.
 struct AgentSide {
     worker: TestWorker,
     attachment: Option<Attachment>,
@@ -302,7 +302,7 @@ proptest! {
             match step {
                 Step::Flush(agents, stack) => fleet.flush(&agents, stack),
                 Step::Fail(fault) => lock(&fleet.disk.0).faults.push(fault),
-                // It may fail as it was told to.
+                // It may fail, because faults were injected.
                 Step::NewFile => drop(fleet.collector.ingest.log.as_ref().unwrap().cut(|| ())),
             }
         }
@@ -322,8 +322,8 @@ proptest! {
         }
     }
 
-    /// Bytes of the files are overwritten, or a file is gone: the collector starts, what it holds was
-    /// sent, its weights with it (though perhaps under `[overflow]`), and what is lost is told.
+    /// Bytes of the files are overwritten, or a file is missing. The collector starts; everything
+    /// it holds was sent, with its weight (perhaps under `[overflow]`), and every loss is reported.
     #[test]
     fn damage_is_reported_and_costs_only_what_it_touches(
         flushes in 1..8usize, seed in any::<u64>(), spots in 1..4usize, by in 1..=255u8,

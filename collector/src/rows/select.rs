@@ -35,7 +35,8 @@ impl TaskFilter {
             && among(&self.types, row.record.detail.as_ref().map_or("", |detail| &detail.type_name))
     }
 
-    /// Whether tasks of which there is no row are kept: what is not known of them must not be asked.
+    /// Whether tasks without a row are kept: a filter on anything that sums do not record excludes
+    /// them.
     pub(crate) fn keeps_sum(&self, totals: &TaskTotals) -> bool {
         !self.is_by_row()
             && (self.names.is_empty() || self.names.iter().any(|name| **name == *totals.name))

@@ -10,20 +10,38 @@ mod readers;
 mod telemetry;
 
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use profiler_core::State;
 use profiler_core::wire::v1::{self, agent_message, collector_message};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, yield_now};
+use tokio::time::timeout;
 use tonic::Code;
 
 use self::client::{Client, Malformed, get};
 use super::*;
 use crate::limits::MEMORY_TABLES_BYTES_MAX;
 use crate::testing::{TestWorker, at};
+
+/// Deadline of every wait.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Waits for `answer` until the deadline.
+async fn in_time<T>(answer: impl Future<Output = T>) -> T {
+    timeout(PATIENCE, answer).await.expect("an answer within the deadline")
+}
+
+/// Polls until `is_so` or the deadline.
+async fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < PATIENCE, "waited in vain for {what}");
+        yield_now().await;
+    }
+}
 
 /// A served collector whose clock stands still unless moved.
 struct Running {
@@ -79,7 +97,7 @@ impl Running {
             if answer.pointer(pointer) == Some(&expected) {
                 return;
             }
-            assert!(start.elapsed() < Duration::from_secs(20), "{pointer} of {answer:#}");
+            assert!(start.elapsed() < PATIENCE, "{pointer} of {answer:#}");
         }
     }
 }

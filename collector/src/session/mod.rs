@@ -96,7 +96,7 @@ pub(crate) enum Presence {
 }
 
 impl Session {
-    /// Gives the session to a new stream and ends the previous one. Returns the new stream's
+    /// Assigns the session to a new stream and ends the previous one. Returns the new stream's
     /// number, and a receiver that resolves when it is taken over itself.
     pub(crate) fn take_over(&mut self, now: Timestamp) -> (u64, oneshot::Receiver<()>) {
         let (sender, taken_over) = oneshot::channel();

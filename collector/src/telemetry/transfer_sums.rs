@@ -8,10 +8,10 @@ use crate::store::{TransferMeasure, transfer_counts};
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct LinkSum {
     pub(crate) count: u64,
-    /// Those that did not end in good order.
+    /// Those that did not end as `ok`.
     pub(crate) failed: u64,
     pub(crate) bytes: u64,
-    /// As they went over the link: `bytes` of those of which nothing else was told.
+    /// Bytes on the wire; `bytes` for transfers that did not report them.
     pub(crate) compressed_bytes: u64,
     pub(crate) durations: Durations,
     /// Bytes a second of each that took any time.
@@ -40,7 +40,7 @@ impl LinkSum {
                 return self.durations.add_to_bucket(bucket, value);
             }
             TransferMeasure::BandwidthBucket(bucket) if value > 0 => {
-                // A single one is told as its sum.
+                // A single one is reported as its sum.
                 self.bandwidths.add_to_total(bucket_middle_ns(bucket).saturating_mul(value));
                 return self.bandwidths.add_to_bucket(bucket, value);
             }

@@ -255,7 +255,7 @@ fn counting_sort(
     (order, starts)
 }
 
-/// Gives normalized rows a symbol table of their own, numbered in order of first use.
+/// Builds a symbol table for normalized rows, numbered in order of first use.
 pub(super) fn profile_of(frames: Frames<'_>, mut nodes: Vec<ProfileNode>) -> Profile {
     // A few nodes of a large tree need few of its frames, most of which share their file.
     let frames_max = frames.frames.len().min(nodes.len());

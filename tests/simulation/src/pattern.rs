@@ -20,7 +20,7 @@ pub struct Busyness {
     /// Largest deviation of a pair's weight from its number of samples, in quanta: real weights are
     /// measured time, never whole samples.
     pub noise_quanta: u64,
-    /// Number of prepared draws from which a slot's samples are picked; 0 draws each anew, which is
+    /// Number of prepared draws from which a slot's samples are picked; 0 draws each time, which is
     /// more varied and costs the generator more than everything else.
     pub prepared: usize,
 }

@@ -7,10 +7,10 @@ mod allocator;
 use std::hint;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agent::AgentBuilder;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
 #[global_allocator]
@@ -18,6 +18,9 @@ static ALLOCATOR: allocator::Aborting = allocator::Aborting;
 
 /// Samples of the thread, each taken by the handler.
 const SAMPLES: u64 = 500;
+
+/// Deadline for them.
+const PATIENCE: Duration = Duration::from_secs(120);
 const INTERVAL: Duration = Duration::from_millis(1);
 
 static STOP: AtomicBool = AtomicBool::new(false);
@@ -38,7 +41,9 @@ fn main() -> Result<()> {
         drop(task);
     });
     // On a busy machine ticks are not samples, but weight is: it comes with samples only.
+    let begin = Instant::now();
     let sampled = loop {
+        ensure!(begin.elapsed() < PATIENCE, "too few samples within {PATIENCE:?}");
         thread::park_timeout(Duration::from_millis(100));
         let recording = agent.recording();
         let mut tops = recording.profile.top_level();

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use examples::fleet::{FleetEvent, LOG_VARIABLE, WorkerRecord};
 use serde_json::Value;
 
-use crate::harness::{Collector, alone, emberline, run};
+use crate::harness::{Collector, alone, emberline, output, run};
 
 /// Largest distance of a moment from the fleet's own record, both relative to the task's start.
 const SLACK_NS: i64 = 1_000_000;
@@ -32,13 +32,13 @@ fn the_account_equals_the_fleets_log() {
     let folder = tempfile::tempdir().unwrap();
     let [data, out, logs] = ["data", "out", "logs"].map(|name| folder.path().join(name));
     fs::create_dir(&logs).unwrap();
-    let demo = Command::new(emberline())
-        .args(["demo", "--seconds", "12", "--listen", "127.0.0.1:0", "--out"])
-        .args([&out, Path::new("--data"), &data])
-        .env(LOG_VARIABLE, &logs)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
+    let demo = output(
+        Command::new(emberline())
+            .args(["demo", "--seconds", "12", "--listen", "127.0.0.1:0", "--out"])
+            .args([&out, Path::new("--data"), &data])
+            .env(LOG_VARIABLE, &logs)
+            .stdin(Stdio::null()),
+    );
     assert!(demo.status.success(), "{}", String::from_utf8_lossy(&demo.stderr));
     let logs: Vec<Log> = (0..WORKERS).map(|index| read_log(&logs, index)).collect();
     let collector = Collector::start_with_data("127.0.0.1:0", &data);

@@ -24,7 +24,7 @@ fn the_demo_answers_queries_and_writes_its_files() {
         .spawn()
         .unwrap();
     let stderr = BufReader::new(child.stderr.take().unwrap());
-    let mut demo = Running(child);
+    let mut demo = Running::new(child);
     let (sender, lines) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         for line in stderr.lines().map_while(Result::ok) {
@@ -59,7 +59,7 @@ fn the_demo_answers_queries_and_writes_its_files() {
     assert!(profile.status.success(), "{}", String::from_utf8_lossy(&profile.stderr));
     assert!(fs::read_to_string(&svg).unwrap().contains("matrixmultiply"));
 
-    assert!(demo.0.wait().unwrap().success(), "{:?}", lines.iter().collect::<Vec<_>>());
+    assert!(demo.wait().success(), "{:?}", lines.iter().collect::<Vec<_>>());
     check_files(out.path());
 }
 

@@ -89,11 +89,7 @@ fn check_full(collector: &Collector, folder: &Path) -> u64 {
         epochs.iter().all(|epoch| epoch["connected"] == false).then_some(())
     });
     let stored_ns = stored_ns(collector);
-    assert_eq!(
-        total_ns(collector),
-        stored_ns,
-        "questions are answered, and nothing is half stored"
-    );
+    assert_eq!(total_ns(collector), stored_ns, "queries are answered, and no flush is half stored");
     let workers = collector.json("/api/v1/workers");
     let ingest = &workers["ingest"];
     assert_eq!(
@@ -158,10 +154,10 @@ fn a_full_disk_stops_ingest_but_not_queries_and_ingest_resumes_by_itself() {
     assert!(kept_ns >= taken_ns);
     // The agent retried again and again, which was reported once each time.
     let said = |text: &str| collector.log().matches(text).count();
-    wait_for("the second word of it", || {
-        (said("nothing is taken in: agents keep") == 2).then_some(())
+    wait_for("the second report of it", || {
+        (said("ingest is blocked: agents keep") == 2).then_some(())
     });
-    assert_eq!(said("without a good Hello"), 0, "{}", collector.log());
+    assert_eq!(said("invalid Hello"), 0, "{}", collector.log());
     // It starts on a full disk too, with all of its data.
     let address = collector.address.clone();
     collector.process.kill();

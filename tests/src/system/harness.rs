@@ -2,14 +2,21 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Output, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 
 /// Deadline of every wait.
 const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Longest life of a process, so that a blocking read of its output ends too.
+const PROCESS_MAX: Duration = Duration::from_secs(300);
 
 /// The worker as built, with symbols and line tables.
 pub(crate) const TEST_WORKER: &str = env!("CARGO_BIN_EXE_test-worker");
@@ -31,13 +38,39 @@ pub(crate) fn alone() -> MutexGuard<'static, ()> {
 
 /// Runs `emberline` with these arguments to its end.
 pub(crate) fn run(arguments: &[&str]) -> Output {
-    Command::new(emberline())
-        .args(arguments)
-        .env_remove("EMBERLINE_URL")
-        .env("NO_COLOR", "1")
-        .stdin(Stdio::null())
-        .output()
-        .unwrap()
+    output(
+        Command::new(emberline())
+            .args(arguments)
+            .env_remove("EMBERLINE_URL")
+            .env("NO_COLOR", "1")
+            .stdin(Stdio::null()),
+    )
+}
+
+/// Runs a command to its end; kills it after [`PROCESS_MAX`].
+pub(crate) fn output(command: &mut Command) -> Output {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let _watchdog = Watchdog::of(&child);
+    child.wait_with_output().unwrap()
+}
+
+/// Kills a process that lives longer than [`PROCESS_MAX`], unless it is dropped before.
+struct Watchdog {
+    _cancel: Sender<()>,
+}
+
+impl Watchdog {
+    fn of(child: &Child) -> Watchdog {
+        let pid = Pid::from_raw(child.id().cast_signed());
+        let (cancel, canceled) = mpsc::channel();
+        thread::spawn(move || {
+            if canceled.recv_timeout(PROCESS_MAX) == Err(RecvTimeoutError::Timeout) {
+                // It fails if the process has just ended.
+                let _ = kill(pid, Signal::SIGKILL);
+            }
+        });
+        Watchdog { _cancel: cancel }
+    }
 }
 
 /// Polls until `answer` returns a value.
@@ -53,26 +86,39 @@ pub(crate) fn wait_for<T>(what: &str, mut answer: impl FnMut() -> Option<T>) -> 
     }
 }
 
-/// A running process; killed when it is dropped.
-pub(crate) struct Running(pub(crate) Child);
+/// A running process; killed when it is dropped, and after [`PROCESS_MAX`].
+pub(crate) struct Running {
+    child: Child,
+    _watchdog: Watchdog,
+}
 
 impl Running {
+    pub(crate) fn new(child: Child) -> Running {
+        let _watchdog = Watchdog::of(&child);
+        Running { child, _watchdog }
+    }
+
+    /// Waits for its end.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        self.child.wait().unwrap()
+    }
+
     pub(crate) fn id(&self) -> u32 {
-        self.0.id()
+        self.child.id()
     }
 
     /// Ends it with SIGKILL.
     pub(crate) fn kill(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
         // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
@@ -108,7 +154,7 @@ impl Collector {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap());
-        let process = Running(child);
+        let process = Running::new(child);
         let mut said = String::new();
         let address = loop {
             let mut line = String::new();
@@ -206,7 +252,7 @@ impl Worker {
         let stdin = child.stdin.take();
         let output = BufReader::new(child.stdout.take().unwrap());
         let log = child.stderr.take().unwrap();
-        Worker { process: Running(child), stdin, output, log }
+        Worker { process: Running::new(child), stdin, output, log }
     }
 
     /// Waits for its next line.
@@ -227,7 +273,7 @@ impl Worker {
         let record = self.line();
         let mut log = String::new();
         self.log.read_to_string(&mut log).unwrap();
-        assert!(self.process.0.wait().unwrap().success(), "{log}");
+        assert!(self.process.wait().success(), "{log}");
         (serde_json::from_str(&record).unwrap(), log)
     }
 }

@@ -6,11 +6,11 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-use crate::harness::{alone, number};
+use crate::harness::{alone, number, output};
 
 fn run(mode: &str) -> Output {
     let worker = env!("CARGO_BIN_EXE_hostile-worker");
-    Command::new(worker).arg(mode).stdin(Stdio::null()).output().unwrap()
+    output(Command::new(worker).arg(mode).stdin(Stdio::null()))
 }
 
 /// Runs a mode that must succeed; returns its result.
@@ -153,9 +153,9 @@ fn the_handler_does_not_allocate() {
 fn a_short_soak_leaves_no_trace() {
     let _machine = alone();
     let soak = env!("CARGO_BIN_EXE_soak");
-    let output = Command::new(soak).arg("--short").stdin(Stdio::null()).output().unwrap();
-    let (table, said) =
-        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let soak = output(Command::new(soak).arg("--short").stdin(Stdio::null()));
+    let table = String::from_utf8_lossy(&soak.stdout);
+    let said = String::from_utf8_lossy(&soak.stderr);
     println!("{table}");
-    assert!(output.status.success(), "{table}\n{said}");
+    assert!(soak.status.success(), "{table}\n{said}");
 }

@@ -2,10 +2,11 @@
 //! once, and its agents continue.
 
 use std::collections::BTreeMap;
+use std::process::Command;
 
 use serde_json::Value;
 
-use crate::harness::{Collector, Worker, alone, emberline, number, wait_for};
+use crate::harness::{Collector, Worker, alone, emberline, number, output, wait_for};
 
 /// Sums of all threads' time until now.
 fn total_ns(collector: &Collector) -> u64 {
@@ -82,12 +83,12 @@ fn a_killed_collector_keeps_its_history_and_its_agents_continue() {
 fn a_data_directory_belongs_to_one_collector() {
     let folder = tempfile::tempdir().unwrap();
     let _first = Collector::start_with_data("127.0.0.1:0", folder.path());
-    let second = std::process::Command::new(emberline())
-        .args(["serve", "--listen", "127.0.0.1:0", "--data"])
-        .arg(folder.path())
-        .output()
-        .unwrap();
+    let second = output(
+        Command::new(emberline())
+            .args(["serve", "--listen", "127.0.0.1:0", "--data"])
+            .arg(folder.path()),
+    );
     let said = String::from_utf8_lossy(&second.stderr);
     assert!(!second.status.success(), "{said}");
-    assert!(said.contains("is in use by another collector; end that one"), "{said}");
+    assert!(said.contains("is in use by another collector; stop it"), "{said}");
 }

@@ -34,7 +34,7 @@ impl Terminal {
                 *writer.lock().unwrap() += &String::from_utf8_lossy(&bytes[..count]);
             }
         });
-        Terminal { process: Running(child), shown }
+        Terminal { process: Running::new(child), shown }
     }
 
     /// The output, once it contains the text.
@@ -62,7 +62,7 @@ fn bars_grow_in_a_terminal_and_end_as_a_table() {
     assert!(pictures.contains("\r\u{1b}[2Kload  ["), "drawn over: {pictures:?}");
     let lines: Vec<&str> = table.lines().map(str::trim_end).collect();
     assert!(lines[0].starts_with("NAME  EXPECTED  DONE"), "{table:?}");
-    assert!(terminal.process.0.wait().unwrap().success());
+    assert!(terminal.process.wait().success());
     let all = terminal.until("100%");
     let (_, table) = all.rsplit_once("\r\u{1b}[2K").unwrap();
     assert!(table.contains("load         4     4    100%        0"), "{table:?}");

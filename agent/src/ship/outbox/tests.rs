@@ -114,7 +114,7 @@ fn sent_batches_are_never_merged() {
     }
     outbox.welcome(0, 0).unwrap();
     assert_eq!(outbox.next().unwrap(), first);
-    // Only what is sent_here out is frozen: this one still joins those that wait.
+    // Only a sent batch is frozen: this one still joins the waiting ones.
     outbox.push(cycle(9, &[(1, 1)], vec![]));
     let (seq, second) = outbox.next().unwrap();
     assert_eq!((seq, second.length_ns()), (2, 9 * SECOND_NS as u64));
@@ -126,7 +126,8 @@ fn sent_batches_are_never_merged() {
 #[test]
 fn rows_that_do_not_fit_are_dropped_oldest_first_running_last_and_counted() {
     let row = row_bytes(&task(1, None));
-    let mut outbox = outbox(|limits| limits.outbox_bytes_max = 256 + 2 * 16 + 2 * row);
+    let mut outbox =
+        outbox(|limits| limits.outbox_bytes_max = size_of::<Batch>() + 2 * 16 + 2 * row);
     outbox.push(cycle(0, &[(1, 5), (2, 1)], vec![task(1, None), task(2, Some(3))]));
     assert_eq!(outbox.current_account().lost_tasks, 0);
     outbox.push(cycle(1, &[(2, 1)], vec![task(3, Some(4)), task(4, Some(5))]));

@@ -430,7 +430,7 @@ fn telemetry_is_sent_after_the_names_that_it_needs() {
     agent.push_records(records.clone());
     agent.talk(&mut collector);
     assert_eq!(collector.records, records);
-    // Another collector knows none of it, and is told what still holds.
+    // Another collector knows none of it, and receives all state that still holds.
     let mut collector = Collector::new();
     agent.talk(&mut collector);
     assert_eq!(collector.records, Telemetry { transfers: Vec::new(), ..records });

@@ -1,4 +1,5 @@
-//! A task that we ended for its worker counts once, whenever the worker tells of its true end.
+//! A task that the collector ended for its worker counts once, whenever the worker reports its true
+//! end.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 

@@ -14,8 +14,8 @@ fn collector_with(limits: Limits) -> Collector {
     Collector::new(Settings { clock, limits, ..Settings::default() })
 }
 
-/// Each of `workers` counts a stack of two in each of its own tasks, and ends tasks of which nobody
-/// sampled anything. Gives the weight of all.
+/// Each of `workers` counts a stack of two in each of its own tasks, and ends tasks without
+/// samples. Returns the total weight.
 fn feed(collector: &Collector, workers: usize, names: usize, ended: usize) -> u64 {
     let mut total_ns = 0;
     for index in 0..workers {
@@ -158,7 +158,7 @@ fn labels_are_bounded_for_each_worker_and_for_all() {
     let (held, second) = greet("b", 1, 1_500);
     assert_eq!(held, ["key 1500"]);
     assert_eq!(greet("c", 1, 500).0, ["[overflow] 1"]);
-    // Who says less makes room, and so does who is forgotten.
+    // A worker that reports less makes room, and so does one that is evicted.
     assert_eq!(greet("a", 1, 10).0, ["key 10"]);
     assert_eq!(greet("c", 1, 900).0, ["key 900"]);
     collector.ingest.detach(&second, DisconnectReason::Goodbye, at(1));

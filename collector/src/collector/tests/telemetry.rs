@@ -18,11 +18,11 @@ const OFFSETS_NS: [i64; 3] = [0, 6 * 3_600 * SECOND_NS, -10 * SECOND_NS - 7];
 const PEERS: [&str; 3] = ["w0", "w1", "disk"];
 const TYPES: [&str; 2] = ["Matrix", ""];
 
-/// A transfer that is told: worker, start and length in milliseconds, peer and type, and bits that
-/// say the rest.
+/// A reported transfer: worker, start and length in milliseconds, peer and type, and bits for the
+/// rest.
 type Told = (usize, i64, i64, (usize, usize), u64);
 
-/// A sample that is told: worker, when (in milliseconds), memory and processor time.
+/// A resource sample: worker, time in milliseconds, memory and CPU time.
 type Sample = (usize, i64, u64);
 
 fn ms(milliseconds: i64) -> Timestamp {
@@ -285,8 +285,8 @@ fn progress_counts_to_the_nanosecond_since_expected_sealed_or_not() {
     }
 }
 
-/// Tasks end one every three seconds: at each moment, sealed or not, what is left is said to take as long
-/// as it then does take, and the expected end stays where it is.
+/// One task ends every three seconds: at each moment, sealed or not, the remaining time is the time
+/// it then takes, and the expected end stays the same.
 #[test]
 fn the_remaining_time_follows_from_the_rate() {
     let mut fleet = Fleet::new();

@@ -4,7 +4,7 @@ use super::*;
 use crate::limits::{AHEAD_MAX, BEHIND_MAX, LATE_HOURS_MAX};
 
 const DAY: i64 = 86_400;
-/// The collector's now: late enough that everything of before can be told.
+/// The collector's now: late enough to report anything earlier.
 const NOW_S: i64 = 500 * DAY;
 
 fn attached(collector: &Collector) -> (TestWorker, Attachment) {
@@ -81,7 +81,7 @@ fn many_late_hours_wait_for_a_sealing_and_make_few_files_each() {
     let taken = (30..3_000).filter(|hour| try_hour(*hour)).count();
     assert_eq!(taken, LATE_HOURS_MAX);
     assert!(lock(&collector.ingest.late).is_full(), "so a sealing is due");
-    // What is not late, or lands where others did, is taken on.
+    // Hours that are not late, or that already hold data, are still accepted.
     assert!([0, 5, 23, 40, 200].into_iter().all(&mut try_hour));
     assert!(!try_hour(2_000));
     seal(&collector);

@@ -1,6 +1,6 @@
-//! Log, tables and manifest together: one run's changes to all three are known in their order; each
-//! prefix of it is opened and compared with what the fleet sent and was told, and so is the end of it
-//! with damage anywhere.
+//! Log, tables and manifest together. One run's changes to all three are recorded in order; each
+//! prefix is opened and compared with the fleet's record, and so is the final state with damage
+//! anywhere.
 
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
@@ -294,7 +294,7 @@ proptest! {
         for _ in 0..2 {
             let found = &collector.ingest.log.as_ref().unwrap().found;
             let (answer, (held_tasks, damaged)) = (ask(&collector), tasks(&collector));
-            // That the end of the log is gone cannot be told from its never having been written.
+            // A missing end of the log looks like one that was never written.
             let is_told = found.torn_bytes > 0;
             let held = stacks(&answer);
             prop_assert!(held.values().sum::<u64>() <= whole.stacks.values().sum::<u64>());
@@ -362,7 +362,7 @@ fn data_lost_with_the_newest_version_is_reported() {
     assert!(lost.len() == 1 && lost[0].reason.contains("the log is missing from here"), "{lost:?}");
     let sent: u64 = whole.stacks.values().sum();
     assert!(ask(&collector).profile.total().total_ns() < sent);
-    // It is told in every answer, also once the log is gone and what told of it is forgotten.
+    // Every answer reports it, also once the log is gone and the first report is forgotten.
     let told = |collector: &Collector| (ask(collector).facts.damaged, tasks(collector).1);
     let names = vec![lost[0].path.clone()];
     assert_eq!(told(&collector), (names.clone(), names.clone()));

@@ -1,5 +1,4 @@
-//! When nothing is taken in, and when something is again, is told once each; and what stands where a
-//! folder should be.
+//! Ingestion stops and resumes with one event each; and a data directory that is not a directory.
 
 use std::os::unix::fs::symlink;
 
@@ -7,7 +6,7 @@ use super::*;
 use crate::events::EventKind;
 use crate::ingest_status::Cause;
 
-/// What was told of it since the start, the oldest first.
+/// Its ingest events since the start, oldest first.
 fn told(collector: &Collector) -> Vec<&'static str> {
     let events = collector.state.events.recent(usize::MAX);
     let kinds = events.iter().rev().map(|event| event.kind);

@@ -16,6 +16,8 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
+use super::in_time;
+
 /// One agent's stream.
 pub(super) struct Client {
     pub(super) welcome: v1::Welcome,
@@ -50,7 +52,7 @@ impl Client {
 
     /// The next answer; `None` at the end of the stream.
     pub(super) async fn receive(&mut self) -> Option<Kind> {
-        self.answers.message().await.unwrap().map(|message| message.kind.unwrap())
+        in_time(self.answers.message()).await.unwrap().map(|message| message.kind.unwrap())
     }
 
     /// Sends a message, and returns the answer in words.
@@ -66,7 +68,7 @@ impl Client {
     /// The status of a stream that ends with an error.
     pub(super) async fn status(&mut self) -> Status {
         loop {
-            match self.answers.message().await {
+            match in_time(self.answers.message()).await {
                 Ok(Some(_)) => {}
                 Ok(None) => panic!("the stream ended without an error"),
                 Err(status) => return status,

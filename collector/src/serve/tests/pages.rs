@@ -17,7 +17,7 @@ use super::super::answer;
 use super::super::http::Reader;
 use super::super::router;
 use super::client::{Client, get};
-use super::{attached, serve, serve_full};
+use super::{attached, in_time, serve, serve_full, wait_until};
 use crate::clock::Clock;
 use crate::collector::{Collector, Settings};
 use crate::limits::{PAGES_MAX, QUERIES_MAX, QUERIES_WAITING_MAX};
@@ -38,7 +38,7 @@ impl Page {
     async fn line(&mut self, start: &str) -> Option<String> {
         loop {
             let mut line = String::new();
-            if self.0.read_line(&mut line).await.unwrap() == 0 {
+            if in_time(self.0.read_line(&mut line)).await.unwrap() == 0 {
                 return None;
             }
             if let Some(rest) = line.strip_prefix(start) {
@@ -133,9 +133,8 @@ async fn few_of_a_hundred_queries_run_at_once() {
     let queries: Vec<_> = queries.collect();
     // Those that find no slot are rejected at once; all others wait.
     let slots = QUERIES_MAX + QUERIES_WAITING_MAX;
-    while queries.iter().filter(|query| query.is_finished()).count() < 100 - slots {
-        tokio::task::yield_now().await;
-    }
+    let rejected = || queries.iter().filter(|query| query.is_finished()).count();
+    wait_until("the rejected queries", || rejected() >= 100 - slots).await;
     drop(permits);
     let mut answered = 0;
     for query in queries {
@@ -145,8 +144,8 @@ async fn few_of_a_hundred_queries_run_at_once() {
     assert!((1..=QUERIES_MAX).contains(&MOST.load(SeqCst)), "{MOST:?}");
 }
 
-/// Fifty pages wait for profiles, and an agent's flushes are acknowledged nevertheless. The test counts
-/// who waits, not how long.
+/// Fifty pages wait for profiles while an agent's flushes are acknowledged. The test counts waiting
+/// pages, not time.
 #[tokio::test]
 async fn fifty_waiting_pages_delay_no_agent() {
     let clock = Clock::from_fn(|| at(60));
@@ -161,9 +160,7 @@ async fn fifty_waiting_pages_delay_no_agent() {
     let ask = || tokio::spawn(get(address, "/api/v1/profile?from=1000000"));
     let pages: Vec<_> = (0..50).map(|_| ask()).collect();
     let free = QUERIES_MAX + QUERIES_WAITING_MAX - pages.len();
-    while reader.queue_slots.available_permits() > free {
-        tokio::task::yield_now().await;
-    }
+    wait_until("the waiting pages", || reader.queue_slots.available_permits() <= free).await;
     let mut worker = TestWorker::new("w", 1);
     let mut client = Client::attach(address, worker.hello()).await;
     for seq in 1..=10 {

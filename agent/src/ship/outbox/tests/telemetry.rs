@@ -1,4 +1,4 @@
-//! What is told beside samples and tasks, on its way through the outbox.
+//! Telemetry on its way through the outbox.
 
 use profiler_core::{
     Direction, ExpectedTasks, Resource, ResourceSample, RunId, RunMarker, TransferEvent, TransferId,
@@ -78,7 +78,7 @@ fn open_runs_and_expected_tasks_are_sent_again_after_a_memory_loss() {
     assert_eq!((again.runs, again.transfers), (vec![run(2, Some(9))], vec![]));
 }
 
-/// Later states replace what is told again, also where both are merged into one batch.
+/// Later states replace resent ones, also where both are merged into one batch.
 #[test]
 fn resent_state_comes_before_new_telemetry() {
     let mut outbox = outbox(|_| {});

@@ -1,7 +1,7 @@
 //! Local diagnostics without a collector: the QR of a random 10,000 × 1,000 matrix in ten blocks and
 //! the product Q·R, as the origin's example does it. A bar shows how far it is; then there is a page
 //! with the tasks, the resources and the cache of blocks:
-//! `cargo run --release -p emberline-examples --example local_diagnostics -- [FILE.html [SIDE]]`.
+//! `cargo run --release -p emberline-examples --example qr_diagnostics -- [FILE.html [SIDE]]`.
 
 #[path = "../src/qr/factor.rs"]
 mod factor;
@@ -24,7 +24,7 @@ const RESIDUAL_MAX: f64 = 1e-12;
 
 fn main() -> anyhow::Result<()> {
     let mut arguments = std::env::args().skip(1);
-    let file = arguments.next().unwrap_or_else(|| "local_diagnostics.html".into());
+    let file = arguments.next().unwrap_or_else(|| "qr_diagnostics.html".into());
     let side = arguments.next().map_or(Ok(1_000), |side| side.parse())?;
 
     let profiler = Profiler::new();
@@ -48,7 +48,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Gives how far Q·R is from the matrix, in the worst block.
+/// Returns the largest distance of Q·R from the matrix over all blocks.
 fn tall_skinny_qr(side: usize) -> f64 {
     let cache = diagnostics::cache("blocks").sized_by(bytes);
     let blocks: Vec<_> = each_block(|block| make_and_factor(&cache, block, side));
