@@ -36,7 +36,7 @@ pub enum DataError {
     },
     /// The path is not a folder.
     #[error("{} is {what}, not a folder; choose a folder with `--data`", path.display())]
-    NoFolder {
+    NotADirectory {
         /// The requested folder or one above it.
         path: PathBuf,
         /// The type of the file.
@@ -44,7 +44,7 @@ pub enum DataError {
     },
     /// The folder cannot be created or written to.
     #[error("cannot write to {}; choose a writable folder with `--data`", folder.display())]
-    Folder {
+    Directory {
         /// The folder.
         folder: PathBuf,
         /// The system's error.
@@ -62,7 +62,7 @@ pub enum DataError {
 impl Collector {
     /// A collector with the data in a folder, which keeps there what it acknowledges.
     pub(crate) fn open_folder(settings: Settings, folder: &Path) -> Result<Collector, DataError> {
-        let failed = |source| DataError::Folder { folder: folder.to_owned(), source };
+        let failed = |source| DataError::Directory { folder: folder.to_owned(), source };
         fs::create_dir_all(folder)
             .map_err(|error| no_folder(folder).unwrap_or_else(|| failed(error)))?;
         // Makes a new folder durable. If its parent cannot be opened, the folder existed before.
@@ -237,7 +237,7 @@ fn no_folder(folder: &Path) -> Option<DataError> {
         Err(_) => None,
     };
     let found = folder.ancestors().find_map(|path| Some((path, other(path)?)));
-    found.map(|(path, what)| DataError::NoFolder { path: path.to_owned(), what })
+    found.map(|(path, what)| DataError::NotADirectory { path: path.to_owned(), what })
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ const TOKEN_BYTES: u64 = 64;
 
 /// A worker's position in the data group.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct GroupMember {
     /// This worker's number in the group, from 0.
     pub(crate) member: usize,
     pub(crate) members: usize,
@@ -41,7 +41,7 @@ pub(crate) struct Place {
 /// Input of one worker of the group.
 #[derive(Debug)]
 pub(crate) struct Share {
-    place: Place,
+    place: GroupMember,
     chunks: Vec<Chunk>,
 }
 
@@ -50,7 +50,7 @@ impl Share {
     ///
     /// # Errors
     /// If there are no files.
-    pub(crate) fn find(place: Place) -> anyhow::Result<Self> {
+    pub(crate) fn find(place: GroupMember) -> anyhow::Result<Self> {
         Ok(Self { place, chunks: corpus::share_of(place.member, place.members)? })
     }
 }
@@ -58,7 +58,7 @@ impl Share {
 /// The group's work, from the point of view of one worker.
 struct Batches<'a> {
     context: &'a Context,
-    place: Place,
+    place: GroupMember,
     pool: Pool,
     links: Vec<Link>,
     totals: Totals,
@@ -102,7 +102,7 @@ pub(crate) fn run(context: &Context, share: Share, links: Vec<Link>) -> anyhow::
 }
 
 impl<'a> Batches<'a> {
-    fn new(context: &'a Context, place: Place, links: Vec<Link>) -> anyhow::Result<Self> {
+    fn new(context: &'a Context, place: GroupMember, links: Vec<Link>) -> anyhow::Result<Self> {
         let pool = Pool::new("pipeline", COMPUTE_THREADS)?;
         Ok(Self { context, place, pool, links, totals: Totals::default() })
     }
@@ -264,7 +264,7 @@ mod tests {
             let (links, context) = at;
             let own = [files[2 * member].clone(), files[2 * member + 1].clone()];
             std::thread::spawn(move || {
-                let place = Place { member, members: 3, first_worker: 2 };
+                let place = GroupMember { member, members: 3, first_worker: 2 };
                 let mut batches = Batches::new(&context, place, links).unwrap();
                 own.into_iter().for_each(|file| batches.run_one(vec![vec![file]]).unwrap());
                 batches.totals.counts
@@ -291,7 +291,7 @@ mod tests {
         drop(meshed);
         let run = |context: Context, links: Vec<Link>, file: PathBuf| {
             std::thread::spawn(move || {
-                let place = Place { member: context.index, members: 3, first_worker: 0 };
+                let place = GroupMember { member: context.index, members: 3, first_worker: 0 };
                 let mut batches = Batches::new(&context, place, links).unwrap();
                 batches.run_one(vec![vec![file.clone()]]).unwrap();
                 batches.run_one(vec![vec![file]]).unwrap();
@@ -311,7 +311,7 @@ mod tests {
     #[test]
     fn a_missing_file_fails_its_read_only() {
         let context = Context::new(0, 0);
-        let place = Place { member: 0, members: 1, first_worker: 0 };
+        let place = GroupMember { member: 0, members: 1, first_worker: 0 };
         let mut batches = Batches::new(&context, place, vec![]).unwrap();
         batches.run_one(vec![vec![PathBuf::from("/nowhere/gone.rs")]]).unwrap();
         let tasks = context.recorder.snapshot().tasks;

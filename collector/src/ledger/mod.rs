@@ -25,7 +25,7 @@ use crate::limits::{WORKER_ROWS_MAX, nanoseconds};
 use crate::rows::{LostTask, TaskRow};
 use crate::store::Manifest;
 
-use self::snapshot::{Chunk, Place};
+use self::snapshot::{Chunk, RowPosition};
 use self::totals_without_rows::Sums;
 pub(crate) use crate::rows::{EXECUTE, NewestTasks, Selection, TaskFilter, counts_in, overlaps};
 pub(crate) use durations::{Durations, Percentiles, bucket, bucket_middle_ns};
@@ -86,7 +86,7 @@ pub(crate) struct Ledger {
     sealing_names: FxHashSet<Arc<str>>,
     ended: BTreeMap<i64, Arc<Chunk>>,
     /// The position of each row of `ended`.
-    places: FxHashMap<TaskKey, Place>,
+    places: FxHashMap<TaskKey, RowPosition>,
     /// Rows being written to tables. Readers find them here until [`Ledger::sealed`]. They are
     /// never replaced, because a task ends once.
     sealing: Vec<BTreeMap<i64, Arc<Chunk>>>,

@@ -9,12 +9,12 @@ use crate::rows::TaskRow;
 use crate::store::Manifest;
 
 /// The position of an ended row: its stop, then its arrival.
-pub(super) type Place = (Timestamp, u64);
+pub(super) type RowPosition = (Timestamp, u64);
 
 /// Ended rows whose stops are in one second.
 #[derive(Clone, Debug)]
 pub(super) struct Chunk {
-    pub(super) rows: BTreeMap<Place, Arc<TaskRow>>,
+    pub(super) rows: BTreeMap<RowPosition, Arc<TaskRow>>,
     /// The earliest start of the rows.
     pub(super) start_min: Timestamp,
 }

@@ -112,7 +112,7 @@ async function loads(what, answers, path, ready) {
   say(
     `${what}: load`,
     all.map((one) => one.main),
-    workers > 0 ? `, and ${workers.toFixed(0)} ms beside it in a worker` : '',
+    workers > 0 ? `, and ${workers.toFixed(0)} ms in a worker in parallel` : '',
   );
   const close = async () => {
     await opened.page.context().close();

@@ -112,9 +112,13 @@ impl Group {
         self.role == "pipeline"
     }
 
-    fn place(&self, index: usize) -> pipeline::Place {
+    fn place(&self, index: usize) -> pipeline::GroupMember {
         let first_worker = self.workers.start;
-        pipeline::Place { member: index - first_worker, members: self.workers.len(), first_worker }
+        pipeline::GroupMember {
+            member: index - first_worker,
+            members: self.workers.len(),
+            first_worker,
+        }
     }
 }
 

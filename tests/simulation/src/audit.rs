@@ -176,10 +176,10 @@ impl<'a> Audit<'a> {
 
 /// The lives in `/api/v1/workers`, by name.
 #[derive(Debug)]
-struct Sessions(BTreeMap<String, Held>);
+struct Sessions(BTreeMap<String, HeldSession>);
 
 #[derive(Clone, Copy, Default, Debug)]
-struct Held {
+struct HeldSession {
     acked_seq: u64,
     stored_ns: u64,
     balanced: bool,
@@ -194,7 +194,7 @@ impl Sessions {
             for epoch in worker["epochs"].as_array().context("a worker without epochs")? {
                 let id = epoch["epoch"].as_str().context("an epoch without an id")?;
                 let number = |value: &Value| value.as_u64().context("an epoch without a number");
-                let held = Held {
+                let held = HeldSession {
                     acked_seq: number(&epoch["acked_seq"])?,
                     stored_ns: number(&epoch["account"]["stored_ns"])?,
                     balanced: epoch["account"]["balanced"].as_bool().unwrap_or(false),

@@ -57,11 +57,11 @@ pub(crate) enum Phase {
 
 /// A running collector.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct CollectorAddress {
     channels: Arc<Vec<Channel>>,
 }
 
-impl Place {
+impl CollectorAddress {
     pub(crate) fn channel(&self, agent: usize) -> Channel {
         self.channels[agent % self.channels.len()].clone()
     }
@@ -169,7 +169,7 @@ pub enum Count {
     Sends(u64),
     /// This many flushes held from now on, acknowledged or found held by a later stream. A
     /// collector that rejects late data until it has sealed ends streams whose acks are in flight.
-    Held(u64),
+    HeldFlushes(u64),
 }
 
 /// Polling interval of counters without a trap.
@@ -179,7 +179,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Fleet {
     shared: Arc<Shared>,
-    place: watch::Sender<Option<Place>>,
+    place: watch::Sender<Option<CollectorAddress>>,
     phase: watch::Sender<Phase>,
     records: Vec<Arc<Mutex<Record>>>,
     agents: JoinSet<()>,
@@ -239,7 +239,8 @@ impl Fleet {
         let records = agents.iter().map(Agent::record).collect();
         let mut tasks = JoinSet::new();
         for (index, agent) in agents.into_iter().enumerate() {
-            let orders = stream::Orders { place: place.subscribe(), phase: phase.subscribe() };
+            let orders =
+                stream::AgentSignals { place: place.subscribe(), phase: phase.subscribe() };
             let random = random.fork(index);
             tasks.spawn(stream::run(agent, index, orders, shared.clone(), random));
         }
@@ -253,7 +254,7 @@ impl Fleet {
             .tcp_nodelay(true);
         let count = self.records.len().div_ceil(self.shared.plan.agents_per_connection);
         let channels = (0..count).map(|_| endpoint.connect_lazy()).collect();
-        self.place.send_replace(Some(Place { channels: Arc::new(channels) }));
+        self.place.send_replace(Some(CollectorAddress { channels: Arc::new(channels) }));
     }
 
     /// The collector is gone.
@@ -275,7 +276,7 @@ impl Fleet {
         let (trap, counter, more) = match count {
             Count::Acks(more) => (acks, &counts.acked, more),
             Count::Sends(more) => (sends, &counts.sent, more),
-            Count::Held(more) => return self.reach_held(more, patience).await,
+            Count::HeldFlushes(more) => return self.reach_held(more, patience).await,
         };
         let goal = counter.load(Relaxed) + more;
         trap.at.store(goal, Relaxed);

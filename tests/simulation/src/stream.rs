@@ -16,7 +16,7 @@ use tonic::{Status, Streaming};
 
 use crate::agent::{Agent, lock};
 use crate::client::ingest_client::IngestClient;
-use crate::fleet::{Pace, Phase, Place, Shared};
+use crate::fleet::{CollectorAddress, Pace, Phase, Shared};
 use crate::random::Random;
 use crate::record::Violation;
 
@@ -32,8 +32,8 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// Control of the agents.
 #[derive(Clone, Debug)]
-pub(crate) struct Orders {
-    pub(crate) place: watch::Receiver<Option<Place>>,
+pub(crate) struct AgentSignals {
+    pub(crate) place: watch::Receiver<Option<CollectorAddress>>,
     pub(crate) phase: watch::Receiver<Phase>,
 }
 
@@ -60,7 +60,7 @@ impl From<Status> for Ended {
 pub(crate) async fn run(
     agent: Agent,
     index: usize,
-    mut orders: Orders,
+    mut orders: AgentSignals,
     shared: Arc<Shared>,
     mut random: Random,
 ) {

@@ -129,7 +129,7 @@ fn print_row(name: &str, record: &Value) {
 
 fn builds(arguments: &Arguments) -> Result<Vec<Build>> {
     let here = std::env::current_exe()?;
-    let beside = |file: &str| -> Result<PathBuf> {
+    let sibling = |file: &str| -> Result<PathBuf> {
         let path = here.with_file_name(file);
         if !path.exists() {
             bail!("{} is missing: run `cargo xtask soak`, which builds it", path.display());
@@ -138,8 +138,8 @@ fn builds(arguments: &Arguments) -> Result<Vec<Build>> {
     };
     let build = |name: &str, path, part| Build { name: name.into(), path, part, loads: true };
     let mut builds = vec![
-        build("plain", beside("hostile-worker")?, 1),
-        build("jemalloc", beside("hostile-worker-jemalloc")?, VARIANT_PART),
+        build("plain", sibling("hostile-worker")?, 1),
+        build("jemalloc", sibling("hostile-worker-jemalloc")?, VARIANT_PART),
     ];
     for also in &arguments.also {
         let (name, path) = also.rsplit_once('=').context("--also needs NAME=PATH")?;

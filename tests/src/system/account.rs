@@ -58,17 +58,17 @@ fn read_log(folder: &Path, index: usize) -> Log {
 
 /// A time interval whose ends have bounds.
 #[derive(Clone, Debug)]
-struct Seen {
+struct ObservedInterval {
     name: String,
     start_ns: (i64, i64),
     stop_ns: (i64, i64),
 }
 
-impl Seen {
-    fn of(name: &str, event: &FleetEvent) -> Seen {
+impl ObservedInterval {
+    fn of(name: &str, event: &FleetEvent) -> ObservedInterval {
         let signed = |(from, to): (u64, u64)| (from.cast_signed(), to.cast_signed());
         let (start_ns, stop_ns) = (signed(event.start_ns), signed(event.stop_ns));
-        Seen { name: name.to_owned(), start_ns, stop_ns }
+        ObservedInterval { name: name.to_owned(), start_ns, stop_ns }
     }
 
     /// A moment's bounds relative to the start of this task.
@@ -99,7 +99,7 @@ fn check_tasks(collector: &Collector, logs: &[Log]) {
         }
         for event in &log.events {
             let (Some(name), Some(key)) = (&event.task, &event.key) else { continue };
-            let task = Seen::of(name, event);
+            let task = ObservedInterval::of(name, event);
             let found = rows.get(&(&*log.worker, name, key)).into_iter().flatten();
             let (from, to) = (task.start_ns.0 - CLOCK_SLACK_NS, task.start_ns.1 + CLOCK_SLACK_NS);
             let row = found.copied().find(|row| (from..=to).contains(&start_of(row)));
@@ -110,8 +110,9 @@ fn check_tasks(collector: &Collector, logs: &[Log]) {
             let inside = by_thread.get(&event.thread_id).into_iter().flatten().filter(|phase| {
                 phase.start_ns.0 >= event.start_ns.0 && phase.stop_ns.1 <= event.stop_ns.1
             });
-            let mut expected: Vec<Seen> =
-                inside.map(|event| Seen::of(event.phase.as_deref().unwrap(), event)).collect();
+            let mut expected: Vec<ObservedInterval> = inside
+                .map(|event| ObservedInterval::of(event.phase.as_deref().unwrap(), event))
+                .collect();
             expected.extend(event.queued_ns.map(|queued_ns| queue(queued_ns, &task)));
             check_phases(row, &task, expected, &mut phases);
             tasks += 1;
@@ -124,10 +125,10 @@ fn check_tasks(collector: &Collector, logs: &[Log]) {
 }
 
 /// The wait before a task, as measured by its worker.
-fn queue(queued_ns: u64, task: &Seen) -> Seen {
+fn queue(queued_ns: u64, task: &ObservedInterval) -> ObservedInterval {
     let queued_ns = queued_ns.cast_signed();
     let start_ns = (task.start_ns.0 - queued_ns, task.start_ns.1 - queued_ns);
-    Seen { name: "queue".into(), start_ns, stop_ns: task.start_ns }
+    ObservedInterval { name: "queue".into(), start_ns, stop_ns: task.start_ns }
 }
 
 fn is_at(moment_ns: i64, (from, to): (i64, i64)) -> bool {
@@ -138,8 +139,8 @@ fn is_at(moment_ns: i64, (from, to): (i64, i64)) -> bool {
 /// room.
 fn check_phases(
     row: &Value,
-    task: &Seen,
-    mut expected: Vec<Seen>,
+    task: &ObservedInterval,
+    mut expected: Vec<ObservedInterval>,
     seen: &mut BTreeMap<String, u64>,
 ) {
     expected.sort_by_key(|phase| phase.start_ns);

@@ -20,7 +20,7 @@ const TYPES: [&str; 2] = ["Matrix", ""];
 
 /// A reported transfer: worker, start and length in milliseconds, peer and type, and bits for the
 /// rest.
-type Told = (usize, i64, i64, (usize, usize), u64);
+type SentTransfer = (usize, i64, i64, (usize, usize), u64);
 
 /// A resource sample: worker, time in milliseconds, memory and CPU time.
 type Sample = (usize, i64, u64);
@@ -29,7 +29,7 @@ fn ms(milliseconds: i64) -> Timestamp {
     at(0).shifted(milliseconds * 1_000_000)
 }
 
-fn transfer(id: u64, (_, start, length, (peer, kind), bits): Told) -> TransferEvent {
+fn transfer(id: u64, (_, start, length, (peer, kind), bits): SentTransfer) -> TransferEvent {
     TransferEvent {
         id: TransferId(id),
         direction: Direction::ALL[(bits % 2) as usize],
@@ -56,7 +56,7 @@ fn sample((_, time, value): Sample) -> ResourceSample {
 /// What a summary must say: count, failed, bytes, compressed bytes, duration.
 type LinkModel = BTreeMap<(String, String, &'static str), [u64; 5]>;
 
-fn link_model(sent: &[Told], from_s: i64, to_s: i64) -> LinkModel {
+fn link_model(sent: &[SentTransfer], from_s: i64, to_s: i64) -> LinkModel {
     let mut model = LinkModel::new();
     for (index, told) in sent.iter().enumerate() {
         let record = transfer(index as u64 + 1, *told);
@@ -201,7 +201,7 @@ proptest! {
         }
         prop_assert_eq!(parts, link_model(&sent, from_s, to_s));
 
-        let overlapping = |told: &Told| {
+        let overlapping = |told: &SentTransfer| {
             told.1 < to_s * 1_000 && told.1 + told.2 >= from_s * 1_000
         };
         let ids = sent.iter().enumerate().filter(|(_, told)| overlapping(told));
@@ -370,7 +370,7 @@ fn telemetry_survives_a_restart_from_the_log_and_from_tables() {
     let mut worker = TestWorker::new("w", 1);
     worker.offset_ns = OFFSETS_NS[1];
     let attachment = logged(&collector, collector.ingest.attach(worker.hello(), at(50))).unwrap();
-    let told: Told = (0, 20_000, 1_500, (1, 0), 77);
+    let told: SentTransfer = (0, 20_000, 1_500, (1, 0), 77);
     let run = |stop| RunMarker { id: RunId(3), name: "nightly".into(), start: at(20), stop };
     let records = Telemetry {
         transfers: vec![transfer(1, told)],
@@ -442,7 +442,7 @@ fn a_lost_run_stays_lost_after_a_restart() {
 #[test]
 fn a_run_selects_its_range_and_past_the_limit_the_oldest_is_dropped() {
     let mut fleet = Fleet::new();
-    let told: Told = (0, 20_000, 1_500, (1, 0), 77);
+    let told: SentTransfer = (0, 20_000, 1_500, (1, 0), 77);
     fleet.tell(0, Telemetry { transfers: vec![transfer(1, told)], ..Telemetry::default() });
     let run = |id, name: &str, start_s, stop_s: Option<i64>| Telemetry {
         runs: vec![RunMarker {

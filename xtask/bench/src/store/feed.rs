@@ -86,7 +86,7 @@ impl Feed<'_> {
         fleet.point_at(running.address);
         let flushes = flushes_max * self.workers as u64;
         fleet
-            .reach(Count::Held(flushes), FEED_MAX)
+            .reach(Count::HeldFlushes(flushes), FEED_MAX)
             .await
             .with_context(|| format!("the collector's log ends:\n{}", running.process.log()))?;
         let pairs = fleet.counts().pairs.load(Relaxed);
